@@ -1,0 +1,1 @@
+//! Acceptance, draft trees, speculative sampling, and when speculation pays.

@@ -1,0 +1,338 @@
+//! The command line: one definition for parsing, help and completions.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Does speculative decoding pay off on this box, for this model, with which settings?
+#[derive(Debug, Parser)]
+#[command(
+    name = "xtask",
+    bin_name = "cargo xtask",
+    version,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say whether speculation pays, with which settings, and how sure that is
+    Predict(Box<PredictArgs>),
+    /// The memory ledger alone: what fits, legal fractions, KV tokens with and without speculation
+    Plan(Box<PlanArgs>),
+    /// The links alone: how long a collective takes on a box, and which link is the bottleneck
+    Simulate(SimulateArgs),
+    /// Acceptance alone: accept length by depth from what was measured
+    Accept(AcceptCommandArgs),
+    /// Read engine logs and bench outputs: what they say, what is wrong, what to change
+    Explain(ExplainArgs),
+    /// Measure this machine, predict, compare
+    VerifyHw(VerifyHwArgs),
+    /// Error of every model against measured data
+    Score(ScoreArgs),
+    /// The project's own rules
+    Tidy(TidyArgs),
+    /// Print a completion script for a shell
+    #[command(hide = true)]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+impl Command {
+    /// The name as typed.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Predict(_) => "predict",
+            Self::Plan(_) => "plan",
+            Self::Simulate(_) => "simulate",
+            Self::Accept(_) => "accept",
+            Self::Explain(_) => "explain",
+            Self::VerifyHw(_) => "verify-hw",
+            Self::Score(_) => "score",
+            Self::Tidy(_) => "tidy",
+            Self::Completions { .. } => "completions",
+        }
+    }
+}
+
+/// What is served, where, and how: the same flags for every command that needs a scenario.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Scenario")]
+pub(crate) struct ScenarioArgs {
+    /// A built-in scenario or a scenario file [default: kimi-k2.5-8x-rtx-pro-6000 when neither
+    /// --model nor --from-log is given]
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub(crate) scenario: Option<String>,
+    /// A catalogue model, a config.json, or a folder that holds one
+    #[arg(long, value_name = "NAME|config.json|DIR")]
+    pub(crate) model: Option<String>,
+    /// Weight format, where the config does not say (bf16, fp8, int4, nvfp4, mxfp4, …)
+    #[arg(long)]
+    pub(crate) quant: Option<String>,
+    /// The draft head: a catalogue draft, its config.json, `mtp`, or `none`
+    #[arg(long, value_name = "NAME|config.json|mtp|none")]
+    pub(crate) draft: Option<String>,
+    /// A catalogue box or a box file
+    #[arg(long = "box", value_name = "NAME|FILE.toml", conflicts_with_all = ["gpu", "gpus"])]
+    pub(crate) box_name: Option<String>,
+    /// GPU model, for a box that is not in the catalogue
+    #[arg(long, value_name = "NAME")]
+    pub(crate) gpu: Option<String>,
+    /// Number of GPUs in the box
+    #[arg(long, value_name = "N")]
+    pub(crate) gpus: Option<u32>,
+    /// The wiring: `nvidia-smi topo -m`, NCCL topology XML, `lspci -tv`, or our TOML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) topology: Option<PathBuf>,
+    /// Tensor-parallel size [default: all GPUs]
+    #[arg(long, value_name = "N")]
+    pub(crate) tp: Option<u32>,
+    /// Serving engine, with its version where it matters
+    #[arg(long, value_name = "sglang|vllm|trtllm|llamacpp[@VERSION]")]
+    pub(crate) engine: Option<String>,
+    /// Memory fraction (SGLang --mem-fraction-static, vLLM --gpu-memory-utilization)
+    #[arg(long, value_name = "F")]
+    pub(crate) mem_fraction: Option<f64>,
+    /// KV cache dtype (bf16, fp8, fp4, or a GGUF type)
+    #[arg(long, value_name = "DTYPE")]
+    pub(crate) kv_dtype: Option<String>,
+    /// Decode context parallel size
+    #[arg(long, value_name = "N")]
+    pub(crate) dcp: Option<u32>,
+    /// Tokens of context a request holds while decoding (`32k` is 32768)
+    #[arg(long, value_name = "TOKENS", allow_hyphen_values = true)]
+    pub(crate) context: Option<String>,
+    /// Requests at a time, a list
+    #[arg(long, value_name = "1,2,4,…", allow_hyphen_values = true)]
+    pub(crate) concurrency: Option<String>,
+    /// Fix the number of draft steps instead of searching
+    #[arg(long, value_name = "N")]
+    pub(crate) steps: Option<u32>,
+    /// Fix the tree width
+    #[arg(long, value_name = "N")]
+    pub(crate) topk: Option<u32>,
+    /// Fix the number of tokens the target verifies per sequence
+    #[arg(long, value_name = "N")]
+    pub(crate) draft_tokens: Option<u32>,
+    /// What was measured of acceptance: `2.3@3` (accept length at a depth, bonus token included),
+    /// `rates:.65,.40,.24` (cumulative by position), or a log
+    #[arg(long, value_name = "LEN@DEPTH|rates:…|LOG")]
+    pub(crate) accept: Option<String>,
+    /// What the requests are (chat, code, math, translation, …): sets the acceptance prior
+    #[arg(long)]
+    pub(crate) task: Option<String>,
+    /// Sampling temperature
+    #[arg(long, value_name = "T", allow_hyphen_values = true)]
+    pub(crate) temperature: Option<f64>,
+    /// Your own plain sweep: `concurrency,tok_s` as CSV, or a bench output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) baseline: Option<PathBuf>,
+    /// All-reduce algorithm
+    #[arg(long, value_name = "nccl|one-shot|two-shot|island|host-staged|auto")]
+    pub(crate) allreduce: Option<String>,
+    /// Your own all-reduce times: `bytes,time_us` as CSV
+    #[arg(long, value_name = "FILE")]
+    pub(crate) allreduce_table: Option<PathBuf>,
+    /// Take what a log says as flags
+    #[arg(long, value_name = "LOG")]
+    pub(crate) from_log: Option<PathBuf>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// Flags of `predict`.
+#[derive(Debug, Args)]
+pub(crate) struct PredictArgs {
+    #[command(flatten)]
+    pub(crate) scenario: ScenarioArgs,
+    /// Compare: all-reduce algorithms, boxes or drafts, as one table
+    #[arg(long, value_name = "A,B,…")]
+    pub(crate) compare: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a self-contained HTML report
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+    /// Write a trace for ui.perfetto.dev
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Print where every constant comes from
+    #[arg(long)]
+    pub(crate) sources: bool,
+    /// Exit with 0 when it pays, 10 when it does not, 11 when it must be measured first
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+}
+
+/// Flags of `plan`.
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) scenario: ScenarioArgs,
+    /// Observed: free GiB before the weights were loaded
+    #[arg(long, value_name = "GIB")]
+    pub(crate) free_before_gib: Option<f64>,
+    /// Observed: free GiB after the weights were loaded
+    #[arg(long, value_name = "GIB")]
+    pub(crate) free_after_gib: Option<f64>,
+    /// Observed: GiB of the KV pool
+    #[arg(long, value_name = "GIB")]
+    pub(crate) kv_gib: Option<f64>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print where every constant comes from
+    #[arg(long)]
+    pub(crate) sources: bool,
+}
+
+/// Flags of `simulate`.
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    /// A catalogue box or a box file [default: the default scenario's box]
+    #[arg(long = "box", value_name = "NAME|FILE.toml", conflicts_with_all = ["gpu", "gpus"])]
+    pub(crate) box_name: Option<String>,
+    /// GPU model, for a box that is not in the catalogue
+    #[arg(long, value_name = "NAME")]
+    pub(crate) gpu: Option<String>,
+    /// Number of GPUs in the box
+    #[arg(long, value_name = "N")]
+    pub(crate) gpus: Option<u32>,
+    /// The wiring: `nvidia-smi topo -m`, NCCL topology XML, `lspci -tv`, or our TOML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) topology: Option<PathBuf>,
+    /// GPUs that take part [default: all]
+    #[arg(long, value_name = "0,1,…")]
+    pub(crate) ranks: Option<String>,
+    /// Message sizes in bytes (`64k`, `1m` are understood)
+    #[arg(
+        long,
+        value_name = "N,N,…",
+        default_value = "1k,4k,14336,57344,256k,1m,16m,64m"
+    )]
+    pub(crate) bytes: String,
+    /// Which algorithm, or all
+    #[arg(long, value_name = "NAME|all", default_value = "all")]
+    pub(crate) algorithm: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a trace for ui.perfetto.dev
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Print where every constant comes from
+    #[arg(long)]
+    pub(crate) sources: bool,
+}
+
+/// Flags of `accept`.
+#[derive(Debug, Args)]
+pub(crate) struct AcceptCommandArgs {
+    /// `2.3@3`, `rates:.65,.40,.24`, or a log
+    #[arg(long, value_name = "LEN@DEPTH|rates:…|LOG")]
+    pub(crate) accept: Option<String>,
+    /// Head kind: eagle3, mtp, …
+    #[arg(long, value_name = "KIND", default_value = "eagle3")]
+    pub(crate) head: String,
+    /// What the requests are
+    #[arg(long)]
+    pub(crate) task: Option<String>,
+    /// Sampling temperature
+    #[arg(long, value_name = "T", allow_hyphen_values = true)]
+    pub(crate) temperature: Option<f64>,
+    /// Depths to print
+    #[arg(long, value_name = "A..B", default_value = "1..8")]
+    pub(crate) depths: String,
+    /// Tree width
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) topk: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// Flags of `explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Logs, bench outputs, nccl-tests, nvbandwidth, topologies; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Flags of `verify-hw`.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyHwArgs {
+    #[command(flatten)]
+    pub(crate) scenario: ScenarioArgs,
+    /// Several ranks on one GPU: a mock of tensor parallelism, marked as such
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) ranks_per_gpu: u32,
+    /// Write the measured box for `predict --box`
+    #[arg(long, value_name = "BOX.toml")]
+    pub(crate) save: Option<PathBuf>,
+    /// Drive a running server (OpenAI API, /metrics) instead of the stand-in model
+    #[arg(long, value_name = "URL")]
+    pub(crate) engine_url: Option<String>,
+    /// Under a minute
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a self-contained HTML report
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// Flags of `score`.
+#[derive(Debug, Args)]
+pub(crate) struct ScoreArgs {
+    /// Measured data, in the layout of ../shared/data
+    #[arg(long, value_name = "DIR", default_value = "../shared/data")]
+    pub(crate) data: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Fail when an area misses its threshold
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Only areas whose name begins so
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) only: Option<String>,
+    /// Write docs/ACCURACY.md
+    #[arg(long, value_name = "FILE.md")]
+    pub(crate) write: Option<PathBuf>,
+    /// Print the single rows, not only the areas
+    #[arg(long, value_enum, default_value_t = Rows::None)]
+    pub(crate) rows: Rows,
+}
+
+/// Which rows `score` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Rows {
+    /// None.
+    None,
+    /// The worst of each area.
+    Worst,
+    /// All of them.
+    All,
+}
+
+/// Flags of `tidy`.
+#[derive(Debug, Args)]
+pub(crate) struct TidyArgs {}

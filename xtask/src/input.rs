@@ -1,0 +1,58 @@
+//! Reading what users give: files with a size limit, text that may not be text, and the error
+//! type that means "the input is at fault".
+
+use std::fmt;
+use std::path::Path;
+
+/// Largest file read whole. Logs beyond this are cut by their owner, not by us.
+pub(crate) const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// An error the user can mend. Ends the process with exit code 2 and one line.
+#[derive(Debug)]
+pub(crate) struct InputError(String);
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InputError {}
+
+/// One line that names the flag or the file and line, what is wrong, and how to mend it.
+pub(crate) fn error(message: impl Into<String>) -> anyhow::Error {
+    let message: String = message.into();
+    anyhow::Error::new(InputError(message.replace('\n', " ")))
+}
+
+/// Reads a file as text. Not UTF-8 in places (a log with a stray byte) is read with replacement
+/// characters; a file with NUL bytes is refused as binary, one over [`MAX_FILE_BYTES`] as too big.
+pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
+    let shown = path.display();
+    let meta = std::fs::metadata(path)
+        .map_err(|e| error(format!("{shown}: cannot be read ({e}); check the path")))?;
+    if meta.is_dir() {
+        return Err(error(format!("{shown}: is a folder; name a file")));
+    }
+    if meta.len() > MAX_FILE_BYTES {
+        return Err(error(format!(
+            "{shown}: {} MiB, more than the {} MiB that are read; cut it to the part that matters",
+            meta.len() >> 20,
+            MAX_FILE_BYTES >> 20
+        )));
+    }
+    let bytes = std::fs::read(path)
+        .map_err(|e| error(format!("{shown}: cannot be read ({e}); check the path")))?;
+    text_from_bytes(bytes, &shown.to_string())
+}
+
+/// Turns bytes into text, refusing binary ones; `shown` names their origin in the error.
+pub(crate) fn text_from_bytes(bytes: Vec<u8>, shown: &str) -> anyhow::Result<String> {
+    if bytes.contains(&0) {
+        return Err(error(format!(
+            "{shown}: is binary, not text; give the text form"
+        )));
+    }
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+}

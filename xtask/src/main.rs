@@ -1,0 +1,37 @@
+//! The tool: `predict`, `plan`, `simulate`, `accept`, `explain`, `verify-hw`, `score`, `tidy`.
+//!
+//! This is the only crate that reads files, prints or parses arguments. Exit codes: 0 answered,
+//! 2 the input is at fault (one line says how to mend it), 1 a fault of ours.
+
+mod cli;
+mod explain;
+mod input;
+mod score;
+mod step_time;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match run(&cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            if error.chain().any(|cause| cause.is::<input::InputError>()) {
+                ExitCode::from(2)
+            } else {
+                ExitCode::from(1)
+            }
+        }
+    }
+}
+
+fn run(command: &cli::Command) -> anyhow::Result<ExitCode> {
+    match command {
+        cli::Command::Score(args) => score::run(args),
+        cli::Command::Explain(args) => explain::run(args),
+        other => Err(input::error(format!("`{}` is not built yet", other.name()))),
+    }
+}

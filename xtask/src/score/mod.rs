@@ -1,0 +1,121 @@
+//! `score`: the error of every model against measured data. One file per group of areas; each
+//! reads its part of the data folder and returns [`Area`]s.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+/// One line of the score table. Errors are |ln(predicted / measured)| unless the area says
+/// otherwise; `right` is a fraction; `None` where the figure has no meaning for the area.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Area {
+    /// Name as in the contract, for example `memory.cases`.
+    pub(crate) area: String,
+    /// Rows scored.
+    pub(crate) n: usize,
+    /// Rows that could not be placed.
+    pub(crate) skipped: usize,
+    /// Median error (over boxes, the median of each box's median, where rows come from boxes).
+    pub(crate) median_error: Option<f64>,
+    /// 90th percentile of the error.
+    pub(crate) p90_error: Option<f64>,
+    /// Mean error.
+    pub(crate) mean_error: Option<f64>,
+    /// Fraction right.
+    pub(crate) right: Option<f64>,
+    /// Mean width of the bands.
+    pub(crate) width: Option<f64>,
+    /// How it was split, what the peer reaches on the same rows, why rows were skipped.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Area {
+    /// An area with nothing filled in yet.
+    pub(crate) fn new(area: &str) -> Self {
+        Self {
+            area: area.to_string(),
+            n: 0,
+            skipped: 0,
+            median_error: None,
+            p90_error: None,
+            mean_error: None,
+            right: None,
+            width: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Fills `n`, median, p90 and mean from the errors of single rows.
+    pub(crate) fn with_errors(mut self, errors: &[f64]) -> Self {
+        self.n = errors.len();
+        self.median_error = quantile(errors, 0.5);
+        self.p90_error = quantile(errors, 0.9);
+        self.mean_error = mean(errors);
+        self
+    }
+}
+
+/// Linear-interpolated quantile of unsorted values; `None` of nothing.
+pub(crate) fn quantile(values: &[f64], q: f64) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    if sorted.is_empty() {
+        return None;
+    }
+    sorted.sort_by(f64::total_cmp);
+    let position = q.clamp(0.0, 1.0) * (sorted.len() - 1) as f64;
+    let below = position.floor() as usize;
+    let above = position.ceil() as usize;
+    Some(sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64))
+}
+
+/// Arithmetic mean; `None` of nothing.
+pub(crate) fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Splits a JSON-lines text into values, naming file and line where one does not parse.
+pub(crate) fn json_lines(path: &Path) -> anyhow::Result<Vec<serde_json::Value>> {
+    let text = crate::input::read_text(path)?;
+    let mut rows = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        rows.push(
+            serde_json::from_str(line).map_err(|e| {
+                crate::input::error(format!("{}:{}: {e}", path.display(), index + 1))
+            })?,
+        );
+    }
+    Ok(rows)
+}
+
+/// Runs `cargo xtask score`.
+pub(crate) fn run(args: &crate::cli::ScoreArgs) -> anyhow::Result<ExitCode> {
+    let data: PathBuf = args.data.clone();
+    if !data.is_dir() {
+        return Err(crate::input::error(format!(
+            "--data {}: no such folder; it has the layout of ../shared/data",
+            data.display()
+        )));
+    }
+    let areas = all_areas(&data)?;
+    if args.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&serde_json::json!({"schema": 1, "areas": areas}))?
+        );
+    } else {
+        for area in &areas {
+            println!("{area:?}");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every area, in the order of the contract. Each group is one line here and one file beside.
+fn all_areas(_data: &Path) -> anyhow::Result<Vec<Area>> {
+    let areas = Vec::new();
+    Ok(areas)
+}

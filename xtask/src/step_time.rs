@@ -1,0 +1,1 @@
+//! Step time of a forward pass: the roofline that joins bytes, rates and links.
