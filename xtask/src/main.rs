@@ -8,6 +8,7 @@ mod explain;
 mod input;
 mod score;
 mod step_time;
+mod tidy;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ fn run(command: &cli::Command) -> anyhow::Result<ExitCode> {
     match command {
         cli::Command::Score(args) => score::run(args),
         cli::Command::Explain(args) => explain::run(args),
+        cli::Command::Tidy(_) => tidy::run(),
         other => Err(input::error(format!("`{}` is not built yet", other.name()))),
     }
 }
