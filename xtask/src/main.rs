@@ -5,6 +5,7 @@
 
 mod cli;
 mod explain;
+mod gpus;
 mod input;
 mod score;
 mod step_time;
