@@ -3,6 +3,7 @@
 //! This is the only crate that reads files, prints or parses arguments. Exit codes: 0 answered,
 //! 2 the input is at fault (one line says how to mend it), 1 a fault of ours.
 
+mod bench_input;
 mod cli;
 mod explain;
 mod gpus;

@@ -1,0 +1,235 @@
+//! Bench outputs as points of throughput over concurrency, for `--baseline` and `explain`: CSV,
+//! the text blocks of SGLang's and vLLM's serving benches, their JSON, and the tables and JSON of
+//! other tools.
+
+// `predict --baseline` is its other user.
+#![allow(dead_code)]
+
+mod json;
+mod tables;
+
+use crate::explain::text::{Doc, leading_number};
+
+/// One measured operating point.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct BenchPoint {
+    /// Requests at a time: the limit given to the bench, or the number of requests where all were
+    /// sent at once. `None` where the text does not say.
+    pub(crate) concurrency: Option<f64>,
+    /// Requests at a time as it came out on average.
+    pub(crate) real_concurrency: Option<f64>,
+    /// Output tokens a second over all requests.
+    pub(crate) output_tok_s: Option<f64>,
+    /// Tokens of context, where the tool sweeps it.
+    pub(crate) context: Option<f64>,
+    /// Requests a second.
+    pub(crate) requests_per_s: Option<f64>,
+    /// Mean accept length, bonus included; `None` without speculation.
+    pub(crate) accept_length: Option<f64>,
+    /// Mean time per output token after the first, ms.
+    pub(crate) mean_tpot_ms: Option<f64>,
+    /// Median of the same.
+    pub(crate) median_tpot_ms: Option<f64>,
+    /// Mean time to first token, ms.
+    pub(crate) mean_ttft_ms: Option<f64>,
+    /// Median of the same.
+    pub(crate) median_ttft_ms: Option<f64>,
+    /// Mean inter-token latency, ms.
+    pub(crate) mean_itl_ms: Option<f64>,
+    /// Median of the same.
+    pub(crate) median_itl_ms: Option<f64>,
+    /// Longest inter-token latency, ms.
+    pub(crate) max_itl_ms: Option<f64>,
+    /// Tool (`sglang-bench`, `vllm-bench`, `csv`, …).
+    pub(crate) tool: &'static str,
+    /// Line it begins at, from 1.
+    pub(crate) line: usize,
+}
+
+/// Every operating point in a text, in its order. Empty where it is no bench output.
+pub(crate) fn points_from_text(text: &str) -> Vec<BenchPoint> {
+    let doc = Doc::new(text);
+    points_from_doc(&doc, text)
+}
+
+/// The same for a text already cleaned.
+pub(crate) fn points_from_doc(doc: &Doc, text: &str) -> Vec<BenchPoint> {
+    let json = json::points(text);
+    if !json.is_empty() {
+        return json;
+    }
+    let mut points = serving_blocks(doc);
+    if points.is_empty() {
+        points = tables::points(doc);
+    }
+    if points.is_empty() {
+        points = csv(doc);
+    }
+    points
+}
+
+/// A plain sweep for `--baseline`: (concurrency, output tokens a second), ascending, the last
+/// measurement of a concurrency winning. Points that ran with speculation and, where several
+/// contexts were measured, points beyond the shortest are left out.
+pub(crate) fn sweep_from_text(text: &str, name: &str) -> anyhow::Result<Vec<(f64, f64)>> {
+    let points = points_from_text(text);
+    if points.is_empty() {
+        return Err(crate::input::error(format!(
+            "--baseline {name}: no bench result in it; give CSV lines `concurrency,tok_s` or the \
+             output of bench_serving, vllm bench serve, aiperf, guidellm or llm-decode-bench"
+        )));
+    }
+    let speculative = points.iter().filter(|p| p.accept_length.is_some()).count();
+    let shortest = points
+        .iter()
+        .filter_map(|p| p.context)
+        .fold(f64::INFINITY, f64::min);
+    let mut sweep: Vec<(f64, f64)> = Vec::new();
+    let mut nameless = 0;
+    for point in &points {
+        if point.accept_length.is_some() || point.context.is_some_and(|c| c > shortest) {
+            continue;
+        }
+        let (Some(concurrency), Some(tok_s)) = (point.concurrency, point.output_tok_s) else {
+            nameless += 1;
+            continue;
+        };
+        if !(concurrency >= 1.0 && tok_s > 0.0) {
+            continue;
+        }
+        match sweep.iter_mut().find(|(c, _)| *c == concurrency) {
+            Some(known) => known.1 = tok_s,
+            None => sweep.push((concurrency, tok_s)),
+        }
+    }
+    sweep.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if !sweep.is_empty() {
+        return Ok(sweep);
+    }
+    let why = if speculative > 0 {
+        "its runs were made with speculation on; a baseline is the same bench without it"
+    } else if nameless > 0 {
+        "its results do not say at which concurrency they ran; give CSV lines `concurrency,tok_s`"
+    } else {
+        "none of its points has a concurrency of at least 1 and a throughput above 0"
+    };
+    Err(crate::input::error(format!("--baseline {name}: {why}")))
+}
+
+/// `============ Serving Benchmark Result ============` blocks (SGLang bench_serving, vLLM
+/// benchmark_serving and bench serve, InferenceX, TensorRT-LLM's copy).
+fn serving_blocks(doc: &Doc) -> Vec<BenchPoint> {
+    let mut points: Vec<BenchPoint> = Vec::new();
+    let mut open: Option<(BenchPoint, Option<f64>)> = None;
+    for (number, line) in &doc.lines {
+        if line.contains("Serving Benchmark Result") || line.contains("Benchmark Result =") {
+            if let Some(done) = open.take() {
+                close(&mut points, done);
+            }
+            let point = BenchPoint {
+                tool: "serving-bench",
+                line: *number,
+                ..BenchPoint::default()
+            };
+            open = Some((point, None));
+            continue;
+        }
+        let Some((point, requests)) = open.as_mut() else {
+            continue;
+        };
+        if line.trim().len() > 10 && line.trim().chars().all(|c| c == '=') {
+            if let Some(done) = open.take() {
+                close(&mut points, done);
+            }
+            continue;
+        }
+        if let Some((label, value)) = labelled(line) {
+            block_line(point, requests, &label, value);
+        }
+    }
+    if let Some(done) = open {
+        close(&mut points, done);
+    }
+    points
+}
+
+fn close(points: &mut Vec<BenchPoint>, (mut point, requests): (BenchPoint, Option<f64>)) {
+    if point.concurrency.is_none() {
+        // Without a limit every request is sent at once (rate inf).
+        point.concurrency = requests;
+    }
+    if point.output_tok_s.is_some() {
+        points.push(point);
+    }
+}
+
+/// `Label (unit):   12.3` as (`label`, 12.3), the label in lower case.
+fn labelled(line: &str) -> Option<(String, f64)> {
+    let at = line.rfind(':')?;
+    let (label, rest) = line.split_at(at);
+    let (value, _) = leading_number(rest)?;
+    Some((label.trim().to_lowercase(), value))
+}
+
+fn block_line(point: &mut BenchPoint, requests: &mut Option<f64>, label: &str, value: f64) {
+    let slot = match label {
+        "max request concurrency" | "maximum request concurrency" => &mut point.concurrency,
+        "successful requests" => requests,
+        "concurrency" => &mut point.real_concurrency,
+        "request throughput (req/s)" => &mut point.requests_per_s,
+        "output token throughput (tok/s)" => &mut point.output_tok_s,
+        "accept length" | "acceptance length" | "mean acceptance length" => {
+            &mut point.accept_length
+        }
+        "mean ttft (ms)" => &mut point.mean_ttft_ms,
+        "median ttft (ms)" => &mut point.median_ttft_ms,
+        "mean tpot (ms)" => &mut point.mean_tpot_ms,
+        "median tpot (ms)" => &mut point.median_tpot_ms,
+        "mean itl (ms)" => &mut point.mean_itl_ms,
+        "median itl (ms)" => &mut point.median_itl_ms,
+        "max itl (ms)" => &mut point.max_itl_ms,
+        _ => return,
+    };
+    *slot = Some(value);
+    // A server without speculation reports one token per pass.
+    if point.accept_length.is_some_and(|a| a <= 0.0) {
+        point.accept_length = None;
+    }
+}
+
+/// `concurrency,tok_s` lines, with or without a header, separated by commas, blanks or tabs.
+/// A text with other lines among them is not taken for CSV.
+fn csv(doc: &Doc) -> Vec<BenchPoint> {
+    let mut points = Vec::new();
+    let mut other = 0;
+    for (number, line) in &doc.lines {
+        let line = line.trim();
+        if line.starts_with('#') {
+            continue;
+        }
+        let fields: Vec<&str> = line
+            .split([',', ';', '\t', ' '])
+            .map(str::trim)
+            .filter(|field| !field.is_empty())
+            .collect();
+        let numbers: Vec<f64> = fields
+            .iter()
+            .filter_map(|field| field.parse().ok())
+            .filter(|n: &f64| n.is_finite())
+            .collect();
+        match (numbers.as_slice(), fields.len()) {
+            ([concurrency, tok_s], 2) => points.push(BenchPoint {
+                concurrency: Some(*concurrency),
+                output_tok_s: Some(*tok_s),
+                tool: "csv",
+                line: *number,
+                ..BenchPoint::default()
+            }),
+            _ => other += 1,
+        }
+        if other > 1 {
+            return Vec::new();
+        }
+    }
+    points
+}

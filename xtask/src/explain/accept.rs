@@ -1,0 +1,236 @@
+//! What a log says of acceptance, in the unit it says it in, for `--accept LOG`.
+
+use super::text::{Doc, leading_number, number_after};
+use super::{facts::Facts, facts_from_doc};
+
+/// What was measured. All lengths count the bonus token.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum AcceptReading {
+    /// Cumulative acceptance by position (vLLM): rate i is the share of drafts whose first i
+    /// tokens were accepted. Mean over the intervals that the log prints, weighted by the tokens
+    /// drafted where it prints counts.
+    Rates(Vec<f64>),
+    /// Mean accept length (tokens per target forward) at the depth drafted, where known.
+    Length {
+        /// Tokens per target forward, bonus included.
+        accept_length: f64,
+        /// Draft steps.
+        depth: Option<u32>,
+    },
+    /// Totals: `accept_length = 1 + accepted / drafts`.
+    Counts {
+        /// Draft tokens accepted.
+        accepted: f64,
+        /// Draft tokens proposed.
+        drafted: f64,
+        /// Draft cycles, where they follow from the depth.
+        drafts: Option<f64>,
+        /// Draft steps.
+        depth: Option<u32>,
+    },
+}
+
+/// Acceptance read from a log.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct LogAcceptance {
+    /// The figures.
+    pub(crate) reading: AcceptReading,
+    /// Mean accept length that they amount to, bonus included.
+    pub(crate) accept_length: f64,
+    /// Draft steps, where the log says.
+    pub(crate) depth: Option<u32>,
+    /// Tokens verified per sequence (root included), where the log says.
+    pub(crate) draft_tokens: Option<u32>,
+    /// Tree width, where the log says.
+    pub(crate) topk: Option<u32>,
+    /// Intervals or lines averaged.
+    pub(crate) intervals: usize,
+    /// `file:line` of the last one.
+    pub(crate) source: String,
+    /// What was left out and why.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Reads the acceptance in a log of SGLang, vLLM or a bench; an error in one line where it says
+/// nothing of it.
+pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAcceptance> {
+    let doc = Doc::new(text);
+    let facts = facts_from_doc(&doc, text, name);
+    let depth = whole(&facts, "spec_steps").or_else(|| whole(&facts, "spec_tokens"));
+    let found = vllm_intervals(&doc)
+        .or_else(|| vllm_v0_counts(&doc))
+        .or_else(|| sglang_lines(&doc));
+    let (reading, accept_length, intervals, line, notes) = match found {
+        Some(found) => found,
+        None => {
+            let fact = facts.get("accept_length").ok_or_else(|| {
+                crate::input::error(format!(
+                    "--accept {name}: no acceptance in it; it is printed while requests run \
+                     (SGLang `accept len`, vLLM `SpecDecoding metrics`), so give a log of the \
+                     server under load, or `--accept 2.3@3`"
+                ))
+            })?;
+            let accept_length = facts.number("accept_length").unwrap_or(1.0);
+            let reading = AcceptReading::Length {
+                accept_length,
+                depth: None,
+            };
+            (reading, accept_length, 1, fact.line, Vec::new())
+        }
+    };
+    let reading = with_depth(reading, depth);
+    let depth = depth.or(match &reading {
+        AcceptReading::Rates(rates) => u32::try_from(rates.len()).ok(),
+        AcceptReading::Counts { depth, .. } => *depth,
+        AcceptReading::Length { depth, .. } => *depth,
+    });
+    Ok(LogAcceptance {
+        reading,
+        accept_length,
+        depth,
+        draft_tokens: whole(&facts, "spec_draft_tokens"),
+        topk: whole(&facts, "spec_topk"),
+        intervals,
+        source: format!("{name}:{line}"),
+        notes,
+    })
+}
+
+type Found = (AcceptReading, f64, usize, usize, Vec<String>);
+
+fn whole(facts: &Facts, name: &str) -> Option<u32> {
+    let number = facts.number(name)?;
+    (number.fract() == 0.0 && (0.0..=f64::from(u16::MAX)).contains(&number))
+        .then_some(number as u32)
+}
+
+fn with_depth(reading: AcceptReading, known: Option<u32>) -> AcceptReading {
+    match reading {
+        AcceptReading::Length {
+            accept_length,
+            depth,
+        } => AcceptReading::Length {
+            accept_length,
+            depth: depth.or(known),
+        },
+        other => other,
+    }
+}
+
+/// vLLM V1: `SpecDecoding metrics: Mean acceptance length: …, Accepted: N tokens, Drafted: N
+/// tokens, Per-position acceptance rate: …`.
+fn vllm_intervals(doc: &Doc) -> Option<Found> {
+    let mut sums: Vec<f64> = Vec::new();
+    let (mut weight_sum, mut lengths, mut intervals, mut line) = (0.0, 0.0, 0, 0);
+    let mut tiny = 0;
+    for at in doc.after_all("SpecDecoding metrics:") {
+        let window = doc.window(at, 4000);
+        let window = window.split("SpecDecoding metrics:").next().unwrap_or("");
+        let rates = number_list_after(window, "Per-position acceptance rate:");
+        let drafted = number_after(window, "Drafted:");
+        let Some(length) = number_after(window, "Mean acceptance length:")
+            .or_else(|| (!rates.is_empty()).then(|| 1.0 + rates.iter().sum::<f64>()))
+        else {
+            continue;
+        };
+        if drafted.is_some_and(|n| n <= 2.0 * rates.len().max(1) as f64) {
+            tiny += 1;
+            continue;
+        }
+        let weight = drafted.unwrap_or(1.0);
+        if sums.len() < rates.len() {
+            sums.resize(rates.len(), 0.0);
+        }
+        for (sum, rate) in sums.iter_mut().zip(&rates) {
+            *sum += weight * rate;
+        }
+        weight_sum += weight;
+        lengths += weight * length;
+        intervals += 1;
+        line = doc.line_at(at);
+    }
+    if intervals == 0 || weight_sum <= 0.0 {
+        return None;
+    }
+    let mean: Vec<f64> = sums.iter().map(|sum| sum / weight_sum).collect();
+    let notes = if tiny > 0 {
+        vec![format!("{tiny} intervals of one or two drafts left out")]
+    } else {
+        Vec::new()
+    };
+    let length = lengths / weight_sum;
+    let reading = if mean.is_empty() {
+        AcceptReading::Length {
+            accept_length: length,
+            depth: None,
+        }
+    } else {
+        AcceptReading::Rates(mean)
+    };
+    Some((reading, length, intervals, line, notes))
+}
+
+/// vLLM V0: running totals, so the last line counts. The acceptance rate of V0 counts tokens
+/// after the first rejection; emitted tokens per draft is the accept length.
+fn vllm_v0_counts(doc: &Doc) -> Option<Found> {
+    let at = doc.after_all("Speculative metrics:").last()?;
+    let window = doc.window(at, 600);
+    let depth = number_after(window, "Number of speculative tokens:")?;
+    let drafted = number_after(window, "Number of draft tokens:")?;
+    let emitted = number_after(window, "Number of emitted tokens:")?;
+    if depth < 1.0 || drafted <= 0.0 || emitted < 0.0 || depth > 1e4 {
+        return None;
+    }
+    let drafts = drafted / depth;
+    let length = emitted / drafts;
+    let reading = AcceptReading::Counts {
+        accepted: (emitted - drafts).max(0.0),
+        drafted,
+        drafts: Some(drafts),
+        depth: Some(depth as u32),
+    };
+    Some((reading, length, 1, doc.line_at(at), Vec::new()))
+}
+
+/// SGLang decode lines: the mean over lines, weighted by the requests running.
+fn sglang_lines(doc: &Doc) -> Option<Found> {
+    let (mut sum, mut weight_sum, mut count, mut line) = (0.0, 0.0, 0, 0);
+    for at in doc.after_all("Decode batch") {
+        let window = doc.window(at, 600);
+        let window = window.split(" batch").next().unwrap_or("");
+        let Some(length) = number_after(window, "accept len:") else {
+            continue;
+        };
+        let running = number_after(window, "#running-req:").unwrap_or(1.0);
+        let weight = running.clamp(1.0, 1e6);
+        sum += weight * length;
+        weight_sum += weight;
+        count += 1;
+        line = doc.line_at(at);
+    }
+    if count == 0 {
+        return None;
+    }
+    let length = sum / weight_sum;
+    let reading = AcceptReading::Length {
+        accept_length: length,
+        depth: None,
+    };
+    Some((reading, length, count, line, Vec::new()))
+}
+
+/// `0.706, 0.488, 0.328` behind `key`.
+fn number_list_after(text: &str, key: &str) -> Vec<f64> {
+    let mut rates = Vec::new();
+    let Some(mut rest) = text.find(key).and_then(|at| text.get(at + key.len()..)) else {
+        return rates;
+    };
+    while let Some((value, tail)) = leading_number(rest) {
+        rates.push(value);
+        match tail.strip_prefix(',') {
+            Some(next) if rates.len() < 256 => rest = next,
+            _ => break,
+        }
+    }
+    rates
+}

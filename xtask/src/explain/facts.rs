@@ -1,0 +1,168 @@
+//! What a file says: facts by name, each with the line it came from.
+
+use serde::Serialize;
+use serde_json::{Map, Value as Json, json};
+
+/// A value as read.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Value {
+    /// A number, in the unit that the fact's name ends with.
+    Number(f64),
+    /// A word.
+    Text(String),
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_string())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+/// One fact.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Fact {
+    /// The name, with its unit, as in `explain --json`.
+    pub(crate) name: &'static str,
+    /// The value.
+    pub(crate) value: Value,
+    /// The file, as the user named it.
+    pub(crate) file: String,
+    /// Line in that file, from 1.
+    pub(crate) line: usize,
+    /// How it follows from the text where it is not simply printed there.
+    pub(crate) how: Option<String>,
+}
+
+/// Facts in the order they were found, one per name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Facts {
+    /// The file, as the user named it.
+    pub(crate) file: String,
+    /// What the text was recognised as, most certain first (`sglang-log`, `nccl-tests`, …).
+    pub(crate) kinds: Vec<&'static str>,
+    /// The facts.
+    list: Vec<Fact>,
+    /// What a reader should know: several runs in one file, a cut end, a contradiction.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Facts {
+    /// No facts yet.
+    pub(crate) fn new(file: &str) -> Self {
+        Self {
+            file: file.to_string(),
+            ..Self::default()
+        }
+    }
+
+    /// Sets a fact that is printed at `line`, replacing an earlier one of that name.
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>, line: usize) {
+        self.put(name, value.into(), line, None);
+    }
+
+    /// Sets a fact that follows from the text; `how` says by what arithmetic.
+    pub(crate) fn derive(
+        &mut self,
+        name: &'static str,
+        value: impl Into<Value>,
+        line: usize,
+        how: impl Into<String>,
+    ) {
+        self.put(name, value.into(), line, Some(how.into()));
+    }
+
+    /// Sets a fact unless one of that name is there.
+    pub(crate) fn set_if_absent(
+        &mut self,
+        name: &'static str,
+        value: impl Into<Value>,
+        line: usize,
+    ) {
+        if self.get(name).is_none() {
+            self.set(name, value, line);
+        }
+    }
+
+    fn put(&mut self, name: &'static str, value: Value, line: usize, how: Option<String>) {
+        if matches!(value, Value::Number(number) if !number.is_finite()) {
+            return;
+        }
+        let fact = Fact {
+            name,
+            value,
+            file: self.file.clone(),
+            line,
+            how,
+        };
+        match self.list.iter_mut().find(|known| known.name == name) {
+            Some(known) => *known = fact,
+            None => self.list.push(fact),
+        }
+    }
+
+    /// Takes a fact away: what looked like it was something else.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.list.retain(|fact| fact.name != name);
+    }
+
+    /// A fact by name.
+    pub(crate) fn get(&self, name: &str) -> Option<&Fact> {
+        self.list.iter().find(|fact| fact.name == name)
+    }
+
+    /// A number by name.
+    pub(crate) fn number(&self, name: &str) -> Option<f64> {
+        match self.get(name)?.value {
+            Value::Number(number) => Some(number),
+            Value::Text(_) => None,
+        }
+    }
+
+    /// A word by name.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        match &self.get(name)?.value {
+            Value::Text(text) => Some(text),
+            Value::Number(_) => None,
+        }
+    }
+
+    /// All facts, in the order found.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Fact> {
+        self.list.iter()
+    }
+
+    /// Nothing was found.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// `{name: {value, file, line, how?}}`; names in `expected` that were not found are null.
+    pub(crate) fn to_json(&self, expected: &[&str]) -> Json {
+        let mut map = Map::new();
+        for fact in &self.list {
+            let mut entry = json!({"value": fact.value, "file": fact.file, "line": fact.line});
+            if let (Some(how), Some(object)) = (&fact.how, entry.as_object_mut()) {
+                object.insert("how".to_string(), json!(how));
+            }
+            map.insert(fact.name.to_string(), entry);
+        }
+        for name in expected {
+            map.entry((*name).to_string())
+                .or_insert_with(|| json!({"value": null}));
+        }
+        Json::Object(map)
+    }
+}

@@ -1,0 +1,103 @@
+//! What a log says as scenario flags, for `--from-log LOG`.
+
+use super::facts::Facts;
+
+/// Scenario flags as a log states them; `None` where it does not. Beside each the line.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct LogScenario {
+    /// The file, as the user named it.
+    pub(crate) file: String,
+    /// Model path or name as given to the engine.
+    pub(crate) model: Option<(String, usize)>,
+    /// `sglang`, `vllm`, `trtllm`, `llamacpp`.
+    pub(crate) engine: Option<(String, usize)>,
+    /// Version as printed.
+    pub(crate) engine_version: Option<(String, usize)>,
+    /// Tensor-parallel size.
+    pub(crate) tp: Option<(u32, usize)>,
+    /// Decode context parallel size.
+    pub(crate) dcp: Option<(u32, usize)>,
+    /// SGLang mem_fraction_static or vLLM gpu_memory_utilization: the one that was in use where
+    /// free memory and pool prove it, else the flag.
+    pub(crate) mem_fraction: Option<(f64, usize)>,
+    /// KV cache dtype, where not `auto`.
+    pub(crate) kv_dtype: Option<(String, usize)>,
+    /// Quantisation flag, where not `None`.
+    pub(crate) quant: Option<(String, usize)>,
+    /// Longest context the server takes, tokens.
+    pub(crate) context: Option<(u32, usize)>,
+    /// Speculative algorithm as the engine names it.
+    pub(crate) spec_algorithm: Option<(String, usize)>,
+    /// Draft model path or name.
+    pub(crate) draft: Option<(String, usize)>,
+    /// Draft steps.
+    pub(crate) steps: Option<(u32, usize)>,
+    /// Tree width.
+    pub(crate) topk: Option<(u32, usize)>,
+    /// Tokens verified per sequence.
+    pub(crate) draft_tokens: Option<(u32, usize)>,
+    /// GPU as the log names it.
+    pub(crate) gpu: Option<(String, usize)>,
+    /// Mean accept length, bonus included.
+    pub(crate) accept_length: Option<(f64, usize)>,
+    /// Most requests at a time.
+    pub(crate) max_running_requests: Option<(u32, usize)>,
+}
+
+/// Reads what a log says of the scenario; an error in one line where it says nothing.
+pub(crate) fn scenario_from_log(text: &str, name: &str) -> anyhow::Result<LogScenario> {
+    let facts = super::facts_from_text(text, name);
+    let scenario = scenario_from_facts(&facts);
+    let empty = LogScenario {
+        file: name.to_string(),
+        ..LogScenario::default()
+    };
+    if scenario == empty {
+        return Err(crate::input::error(format!(
+            "--from-log {name}: no engine settings in it; give the server's log from its start \
+             (the line with server_args or engine config)"
+        )));
+    }
+    Ok(scenario)
+}
+
+/// The scenario among facts already read.
+pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
+    let text = |name: &str| -> Option<(String, usize)> {
+        facts
+            .get(name)
+            .and_then(|fact| Some((facts.text(name)?.to_string(), fact.line)))
+    };
+    let number = |name: &str| -> Option<(f64, usize)> {
+        facts
+            .get(name)
+            .and_then(|fact| Some((facts.number(name)?, fact.line)))
+    };
+    let whole = |name: &str| -> Option<(u32, usize)> {
+        number(name)
+            .filter(|(n, _)| n.fract() == 0.0 && (1.0..4e9).contains(n))
+            .map(|(n, line)| (n as u32, line))
+    };
+    LogScenario {
+        file: facts.file.clone(),
+        model: text("model"),
+        engine: text("engine"),
+        engine_version: text("engine_version"),
+        tp: whole("tp"),
+        dcp: whole("dcp"),
+        mem_fraction: number("mem_fraction_in_use")
+            .or_else(|| number("mem_fraction"))
+            .or_else(|| number("gpu_memory_utilization")),
+        kv_dtype: text("kv_dtype"),
+        quant: text("quant"),
+        context: whole("context_len").or_else(|| whole("max_model_len")),
+        spec_algorithm: text("spec_algorithm"),
+        draft: text("draft_model"),
+        steps: whole("spec_steps").or_else(|| whole("spec_tokens")),
+        topk: whole("spec_topk"),
+        draft_tokens: whole("spec_draft_tokens"),
+        gpu: text("gpu"),
+        accept_length: number("accept_length"),
+        max_running_requests: whole("max_running_requests"),
+    }
+}
