@@ -1,0 +1,7 @@
+//! How many drafted tokens the target accepts: the chain, what is known before and after a
+//! measurement, and what each engine's figures mean.
+
+pub mod band;
+pub mod chain;
+pub mod posterior;
+pub mod prior;
