@@ -6,12 +6,14 @@
 //! that is split into virtual switches appears as several switch nodes with the same `chip`.
 
 mod check;
+mod flat;
 mod query;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 pub use check::{GPUS_READ_MAX, GPUS_SIMULATED_MAX, TEXT_BYTES_MAX};
+pub use flat::{GpuLinks, GpuWiring};
 pub use query::PathClass;
 
 /// A box: one server's wiring. Guaranteed by [`BoxSpec::check`] (every constructor runs it):
