@@ -1,0 +1,47 @@
+//! Compiling without a GPU, and clean errors without a driver.
+
+use allreduce::{Error, device};
+
+const ARCHITECTURES: [&str; 5] = ["sm_80", "sm_89", "sm_90", "sm_100", "sm_120"];
+
+#[test]
+fn a_small_kernel_compiles_for_every_architecture() {
+    if let Err(error) = device::compiler_info() {
+        println!("skipped: {error}");
+        return;
+    }
+    let source = r#"extern "C" __global__ void fill(float *out, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) out[i] = VALUE;
+    }"#;
+    for arch in ARCHITECTURES {
+        let defines = [("VALUE", "2.0f".to_string())];
+        let cubin = device::compile_cubin("fill.cu", source, arch, &defines).unwrap();
+        assert!(cubin.starts_with(b"\x7fELF"), "{arch}");
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_compile_says_where() {
+    if device::compiler_info().is_err() {
+        println!("skipped: no NVRTC");
+        return;
+    }
+    let error = device::compile_cubin("bad.cu", "int f( {", "sm_90", &[]).unwrap_err();
+    assert!(
+        matches!(&error, Error::Compile { log, .. } if log.contains("bad.cu(1)")),
+        "{error}"
+    );
+}
+
+#[test]
+fn without_a_driver_every_entry_point_is_an_error_not_a_panic() {
+    match device::driver_info() {
+        Ok(info) => println!("a driver is present: {info:?}"),
+        Err(error) => {
+            assert!(device::Device::open(0).is_err());
+            assert!(device::Device::all().is_err());
+            assert!(!error.to_string().contains('\n'), "{error}");
+        }
+    }
+}
