@@ -1,0 +1,335 @@
+//! Which token mixer a layer has, and its shape.
+
+use super::node::{MAX_HEADS, MAX_TOKENS, MAX_WIDTH, Node};
+use super::{ConfigError, ffn};
+use crate::model::{Attention, CompressedMla, Gqa, Indexer, LinearState, Mamba2, Mla};
+
+/// Token mixer of decoder layer `index`.
+pub(super) fn read(
+    node: &Node<'_>,
+    index: u64,
+    hidden: u64,
+    max_positions: Option<u64>,
+) -> Result<Attention, ConfigError> {
+    if let Some(kinds) = ffn::block_kinds(node, "layers_block_type", "hybrid_override_pattern") {
+        let kind = usize::try_from(index).ok().and_then(|i| kinds.get(i));
+        return match kind {
+            Some(kind) => of_block(node, kind, hidden),
+            None => Err(node.error(
+                "hybrid_override_pattern",
+                "is shorter than the number of layers",
+            )),
+        };
+    }
+    if let Some(block) = nas_block(node, index) {
+        return nas_attention(node, block, hidden);
+    }
+    if is_linear(node, index) {
+        return linear(node, hidden);
+    }
+    if node.list("compress_ratios").is_some() {
+        return compressed(node, index);
+    }
+    if node.value("kv_lora_rank").is_some() {
+        return mla(node, index);
+    }
+    gqa(node, index, hidden, max_positions).map(Attention::Gqa)
+}
+
+/// Token mixer of one block of a hybrid pattern.
+pub(super) fn of_block(node: &Node<'_>, kind: &str, hidden: u64) -> Result<Attention, ConfigError> {
+    match kind {
+        "mamba" => mamba(node).map(Attention::Mamba),
+        "attention" => gqa(node, 0, hidden, None).map(Attention::Gqa),
+        _ => Ok(Attention::None),
+    }
+}
+
+fn mamba(node: &Node<'_>) -> Result<Mamba2, ConfigError> {
+    Ok(Mamba2 {
+        heads: node.need(&["mamba_num_heads", "mamba_n_heads"], MAX_HEADS)?,
+        head_dim: node.need(&["mamba_head_dim", "mamba_d_head"], MAX_WIDTH)?,
+        state: node.need(&["ssm_state_size", "mamba_d_state"], MAX_WIDTH)?,
+        groups: node
+            .whole(&["n_groups", "mamba_n_groups"], MAX_HEADS)?
+            .unwrap_or(1),
+        conv_kernel: node
+            .whole(&["conv_kernel", "mamba_d_conv"], 1024)?
+            .unwrap_or(4),
+        state_element_bytes: state_bytes(node, "mamba_ssm_cache_dtype"),
+    })
+}
+
+/// Bytes of a state element: f32 unless the config says otherwise.
+fn state_bytes(node: &Node<'_>, field: &str) -> u64 {
+    match node.text(field) {
+        Some("bfloat16" | "float16") => 2,
+        _ => 4,
+    }
+}
+
+/// Entry of a neural-architecture-search config (DeciLM).
+fn nas_block<'a>(node: &Node<'a>, index: u64) -> Option<&'a serde_json::Value> {
+    node.list("block_configs")?
+        .get(usize::try_from(index).ok()?)
+}
+
+fn nas_attention(
+    node: &Node<'_>,
+    block: &serde_json::Value,
+    hidden: u64,
+) -> Result<Attention, ConfigError> {
+    let attention = block.get("attention");
+    let field = |name: &str| attention.and_then(|a| a.get(name));
+    let off = |name: &str| field(name).and_then(serde_json::Value::as_bool) == Some(true);
+    if off("no_op") || off("replace_with_linear") {
+        return Ok(Attention::None);
+    }
+    let mut gqa = gqa(node, 0, hidden, None)?;
+    let per_group = field("n_heads_in_group").and_then(serde_json::Value::as_u64);
+    gqa.kv_heads = match per_group {
+        Some(group) if group > 0 => (gqa.heads / group).max(1),
+        _ => gqa.kv_heads,
+    };
+    gqa.window = field("window_length").and_then(serde_json::Value::as_u64);
+    Ok(Attention::Gqa(gqa))
+}
+
+fn is_linear(node: &Node<'_>, index: u64) -> bool {
+    if let Some(config) = node.child("linear_attn_config") {
+        // Layer numbers start at 1 here.
+        return config
+            .list("kda_layers")
+            .is_some_and(|list| list.iter().any(|v| v.as_u64() == index.checked_add(1)));
+    }
+    if let Some(kind) = node.listed_text("layer_types", index) {
+        return kind == "linear_attention";
+    }
+    match node.whole(&["full_attention_interval"], 4096) {
+        Ok(Some(interval)) if interval > 0 => {
+            node.value("linear_num_value_heads").is_some()
+                && !(index.saturating_add(1)).is_multiple_of(interval)
+        }
+        _ => false,
+    }
+}
+
+fn linear(node: &Node<'_>, hidden: u64) -> Result<Attention, ConfigError> {
+    if let Some(config) = node.child("linear_attn_config") {
+        let heads = config.need(&["num_heads"], MAX_HEADS)?;
+        let dim = config.need(&["head_dim"], MAX_WIDTH)?;
+        return Ok(Attention::Linear(LinearState {
+            key_heads: heads,
+            value_heads: heads,
+            key_dim: dim,
+            value_dim: dim,
+            conv_kernel: config
+                .whole(&["short_conv_kernel_size"], 1024)?
+                .unwrap_or(4),
+            channel_gates: true,
+            state_element_bytes: 4,
+        }));
+    }
+    if node.value("linear_num_value_heads").is_none() {
+        return gqa(node, 0, hidden, None).map(Attention::Gqa);
+    }
+    Ok(Attention::Linear(LinearState {
+        key_heads: node.need(&["linear_num_key_heads"], MAX_HEADS)?,
+        value_heads: node.need(&["linear_num_value_heads"], MAX_HEADS)?,
+        key_dim: node.need(&["linear_key_head_dim"], MAX_WIDTH)?,
+        value_dim: node.need(&["linear_value_head_dim"], MAX_WIDTH)?,
+        conv_kernel: node.whole(&["linear_conv_kernel_dim"], 1024)?.unwrap_or(4),
+        channel_gates: false,
+        state_element_bytes: state_bytes(node, "mamba_ssm_dtype"),
+    }))
+}
+
+fn compressed(node: &Node<'_>, index: u64) -> Result<Attention, ConfigError> {
+    let ratio = node.listed_whole("compress_ratios", index).unwrap_or(0);
+    let index_dim = node.whole(&["index_head_dim"], MAX_WIDTH)?;
+    let index_heads = node.whole(&["index_n_heads"], MAX_HEADS)?;
+    let indexer = match (ratio, index_dim, index_heads) {
+        // Only the finely compressed layers pick entries by an index; the others read all.
+        (1..=16, Some(head_dim), Some(heads)) => Some(Indexer {
+            heads,
+            head_dim,
+            topk: node.whole(&["index_topk"], MAX_TOKENS)?.unwrap_or(0),
+            own: true,
+        }),
+        _ => None,
+    };
+    Ok(Attention::Compressed(CompressedMla {
+        heads: node.need(&["num_attention_heads"], MAX_HEADS)?,
+        head_dim: node.need(&["head_dim"], MAX_WIDTH)?,
+        q_lora_rank: node.need(&["q_lora_rank"], MAX_WIDTH)?,
+        o_lora_rank: node.need(&["o_lora_rank"], MAX_WIDTH)?,
+        o_groups: node.need(&["o_groups"], MAX_HEADS)?,
+        window: node.need(&["sliding_window"], MAX_TOKENS)?,
+        ratio,
+        indexer,
+    }))
+}
+
+fn mla(node: &Node<'_>, index: u64) -> Result<Attention, ConfigError> {
+    let indexer = match (
+        node.whole(&["index_head_dim"], MAX_WIDTH)?,
+        node.whole(&["index_n_heads"], MAX_HEADS)?,
+    ) {
+        (Some(head_dim), Some(heads)) => Some(Indexer {
+            heads,
+            head_dim,
+            topk: node.whole(&["index_topk"], MAX_TOKENS)?.unwrap_or(0),
+            own: node.listed_text("indexer_types", index) != Some("shared"),
+        }),
+        _ => None,
+    };
+    Ok(Attention::Mla(Mla {
+        heads: node.need(&["num_attention_heads"], MAX_HEADS)?,
+        q_lora_rank: node
+            .whole(&["q_lora_rank"], MAX_WIDTH)?
+            .filter(|rank| *rank > 0),
+        kv_lora_rank: node.need(&["kv_lora_rank"], MAX_WIDTH)?,
+        qk_nope_head_dim: node.need(&["qk_nope_head_dim"], MAX_WIDTH)?,
+        qk_rope_head_dim: node.whole(&["qk_rope_head_dim"], MAX_WIDTH)?.unwrap_or(0),
+        v_head_dim: node.need(&["v_head_dim"], MAX_WIDTH)?,
+        output_gate: node.flag("mla_use_output_gate").unwrap_or(false),
+        indexer,
+    }))
+}
+
+/// How a layer sees: fully, or through a window of that many tokens.
+fn layer_window(
+    node: &Node<'_>,
+    index: u64,
+    max_positions: Option<u64>,
+) -> Result<Option<u64>, ConfigError> {
+    if node.flag("use_sliding_window") == Some(false) {
+        return Ok(None);
+    }
+    let kind = node.model_type();
+    let chunk = node.whole(&["attention_chunk_size"], MAX_TOKENS)?;
+    if kind.starts_with("llama4") {
+        // Three chunked layers, then one that sees all.
+        let full = (index.saturating_add(1)).is_multiple_of(4);
+        return Ok(if full { None } else { chunk });
+    }
+    let window = node.whole(&["sliding_window", "sliding_window_size"], MAX_TOKENS)?;
+    let Some(window) = window.filter(|w| *w > 0 && max_positions.is_none_or(|max| *w < max)) else {
+        return Ok(None);
+    };
+    let slides = if let Some(kind) = node.listed_text("layer_types", index) {
+        kind.contains("sliding") || kind.contains("chunked")
+    } else if let Some(slides) = node.listed_whole("hybrid_layer_pattern", index) {
+        slides == 1
+    } else if let Some(period) = node.whole(&["sliding_window_pattern"], 4096)? {
+        period > 0 && !(index.saturating_add(1)).is_multiple_of(period)
+    } else if kind.starts_with("gemma3") {
+        !(index.saturating_add(1)).is_multiple_of(6)
+    } else if kind == "gemma2" {
+        index.is_multiple_of(2)
+    } else {
+        true
+    };
+    Ok(slides.then_some(window))
+}
+
+/// Grouped-query attention of layer `index`.
+pub(super) fn gqa(
+    node: &Node<'_>,
+    index: u64,
+    hidden: u64,
+    max_positions: Option<u64>,
+) -> Result<Gqa, ConfigError> {
+    let window = layer_window(node, index, max_positions)?;
+    let own = |plain: &'static str, sliding: &'static str| {
+        if window.is_some() && node.value(sliding).is_some() {
+            [sliding, plain]
+        } else {
+            [plain, plain]
+        }
+    };
+    let heads_names = own("num_attention_heads", "swa_num_attention_heads");
+    let heads = node.need(&[heads_names[0], heads_names[1], "n_head"], MAX_HEADS)?;
+    let kv_names = own("num_key_value_heads", "swa_num_key_value_heads");
+    let kv_heads = node.whole(
+        &[
+            kv_names[0],
+            kv_names[1],
+            "multi_query_group_num",
+            "n_head_kv",
+            "num_kv_heads",
+        ],
+        MAX_HEADS,
+    )?;
+    let mut kv_heads = kv_heads.unwrap_or(heads);
+    let dim_names = own("head_dim", "swa_head_dim");
+    let head_dim = node.whole(
+        &[
+            dim_names[0],
+            dim_names[1],
+            "attention_head_dim",
+            "kv_channels",
+        ],
+        MAX_WIDTH,
+    )?;
+    let mut head_dim = head_dim.unwrap_or(hidden / heads.max(1));
+    let v_names = own("v_head_dim", "swa_v_head_dim");
+    let mut v_head_dim = node.whole(&v_names, MAX_WIDTH)?.unwrap_or(head_dim);
+    let mut v_is_k = false;
+    if window.is_none() {
+        // Gemma 4: layers that see all have fewer, wider heads, and values equal keys.
+        if let Some(global) = node.whole(&["global_head_dim"], MAX_WIDTH)? {
+            head_dim = global;
+            v_head_dim = global;
+            let heads = node.whole(&["num_global_key_value_heads"], MAX_HEADS)?;
+            kv_heads = heads.unwrap_or(kv_heads);
+            v_is_k = node.flag("attention_k_eq_v").unwrap_or(false);
+        }
+    }
+    if kv_heads == 0 || head_dim == 0 {
+        return Err(node.error(
+            "num_key_value_heads",
+            "or the head size is 0; at least 1 is needed",
+        ));
+    }
+    Ok(Gqa {
+        heads,
+        kv_heads,
+        head_dim,
+        v_head_dim,
+        window,
+        output_gate: node
+            .flag("attn_output_gate")
+            .unwrap_or(gated_by_family(node)),
+        v_is_k,
+        bias: node.flag("attention_bias").unwrap_or(false),
+        input_hiddens: 1,
+        indexer: gqa_indexer(node, index)?,
+    })
+}
+
+/// Qwen3-Next gates its attention output without a flag for it.
+fn gated_by_family(node: &Node<'_>) -> bool {
+    let kind = node.model_type();
+    kind.starts_with("qwen3_next") || kind.starts_with("qwen3_5")
+}
+
+/// MiniMax-M3's index over blocks of keys.
+fn gqa_indexer(node: &Node<'_>, index: u64) -> Result<Option<Indexer>, ConfigError> {
+    let Some(config) = node.child("sparse_attention_config") else {
+        return Ok(None);
+    };
+    if config.flag("use_sparse_attention") == Some(false)
+        || config.listed_whole("sparse_attention_freq", index) == Some(0)
+    {
+        return Ok(None);
+    }
+    Ok(Some(Indexer {
+        heads: config.need(&["sparse_num_index_heads"], MAX_HEADS)?,
+        head_dim: config.need(&["sparse_index_dim"], MAX_WIDTH)?,
+        topk: config
+            .whole(&["sparse_topk_blocks"], MAX_TOKENS)?
+            .unwrap_or(0),
+        own: true,
+    }))
+}

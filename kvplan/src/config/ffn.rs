@@ -1,0 +1,199 @@
+//! Which feed-forward a layer has, and its shape.
+
+use super::ConfigError;
+use super::node::{MAX_EXPERTS, MAX_LAYERS, MAX_WIDTH, Node};
+use crate::model::{Ffn, Moe};
+
+/// The block kinds of a hybrid: one mixer or feed-forward a layer, from a list of names or from a
+/// string of `M * E -`.
+pub(super) fn block_kinds(node: &Node<'_>, list: &str, pattern: &str) -> Option<Vec<String>> {
+    if let Some(kinds) = node.list(list) {
+        let name = |v: &serde_json::Value| v.as_str().unwrap_or("unknown").to_string();
+        return Some(kinds.iter().map(name).collect());
+    }
+    let letters = node.text(pattern)?;
+    let kinds = letters.chars().map(|letter| match letter {
+        'M' => "mamba",
+        '*' => "attention",
+        'E' => "moe",
+        '-' => "mlp",
+        _ => "unknown",
+    });
+    Some(kinds.map(str::to_string).collect())
+}
+
+/// Feed-forward of one block of a hybrid pattern.
+pub(super) fn of_block(node: &Node<'_>, kind: &str, hidden: u64) -> Result<Ffn, ConfigError> {
+    match kind {
+        "moe" => moe(node).map(Ffn::Moe),
+        "mlp" => dense(node, hidden),
+        "mamba" | "attention" => Ok(Ffn::None),
+        other => Err(node.error(
+            "hybrid_override_pattern",
+            &format!("has a block `{other}`; known are mamba, attention, moe, mlp"),
+        )),
+    }
+}
+
+/// Feed-forward of decoder layer `index`.
+pub(super) fn read(node: &Node<'_>, index: u64, hidden: u64) -> Result<Ffn, ConfigError> {
+    if let Some(kinds) = block_kinds(node, "layers_block_type", "hybrid_override_pattern") {
+        let kind = usize::try_from(index).ok().and_then(|i| kinds.get(i));
+        return kind.map_or(Ok(Ffn::None), |kind| of_block(node, kind, hidden));
+    }
+    if let Some(blocks) = node.list("block_configs") {
+        let block = usize::try_from(index).ok().and_then(|i| blocks.get(i));
+        return Ok(block.map_or(Ffn::None, |block| nas_ffn(block, hidden)));
+    }
+    if expert_count(node)? > 0 && is_sparse(node, index)? {
+        return moe(node).map(Ffn::Moe);
+    }
+    dense(node, hidden)
+}
+
+fn expert_count(node: &Node<'_>) -> Result<u64, ConfigError> {
+    if node.flag("enable_moe_block") == Some(false) {
+        return Ok(0);
+    }
+    let names = [
+        "n_routed_experts",
+        "num_local_experts",
+        "num_experts",
+        "moe_num_experts",
+    ];
+    Ok(node.whole(&names, MAX_EXPERTS)?.unwrap_or(0))
+}
+
+/// Whether layer `index` is a mixture of experts, in the seven ways configs say so.
+fn is_sparse(node: &Node<'_>, index: u64) -> Result<bool, ConfigError> {
+    if let Some(kind) = node.listed_text("mlp_layer_types", index) {
+        return Ok(kind == "sparse");
+    }
+    if let Some(sparse) = node.listed_whole("moe_layer_freq", index) {
+        return Ok(sparse > 0);
+    }
+    if let Some(list) = node.list("mlp_only_layers")
+        && list.iter().any(|v| v.as_u64() == Some(index))
+    {
+        return Ok(false);
+    }
+    if let Some(first) = node.whole(&["first_k_dense_replace", "first_k_dense"], MAX_LAYERS)?
+        && index < first
+    {
+        return Ok(false);
+    }
+    let next = index.saturating_add(1);
+    for name in ["decoder_sparse_step", "interleave_moe_layer_step"] {
+        if let Some(step) = node.whole(&[name], MAX_LAYERS)? {
+            return Ok(step > 0 && next.is_multiple_of(step));
+        }
+    }
+    match node.value("moe_layer_freq") {
+        Some(value) if value.is_u64() => {
+            let step = node.whole(&["moe_layer_freq"], MAX_LAYERS)?.unwrap_or(1);
+            Ok(step > 0 && index.is_multiple_of(step))
+        }
+        _ => Ok(true),
+    }
+}
+
+fn gated(node: &Node<'_>) -> bool {
+    let activation = ["mlp_hidden_act", "hidden_act", "hidden_activation"]
+        .iter()
+        .find_map(|name| node.text(name));
+    let kind = node.model_type();
+    match activation {
+        Some("relu2" | "relu_squared") => false,
+        _ => !(kind == "gpt2" || kind.starts_with("phi-msft") || kind == "phi"),
+    }
+}
+
+fn moe(node: &Node<'_>) -> Result<Moe, ConfigError> {
+    let experts = expert_count(node)?;
+    let expert_names = [
+        "moe_intermediate_size",
+        "expert_intermediate_size",
+        "intermediate_size",
+    ];
+    let expert_inter = node.need(&expert_names, MAX_WIDTH)?;
+    let topk_names = [
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "experts_per_token",
+        "top_k_experts",
+        "moe_top_k",
+    ];
+    let topk = node.need(&topk_names, MAX_EXPERTS)?;
+    if topk > experts {
+        return Err(node.error(
+            topk_names[0],
+            &format!("is {topk}, more than the {experts} experts there are"),
+        ));
+    }
+    let gate = node.value("shared_expert_intermediate_size").is_some();
+    let kind = node.model_type();
+    let parallel_dense_inter = if kind.starts_with("gemma4") {
+        node.whole(&["intermediate_size"], MAX_WIDTH)?.unwrap_or(0)
+    } else {
+        0
+    };
+    Ok(Moe {
+        experts,
+        topk,
+        expert_inter,
+        latent: node.whole(&["moe_latent_size", "routed_expert_hidden_size"], MAX_WIDTH)?,
+        shared_inter: shared_inter(node, expert_inter)?,
+        shared_gate: gate && kind.starts_with("qwen"),
+        parallel_dense_inter,
+        gated: gated(node),
+        bias: kind == "gpt_oss",
+    })
+}
+
+/// Inner width of all shared experts together.
+fn shared_inter(node: &Node<'_>, expert_inter: u64) -> Result<u64, ConfigError> {
+    let total_names = [
+        "moe_shared_expert_intermediate_size",
+        "shared_expert_intermediate_size",
+        "share_expert_dim",
+        "shared_intermediate_size",
+    ];
+    if let Some(total) = node.whole(&total_names, MAX_WIDTH)? {
+        return Ok(total);
+    }
+    if node.model_type().starts_with("llama4") {
+        return Ok(expert_inter);
+    }
+    let count = node.whole(&["n_shared_experts", "num_shared_experts"], MAX_EXPERTS)?;
+    Ok(count.unwrap_or(0).saturating_mul(expert_inter))
+}
+
+fn dense(node: &Node<'_>, hidden: u64) -> Result<Ffn, ConfigError> {
+    let names = [
+        "dense_intermediate_size",
+        "intermediate_size_mlp",
+        "intermediate_size",
+        "ffn_hidden_size",
+        "n_inner",
+    ];
+    let inter = node.whole(&names, MAX_WIDTH)?;
+    Ok(Ffn::Dense {
+        inter: inter.unwrap_or_else(|| hidden.saturating_mul(4)),
+        gated: gated(node),
+    })
+}
+
+/// DeciLM: the width is a multiple of two thirds of the hidden size, rounded up to 256.
+fn nas_ffn(block: &serde_json::Value, hidden: u64) -> Ffn {
+    let ffn = block.get("ffn");
+    let field = |name: &str| ffn.and_then(|f| f.get(name));
+    if field("no_op").and_then(serde_json::Value::as_bool) == Some(true) {
+        return Ffn::None;
+    }
+    let multiple = field("ffn_mult").and_then(serde_json::Value::as_f64);
+    let width = (2.0 * multiple.unwrap_or(4.0) * hidden as f64 / 3.0) as u64;
+    Ffn::Dense {
+        inter: width.min(MAX_WIDTH).div_ceil(256).saturating_mul(256),
+        gated: true,
+    }
+}

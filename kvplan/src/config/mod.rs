@@ -1,0 +1,352 @@
+//! Reading a Hugging Face `config.json`: nested text configs, every attention and expert layout of
+//! the catalogue, quantisation blocks, draft heads. What is not a decoder is refused with a reason.
+
+mod attention;
+mod draft;
+mod ffn;
+mod node;
+mod pattern;
+mod quant;
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::formats::WeightFormat;
+use crate::model::{Attention, Ffn, Layer, LayerFormats, Model, Vision};
+use crate::product;
+use node::Node;
+use quant::QuantScheme;
+
+/// Why a config cannot be used: which one, which field, what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Name of the config, as given by the caller.
+    pub config: String,
+    /// Field, dotted where nested; empty where the whole file is meant.
+    pub field: String,
+    /// What is wrong and how to mend it.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.field.is_empty() {
+            write!(f, "{}: {}", self.config, self.message)
+        } else {
+            write!(f, "{}: {}: {}", self.config, self.field, self.message)
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Model {
+    /// Reads a `config.json`. `name` is used for the model and in errors.
+    ///
+    /// # Errors
+    /// One line naming the field, when the text is not JSON, not a decoder language model, or has
+    /// a value outside what any model can have.
+    pub fn from_config_json(text: &str, name: &str) -> Result<Self, ConfigError> {
+        Self::from_config_and_quant(text, None, name)
+    }
+
+    /// Reads a `config.json` and the `hf_quant_config.json` beside it (ModelOpt checkpoints keep
+    /// the quantisation there; it wins over a block inside the config).
+    ///
+    /// # Errors
+    /// As [`Model::from_config_json`], for either text.
+    pub fn from_config_and_quant(
+        text: &str,
+        quant_text: Option<&str>,
+        name: &str,
+    ) -> Result<Self, ConfigError> {
+        let root = parse(text, name)?;
+        let quant_root = quant_text.map(|text| parse(text, name)).transpose()?;
+        read(&root, quant_root.as_ref(), name)
+    }
+}
+
+fn parse(text: &str, name: &str) -> Result<Value, ConfigError> {
+    let cleaned = node::without_bare_constants(text);
+    let whole = |message: String| ConfigError {
+        config: name.to_string(),
+        field: String::new(),
+        message,
+    };
+    let value: Value = serde_json::from_str(&cleaned).map_err(|error| {
+        whole(format!(
+            "is not JSON ({error}); give the config.json itself"
+        ))
+    })?;
+    if value.is_object() {
+        Ok(value)
+    } else {
+        Err(whole(
+            "holds no JSON object; give the config.json itself".to_string(),
+        ))
+    }
+}
+
+fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, ConfigError> {
+    let outer = Node::new(root, name);
+    refuse_other_files(&outer)?;
+    let node = outer.text_model();
+    refuse_other_models(&node)?;
+    let scheme = QuantScheme::read(&node, quant_root)?;
+
+    let count = layer_count(&node)?;
+    let hidden = node.need(&["hidden_size", "n_embd", "d_model"], node::MAX_WIDTH)?;
+    let mut model = Model {
+        name: name.to_string(),
+        architecture: node.architecture(),
+        hidden,
+        vocab: node.need(&["vocab_size", "padded_vocab_size"], node::MAX_VOCAB)?,
+        tied_embeddings: tied(&node),
+        learned_positions: node.model_type() == "gpt2",
+        max_positions: node.whole(
+            &[
+                "max_position_embeddings",
+                "n_positions",
+                "seq_length",
+                "n_ctx",
+            ],
+            node::MAX_TOKENS,
+        )?,
+        base_format: scheme.base,
+        head_format: scheme.head(),
+        layers: Vec::with_capacity(count as usize),
+        mtp_layers: Vec::new(),
+        mtp_modules: 0,
+        vision: vision(&outer, hidden)?,
+        draft: None,
+        kv_dtype: scheme.kv_dtype,
+        other_params: 0,
+        assumptions: scheme.notes.clone(),
+    };
+    for index in 0..count {
+        let attention = attention::read(&node, index, hidden, model.max_positions)?;
+        let ffn = ffn::read(&node, index, hidden)?;
+        let formats = scheme.layer(index, None);
+        model.layers.push(Layer {
+            attention,
+            ffn,
+            formats,
+        });
+    }
+    draft::read_head(&node, &mut model)?;
+    read_mtp(&node, &scheme, &mut model)?;
+    if model.layers.iter().all(|l| l.attention == Attention::None) {
+        return Err(node.error("", "no layer mixes tokens; this is not a language model"));
+    }
+    Ok(model)
+}
+
+/// Refuses files that lie beside a config and are given by mistake.
+fn refuse_other_files(outer: &Node<'_>) -> Result<(), ConfigError> {
+    if outer.value("quantization").is_some() && outer.value("hidden_size").is_none() {
+        return Err(outer.error(
+            "",
+            "is a quantisation file (hf_quant_config.json) without the model; give the \
+             config.json beside it, or the folder that holds both",
+        ));
+    }
+    if outer.value("weight_map").is_some() {
+        return Err(outer.error(
+            "",
+            "is a safetensors index, not a model config; give the config.json beside it",
+        ));
+    }
+    Ok(())
+}
+
+/// Model types that are not decoders, so that they are named rather than failing on some field.
+const NOT_DECODERS: &[&str] = &[
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "distilbert",
+    "electra",
+    "deberta",
+    "deberta-v2",
+    "t5",
+    "mt5",
+    "bart",
+    "mbart",
+    "pegasus",
+    "marian",
+    "whisper",
+    "clip",
+    "siglip",
+    "vit",
+    "wav2vec2",
+    "hubert",
+    "sam",
+    "dinov2",
+    "modernbert",
+    "longt5",
+    "m2m_100",
+];
+
+fn refuse_other_models(node: &Node<'_>) -> Result<(), ConfigError> {
+    let kind = node.model_type();
+    if NOT_DECODERS.contains(&kind.as_str()) {
+        return Err(node.error(
+            "model_type",
+            &format!("`{kind}` is not a decoder language model; nothing here applies to it"),
+        ));
+    }
+    if node.flag("is_encoder_decoder") == Some(true) {
+        return Err(node.error(
+            "is_encoder_decoder",
+            "encoder-decoder models are not served with speculation; give a decoder",
+        ));
+    }
+    Ok(())
+}
+
+fn layer_count(node: &Node<'_>) -> Result<u64, ConfigError> {
+    let named = node.whole(
+        &["num_hidden_layers", "n_layer", "num_layers"],
+        node::MAX_LAYERS,
+    )?;
+    let listed = node
+        .list("layers_block_type")
+        .map(|list| list.len() as u64)
+        .or_else(|| {
+            node.text("hybrid_override_pattern")
+                .map(|pattern| pattern.chars().count() as u64)
+        });
+    match named.or(listed) {
+        Some(0) => Err(node.error("num_hidden_layers", "is 0; a model has at least one layer")),
+        Some(count) if count <= node::MAX_LAYERS => Ok(count),
+        Some(count) => Err(node.error(
+            "num_hidden_layers",
+            &format!(
+                "is {count}, more than the {} that any model has",
+                node::MAX_LAYERS
+            ),
+        )),
+        None => Err(node.error(
+            "num_hidden_layers",
+            "is missing (looked for n_layer, num_layers, layers_block_type too)",
+        )),
+    }
+}
+
+/// Families whose config leaves the flag out because their default differs from false.
+fn tied(node: &Node<'_>) -> bool {
+    let by_default = node.model_type().starts_with("gemma") || node.model_type() == "gpt2";
+    node.flag("tie_word_embeddings").unwrap_or(by_default)
+}
+
+/// MTP layers: the shape of the last layer that attends fully, or the pattern the config gives.
+fn read_mtp(node: &Node<'_>, scheme: &QuantScheme, model: &mut Model) -> Result<(), ConfigError> {
+    let modules = node.whole(
+        &[
+            "num_nextn_predict_layers",
+            "mtp_num_hidden_layers",
+            "num_mtp_modules",
+        ],
+        node::MAX_LAYERS,
+    )?;
+    let modules = modules.unwrap_or(0);
+    if modules == 0 || model.draft.is_some() {
+        return Ok(());
+    }
+    let count = model.layers.len() as u64;
+    let per_module = ffn::block_kinds(node, "mtp_layers_block_type", "mtp_hybrid_override_pattern");
+    for module in 0..modules {
+        let formats = scheme.layer(count.saturating_add(module), Some(module));
+        match &per_module {
+            Some(kinds) => {
+                for kind in kinds {
+                    let attention = attention::of_block(node, kind, model.hidden)?;
+                    let ffn = ffn::of_block(node, kind, model.hidden)?;
+                    model.mtp_layers.push(Layer {
+                        attention,
+                        ffn,
+                        formats,
+                    });
+                }
+            }
+            None => model.mtp_layers.push(mtp_layer(model, formats)),
+        }
+    }
+    model.mtp_modules = modules;
+    Ok(())
+}
+
+fn mtp_layer(model: &Model, formats: LayerFormats) -> Layer {
+    let last_ffn = model.layers.iter().rev().map(|layer| layer.ffn);
+    let ffn = last_ffn.into_iter().find(|ffn| *ffn != Ffn::None);
+    let full = model.layers.iter().rev().map(|layer| layer.attention);
+    let attention = full.into_iter().find(|attention| match attention {
+        Attention::Gqa(gqa) => gqa.window.is_none(),
+        Attention::Mla(_) | Attention::Compressed(_) => true,
+        _ => false,
+    });
+    let mut attention = attention.unwrap_or(Attention::None);
+    match &mut attention {
+        // An MTP layer runs the index itself even where the last decoder layer shares one.
+        Attention::Mla(mla) => {
+            if let Some(indexer) = &mut mla.indexer {
+                indexer.own = true;
+            }
+        }
+        Attention::Compressed(compressed) => {
+            compressed.ratio = 0;
+            compressed.indexer = None;
+        }
+        _ => {}
+    }
+    Layer {
+        attention,
+        ffn: ffn.unwrap_or(Ffn::None),
+        formats,
+    }
+}
+
+/// Size of the vision tower from its own config block.
+fn vision(outer: &Node<'_>, text_hidden: u64) -> Result<Option<Vision>, ConfigError> {
+    let Some(node) = outer.child("vision_config") else {
+        return Ok(None);
+    };
+    let layers = node.whole(
+        &["num_hidden_layers", "depth", "vt_num_hidden_layers"],
+        node::MAX_LAYERS,
+    )?;
+    let hidden = node.whole(
+        &["hidden_size", "vt_hidden_size", "embed_dim"],
+        node::MAX_WIDTH,
+    )?;
+    let (Some(layers), Some(hidden)) = (layers, hidden) else {
+        return Ok(None);
+    };
+    let inter = node
+        .whole(
+            &["intermediate_size", "vt_intermediate_size"],
+            node::MAX_WIDTH,
+        )?
+        .unwrap_or_else(|| hidden.saturating_mul(4));
+    let block = product(&[4, hidden, hidden]).saturating_add(product(&[2, hidden, inter]));
+    // The projector merges 2 x 2 patches and has two matrices.
+    let merged = hidden.saturating_mul(4);
+    let projector = product(&[merged, merged.saturating_add(text_hidden)]);
+    Ok(Some(Vision {
+        layers,
+        hidden,
+        inter,
+        params: product(&[layers, block]).saturating_add(projector),
+    }))
+}
+
+/// The format a dtype name stands for.
+pub(crate) fn dtype_format(name: &str) -> Option<WeightFormat> {
+    Some(match name.trim_start_matches("torch.") {
+        "bfloat16" => WeightFormat::Bf16,
+        "float16" | "half" => WeightFormat::F16,
+        "float32" | "float" => WeightFormat::F32,
+        _ => return None,
+    })
+}

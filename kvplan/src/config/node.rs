@@ -1,0 +1,210 @@
+//! Typed access to a JSON object with the aliases that model families use, with bounds, and with
+//! errors that name the field.
+
+use serde_json::Value;
+
+use super::ConfigError;
+
+/// Widest hidden or inner size accepted, elements.
+pub(super) const MAX_WIDTH: u64 = 1 << 24;
+/// Most layers accepted.
+pub(super) const MAX_LAYERS: u64 = 4096;
+/// Most heads accepted.
+pub(super) const MAX_HEADS: u64 = 1 << 16;
+/// Most experts accepted.
+pub(super) const MAX_EXPERTS: u64 = 1 << 16;
+/// Largest vocabulary accepted.
+pub(super) const MAX_VOCAB: u64 = 1 << 30;
+/// Longest context accepted, tokens.
+pub(super) const MAX_TOKENS: u64 = 1 << 40;
+
+/// A JSON object, its fallback (the outer object of a nested text config) and its path.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'a> {
+    value: &'a Value,
+    outer: Option<&'a Value>,
+    config: &'a str,
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn new(value: &'a Value, config: &'a str) -> Self {
+        Self {
+            value,
+            outer: None,
+            config,
+        }
+    }
+
+    /// The nested language model of a multimodal config, or the node itself.
+    pub(super) fn text_model(self) -> Self {
+        const NESTS: [&str; 4] = [
+            "text_config",
+            "llm_config",
+            "language_config",
+            "thinker_config",
+        ];
+        for name in NESTS {
+            if let Some(inner) = self.value.get(name).filter(|v| v.is_object()) {
+                let nested = Self {
+                    value: inner,
+                    outer: Some(self.value),
+                    config: self.config,
+                };
+                // Thinker configs nest once more.
+                return if name == "thinker_config" {
+                    nested.text_model()
+                } else {
+                    nested
+                };
+            }
+        }
+        self
+    }
+
+    /// A nested object.
+    pub(super) fn child(&self, name: &str) -> Option<Node<'a>> {
+        let value = self.value(name).filter(|value| value.is_object())?;
+        Some(Self {
+            value,
+            outer: None,
+            config: self.config,
+        })
+    }
+
+    /// A value here, or in the outer object; null counts as absent.
+    pub(super) fn value(&self, name: &str) -> Option<&'a Value> {
+        let here = self.value.get(name).filter(|value| !value.is_null());
+        here.or_else(|| self.outer?.get(name).filter(|value| !value.is_null()))
+    }
+
+    pub(super) fn error(&self, field: &str, message: &str) -> ConfigError {
+        ConfigError {
+            config: self.config.to_string(),
+            field: field.to_string(),
+            message: message.to_string(),
+        }
+    }
+
+    /// The first of `names` that is present, as a whole number from 0 to `max`.
+    pub(super) fn whole(&self, names: &[&str], max: u64) -> Result<Option<u64>, ConfigError> {
+        for name in names {
+            let Some(value) = self.value(name) else {
+                continue;
+            };
+            return match whole_number(value) {
+                Some(number) if number <= max => Ok(Some(number)),
+                Some(_) => Err(self.error(
+                    name,
+                    &format!("is {value}, more than the {max} that any model has"),
+                )),
+                None => Err(self.error(
+                    name,
+                    &format!("is {}, not a whole number of 0 or more", shown(value)),
+                )),
+            };
+        }
+        Ok(None)
+    }
+
+    /// As [`Node::whole`], at least 1, or an error that lists the names looked for.
+    pub(super) fn need(&self, names: &[&str], max: u64) -> Result<u64, ConfigError> {
+        let first = names.first().copied().unwrap_or_default();
+        match self.whole(names, max)? {
+            Some(0) => Err(self.error(first, "is 0; it must be at least 1")),
+            Some(number) => Ok(number),
+            None => Err(self.error(
+                first,
+                &format!("is missing (looked for {})", names.join(", ")),
+            )),
+        }
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+        self.value(name)?.as_bool()
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.value(name)?.as_str()
+    }
+
+    pub(super) fn list(&self, name: &str) -> Option<&'a Vec<Value>> {
+        self.value(name)?.as_array()
+    }
+
+    /// Entry `index` of a list, as text.
+    pub(super) fn listed_text(&self, name: &str, index: u64) -> Option<&'a str> {
+        self.list(name)?.get(usize::try_from(index).ok()?)?.as_str()
+    }
+
+    /// Entry `index` of a list, as a whole number.
+    pub(super) fn listed_whole(&self, name: &str, index: u64) -> Option<u64> {
+        whole_number(self.list(name)?.get(usize::try_from(index).ok()?)?)
+    }
+
+    pub(super) fn model_type(&self) -> String {
+        self.text("model_type").unwrap_or_default().to_string()
+    }
+
+    /// `architectures[0]` of this object, else of the outer one, else the model type.
+    pub(super) fn architecture(&self) -> String {
+        let first = |value: &Value| {
+            let name = value.get("architectures")?.as_array()?.first()?.as_str()?;
+            Some(name.to_string())
+        };
+        self.outer
+            .and_then(first)
+            .or_else(|| first(self.value))
+            .unwrap_or_else(|| self.model_type())
+    }
+}
+
+/// A JSON number that is whole and not negative (`4096`, `4096.0`).
+fn whole_number(value: &Value) -> Option<u64> {
+    if let Some(number) = value.as_u64() {
+        return Some(number);
+    }
+    let number = value.as_f64()?;
+    (number >= 0.0 && number.fract() == 0.0 && number.is_finite()).then_some(number as u64)
+}
+
+/// A value as shown in an error: short.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() > 40 {
+        let short: String = text.chars().take(37).collect();
+        format!("{short}...")
+    } else {
+        text
+    }
+}
+
+/// Python writes `Infinity` and `NaN` into JSON; outside strings they become null.
+pub(super) fn without_bare_constants(text: &str) -> String {
+    const CONSTANTS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+    if !CONSTANTS.iter().any(|constant| text.contains(constant)) {
+        return text.to_string();
+    }
+    let mut out = String::with_capacity(text.len());
+    let (mut in_string, mut escaped) = (false, false);
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let constant = CONSTANTS
+            .iter()
+            .find(|c| !in_string && rest.starts_with(**c));
+        if let Some(constant) = constant {
+            out.push_str("null");
+            rest = &rest[constant.len()..];
+            continue;
+        }
+        if in_string {
+            in_string = next != '"' || escaped;
+            escaped = next == '\\' && !escaped;
+        } else {
+            in_string = next == '"';
+            escaped = false;
+        }
+        out.push(next);
+        rest = &rest[next.len_utf8()..];
+    }
+    out
+}

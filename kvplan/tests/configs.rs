@@ -1,0 +1,100 @@
+//! Every collected config: read rightly, or refused with a reason.
+
+use std::path::PathBuf;
+
+use kvplan::{KvDtype, KvLayout, Model, Sharding};
+
+/// The data folder, or `None` (with a line printed) where it is absent.
+fn data() -> Option<PathBuf> {
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
+    let path = std::env::var_os("SHARED_DATA").map_or_else(|| default.into(), PathBuf::from);
+    if path.join("hf_configs/index.tsv").is_file() {
+        return Some(path);
+    }
+    println!("skipped: no data folder at {}", path.display());
+    None
+}
+
+fn read(folder: &std::path::Path, file: &str) -> String {
+    std::fs::read_to_string(folder.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+}
+
+/// ChatGLM's index row counts 32 key-value heads; the config says `multi_query_group_num` 2.
+const INDEX_WRONG: &[&str] = &["mlc_presets/chatglm.json"];
+
+#[test]
+fn every_indexed_config_has_the_kv_bytes_of_the_index() {
+    let Some(data) = data() else { return };
+    let folder = data.join("hf_configs");
+    let index = read(&folder, "index.tsv");
+    let mut lines = index.lines();
+    let header: Vec<&str> = lines.next().unwrap_or_default().split('\t').collect();
+    let column = |name: &str| header.iter().position(|h| *h == name).expect("column");
+    let (kv, indexer) = (
+        column("kv_bytes_per_token_bf16_tp1"),
+        column("indexer_bytes_per_token"),
+    );
+    let mut wrong = Vec::new();
+    for line in lines {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let file = cells[0];
+        let model = match Model::from_config_json(&read(&folder, file), file) {
+            Ok(model) => model,
+            Err(error) => {
+                wrong.push(error.to_string());
+                continue;
+            }
+        };
+        let layout = KvLayout::new(KvDtype::Bf16);
+        let got = model.kv_bytes_per_token(&Sharding::tp(1), &layout);
+        if let Ok(expected) = cells[kv].parse::<u64>()
+            && expected != got
+            && !INDEX_WRONG.contains(&file)
+        {
+            wrong.push(format!(
+                "{file}: {got} bytes a token, index says {expected}"
+            ));
+        }
+        if let Ok(expected) = cells[indexer].parse::<u64>()
+            && expected != model.index_bytes_per_token()
+        {
+            wrong.push(format!(
+                "{file}: index keys {}",
+                model.index_bytes_per_token()
+            ));
+        }
+        println!(
+            "{file}\t{:.3}B\tactive {:.2}B\tmtp {:.2}B\t{:.2} GiB\t{} layers",
+            model.total_params() as f64 / 1e9,
+            model.active_params() as f64 / 1e9,
+            model.mtp_params() as f64 / 1e9,
+            model.total_weight_bytes(&Sharding::tp(1)) / kvplan::GIB,
+            model.layers.len(),
+        );
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_quantisation_file_alone_is_refused_with_what_to_give_instead() {
+    let Some(data) = data() else { return };
+    let folder = data.join("hf_configs");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(&folder).expect("folder") {
+        let file = entry
+            .expect("entry")
+            .file_name()
+            .to_string_lossy()
+            .into_owned();
+        if !file.ends_with("_hf_quant_config.json") {
+            continue;
+        }
+        seen += 1;
+        let error = Model::from_config_json(&read(&folder, &file), &file).expect_err(&file);
+        assert!(
+            error.to_string().contains("give the config.json beside it"),
+            "{error}"
+        );
+    }
+    assert!(seen > 10, "{seen}");
+}
