@@ -3,5 +3,6 @@
 
 pub mod band;
 pub mod chain;
+pub mod fit;
 pub mod posterior;
 pub mod prior;

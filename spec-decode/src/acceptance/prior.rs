@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use serde::Deserialize;
 
+use super::chain::Chain;
 use crate::error::AcceptanceError;
 use crate::head::HeadKind;
 
@@ -18,7 +19,7 @@ pub struct Spread {
 }
 
 /// What the requests are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Task {
     /// Chat, open questions.
     Chat,
@@ -36,6 +37,66 @@ pub enum Task {
     Writing,
     /// Translation and languages other than English.
     Translation,
+}
+
+impl Task {
+    /// Every task.
+    pub const ALL: [Self; 8] = [
+        Self::Chat,
+        Self::Code,
+        Self::Math,
+        Self::HardQa,
+        Self::Summary,
+        Self::Tools,
+        Self::Writing,
+        Self::Translation,
+    ];
+
+    /// The name in flags and the catalogue.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Code => "code",
+            Self::Math => "math",
+            Self::HardQa => "hard-qa",
+            Self::Summary => "summary",
+            Self::Tools => "tools",
+            Self::Writing => "writing",
+            Self::Translation => "translation",
+        }
+    }
+
+    /// Reads a task from a flag or a data set's name (`SPEED-Bench/coding`, `GSM8K`).
+    ///
+    /// # Errors
+    /// [`AcceptanceError::Unknown`] with the known names.
+    pub fn parse(name: &str) -> Result<Self, AcceptanceError> {
+        let lower = name.trim().to_ascii_lowercase().replace('_', "-");
+        let exact = Self::ALL.into_iter().find(|t| t.name() == lower);
+        // A mean over several data sets is no task; the longest name found is the most telling.
+        let by_data_set = || {
+            let entries = catalogue().task.iter().filter(|_| !lower.contains(','));
+            let longest = |entry: &TaskEntry| {
+                entry
+                    .data_sets
+                    .iter()
+                    .filter(|d| lower.contains(d.as_str()))
+                    .map(String::len)
+                    .max()
+                    .unwrap_or(0)
+            };
+            let best = entries.max_by_key(|e| longest(e))?;
+            (longest(best) > 0)
+                .then(|| Self::ALL.into_iter().find(|t| t.name() == best.name))
+                .flatten()
+        };
+        exact.or_else(by_data_set).ok_or(AcceptanceError::Unknown {
+            what: "task",
+            name: name.to_string(),
+            known: "chat, code, math, hard-qa, summary, tools, writing, translation, \
+                    or a data set's name",
+        })
+    }
 }
 
 /// What decides the prior. `None` where unknown.
@@ -79,7 +140,31 @@ pub struct AcceptancePrior {
 
 #[derive(Debug, Deserialize)]
 struct Catalogue {
+    spread: SpreadEntry,
+    temperature: TemperatureEntry,
+    context: ContextEntry,
     head: Vec<HeadEntry>,
+    task: Vec<TaskEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SpreadEntry {
+    level_sd: f64,
+    task_unknown_sd: f64,
+    source: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct TemperatureEntry {
+    level_per_unit: f64,
+    source: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct ContextEntry {
+    accept_length_beyond: f64,
+    level_sd_beyond: f64,
+    source: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,12 +176,42 @@ struct HeadEntry {
     source: String,
 }
 
+#[derive(Debug, Deserialize)]
+struct TaskEntry {
+    name: String,
+    level_offset: f64,
+    slope_offset: f64,
+    data_sets: Vec<String>,
+    source: String,
+}
+
+fn parse_catalogue() -> Result<Catalogue, toml::de::Error> {
+    toml::from_str(include_str!("../../catalog/acceptance.toml"))
+}
+
 fn catalogue() -> &'static Catalogue {
     static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
     CATALOGUE.get_or_init(|| {
-        // Compiled in and parsed by a test: an empty catalogue cannot ship.
-        toml::from_str(include_str!("../../catalog/acceptance.toml"))
-            .unwrap_or(Catalogue { head: Vec::new() })
+        // Compiled in and parsed by a test, so a broken one cannot ship; an empty one keeps the
+        // library free of panics.
+        parse_catalogue().unwrap_or(Catalogue {
+            spread: SpreadEntry {
+                level_sd: 0.6,
+                task_unknown_sd: 0.35,
+                source: String::new(),
+            },
+            temperature: TemperatureEntry {
+                level_per_unit: 0.0,
+                source: String::new(),
+            },
+            context: ContextEntry {
+                accept_length_beyond: 1.1,
+                level_sd_beyond: 0.8,
+                source: String::new(),
+            },
+            head: Vec::new(),
+            task: Vec::new(),
+        })
     })
 }
 
@@ -104,7 +219,11 @@ fn head_entry(head: HeadKind) -> Option<&'static HeadEntry> {
     catalogue().head.iter().find(|e| e.kind == head.name())
 }
 
-/// Slope of a head kind, mean and spread between curves.
+fn task_entry(task: Task) -> Option<&'static TaskEntry> {
+    catalogue().task.iter().find(|e| e.name == task.name())
+}
+
+/// Slope of a head kind over all tasks: mean and spread between curves.
 pub fn slope_of_head(head: HeadKind) -> Spread {
     head_entry(head).map_or(
         Spread {
@@ -118,28 +237,142 @@ pub fn slope_of_head(head: HeadKind) -> Spread {
     )
 }
 
-impl Task {
-    /// Reads a task from a flag or a data set's name.
-    ///
-    /// # Errors
-    /// [`AcceptanceError::Unknown`] with the known names.
-    pub fn parse(name: &str) -> Result<Self, AcceptanceError> {
-        let _ = name;
-        Ok(Self::Chat)
+/// Slope of a head kind on a task.
+pub fn slope_for(head: HeadKind, task: Option<Task>) -> Spread {
+    let slope = slope_of_head(head);
+    let offset = task.and_then(task_entry).map_or(0.0, |t| t.slope_offset);
+    Spread {
+        mean: slope.mean + offset,
+        sd: slope.sd,
+    }
+}
+
+/// Level offset of a task; of an unknown one the mean over chat, code, math, questions, summaries.
+fn task_level(task: Option<Task>) -> f64 {
+    let offset = |t: Task| task_entry(t).map_or(0.0, |e| e.level_offset);
+    match task {
+        Some(task) => offset(task),
+        None => {
+            let common = [
+                Task::Chat,
+                Task::Code,
+                Task::Math,
+                Task::HardQa,
+                Task::Summary,
+            ];
+            common.iter().map(|&t| offset(t)).sum::<f64>() / common.len() as f64
+        }
     }
 }
 
 impl AcceptancePrior {
     /// The prior for what is known.
     pub fn new(query: &PriorQuery) -> Self {
-        let entry = head_entry(query.head);
-        Self {
-            level: Spread {
-                mean: entry.map_or(0.9, |e| e.level),
-                sd: 0.55,
-            },
-            slope: slope_of_head(query.head),
-            sources: entry.map(|e| e.source.clone()).into_iter().collect(),
+        let catalogue = catalogue();
+        let mut sources = Vec::new();
+        let head_level = head_entry(query.head).map_or(0.9, |entry| {
+            sources.push(format!("head {}: {}", entry.kind, entry.source));
+            entry.level
+        });
+        let mut level_sd = catalogue.spread.level_sd;
+        match query.task.and_then(task_entry) {
+            Some(entry) => sources.push(format!("task {}: {}", entry.name, entry.source)),
+            None => {
+                level_sd = level_sd.hypot(catalogue.spread.task_unknown_sd);
+                sources.push(
+                    "task not known: between chat, code, math, questions and summaries".into(),
+                );
+            }
         }
+        let temperature = query
+            .temperature
+            .filter(|t| t.is_finite())
+            .unwrap_or(0.0)
+            .clamp(0.0, 2.0);
+        if temperature > 0.0 {
+            sources.push(format!("temperature: {}", catalogue.temperature.source));
+        }
+        sources.push(format!("spread: {}", catalogue.spread.source));
+        let slope = slope_for(query.head, query.task);
+        let mut level = Spread {
+            mean: head_level
+                + task_level(query.task)
+                + temperature * catalogue.temperature.level_per_unit,
+            sd: level_sd,
+        };
+        if let (Some(context), Some(trained)) = (query.context_tokens, query.trained_context_tokens)
+            && context > trained
+        {
+            // The fall is that of the head: nothing of task or pair survives beyond its training.
+            if let Ok(chain) =
+                Chain::with_slope(catalogue.context.accept_length_beyond, 3, slope.mean)
+            {
+                level = Spread {
+                    mean: chain.level,
+                    sd: catalogue.context.level_sd_beyond,
+                };
+            }
+            sources.push(format!(
+                "context {context} is beyond the head's trained length {trained}: {}",
+                catalogue.context.source
+            ));
+        }
+        Self {
+            level,
+            slope,
+            sources,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_catalogue_parses_and_names_every_head_and_task() {
+        let catalogue = parse_catalogue().map_err(|e| e.to_string());
+        assert_eq!(catalogue.as_ref().err(), None);
+        for head in HeadKind::ALL {
+            assert!(head_entry(head).is_some(), "{}", head.name());
+        }
+        for task in Task::ALL {
+            assert!(task_entry(task).is_some(), "{}", task.name());
+            assert_eq!(Task::parse(task.name()), Ok(task));
+        }
+        assert_eq!(catalogue.map(|c| c.task.len()), Ok(Task::ALL.len()));
+    }
+
+    #[test]
+    fn data_set_names_find_their_task() {
+        for (name, task) in [
+            ("SPEED-Bench/coding", Task::Code),
+            ("SPEED-Bench/code", Task::Code),
+            ("GSM8K", Task::Math),
+            ("math500", Task::Math),
+            ("MT-bench", Task::Chat),
+            ("llm_decode_bench (synthetic chat)", Task::Chat),
+            ("financeqa", Task::Summary),
+            ("CNN/DM", Task::Summary),
+            ("gpqa", Task::HardQa),
+            ("BFCL simple", Task::Tools),
+            ("SPEED-Bench/multilingual", Task::Translation),
+        ] {
+            assert_eq!(Task::parse(name), Ok(task), "{name}");
+        }
+        assert!(Task::parse("mean(MT-bench,HumanEval,GSM8K)").is_err());
+        assert!(Task::parse("random 1k/1k").is_err());
+    }
+
+    #[test]
+    fn a_head_beyond_its_trained_context_is_expected_to_accept_next_to_nothing() {
+        let mut query = PriorQuery::of(HeadKind::Eagle3);
+        query.context_tokens = Some(16_384.0);
+        query.trained_context_tokens = Some(2048.0);
+        let prior = AcceptancePrior::new(&query);
+        let length = Chain::new(prior.level.mean, prior.slope.mean).accept_length(3);
+        assert!((length - 1.1).abs() < 1e-6, "{length}");
+        query.trained_context_tokens = Some(32_768.0);
+        assert!(AcceptancePrior::new(&query).level.mean > 0.5);
     }
 }

@@ -69,7 +69,7 @@ pub struct Economy {
 impl Economy {
     /// Of a plain step and a cycle, both in ms.
     pub fn new(plain_ms: f64, cycle_ms: f64) -> Self {
-        let raised = !(cycle_ms >= plain_ms);
+        let raised = cycle_ms < plain_ms || cycle_ms.is_nan();
         Self {
             plain_ms,
             cycle_ms: if raised { plain_ms } else { cycle_ms },
