@@ -1,0 +1,193 @@
+//! `acceptance.prior`: nothing measured. Share of accept lengths inside the 90 % band, the band's
+//! width, and what one constant interval of the same coverage would need.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use spec_decode::acceptance::fit::{LevelFit, LevelRow};
+use spec_decode::acceptance::prior::slope_for;
+use spec_decode::{AcceptancePrior, Chain, HeadKind, Posterior, PriorQuery, Task};
+
+use super::{head_of, task_of};
+use crate::score::{Area, mean, quantile};
+
+/// Left out of the fit (but scored): the report does not say which model it is of.
+const NOT_FITTED: [&str; 1] = ["sglang#21599"];
+
+struct Row {
+    source: String,
+    pair: String,
+    curve: String,
+    head: HeadKind,
+    task: Option<Task>,
+    temperature: Option<f64>,
+    depth: u32,
+    accept_length: f64,
+}
+
+/// Chains with an accept length; trees and impossible figures are counted as skipped.
+fn read(measurements: &[Value]) -> (Vec<Row>, usize) {
+    let mut rows = Vec::new();
+    let mut skipped = 0;
+    for row in measurements {
+        let Some(accept_length) = row["tau"].as_f64() else {
+            continue;
+        };
+        let text = |key: &str| row[key].as_str().unwrap_or_default();
+        let depth = row["steps"].as_u64().and_then(|d| u32::try_from(d).ok());
+        let (Some(head), Some(depth), Some(1)) = (head_of(row), depth, row["topk"].as_u64()) else {
+            skipped += 1;
+            continue;
+        };
+        if !(1.0..=f64::from(depth) + 1.0).contains(&accept_length) {
+            skipped += 1;
+            continue;
+        }
+        let pair = format!("{}|{}|{}", text("source"), text("model"), text("draft"));
+        let temperature = row["temperature"].as_f64();
+        rows.push(Row {
+            source: text("source").to_string(),
+            curve: format!("{pair}|{}|{}|{temperature:?}", head.name(), text("dataset")),
+            pair,
+            head,
+            task: task_of(row),
+            temperature,
+            depth,
+            accept_length,
+        });
+    }
+    (rows, skipped)
+}
+
+/// One level per curve: the mean over its depths.
+fn levels(rows: &[&Row]) -> Vec<LevelRow> {
+    let mut curves: BTreeMap<&str, (Vec<f64>, &Row)> = BTreeMap::new();
+    for row in rows {
+        let slope = slope_for(row.head, row.task).mean;
+        let Ok(chain) = Chain::with_slope(row.accept_length, row.depth, slope) else {
+            continue;
+        };
+        let entry = curves.entry(&row.curve).or_insert((Vec::new(), row));
+        // A saturated or dead curve says "high" or "low", not how far.
+        entry.0.push(chain.level.clamp(-2.0, 4.0));
+    }
+    curves
+        .into_values()
+        .filter_map(|(levels, row)| {
+            Some(LevelRow {
+                head: row.head,
+                task: row.task,
+                temperature: row.temperature.unwrap_or(0.0),
+                level: mean(&levels)?,
+                pair: row.pair.clone(),
+            })
+        })
+        .collect()
+}
+
+pub(super) fn area(measurements: &[Value]) -> Area {
+    let (rows, skipped) = read(measurements);
+    let fittable = |r: &&Row| !NOT_FITTED.contains(&r.source.as_str());
+    let mut fits: BTreeMap<&str, LevelFit> = BTreeMap::new();
+    let mut bands: BTreeMap<String, Posterior> = BTreeMap::new();
+    let (mut inside, mut shipped_inside, mut widths) = (Vec::new(), Vec::new(), Vec::new());
+    let mut by_pair: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let mut errors = Vec::new();
+    for row in &rows {
+        let fit = fits.entry(&row.source).or_insert_with(|| {
+            let rest: Vec<&Row> = rows
+                .iter()
+                .filter(|r| r.source != row.source)
+                .filter(fittable)
+                .collect();
+            LevelFit::new(&levels(&rest))
+        });
+        let query = PriorQuery {
+            task: row.task,
+            temperature: row.temperature,
+            ..PriorQuery::of(row.head)
+        };
+        let shipped = AcceptancePrior::new(&query);
+        let mut refitted = shipped.clone();
+        refitted.level.mean = fit.level(row.head, row.task, row.temperature.unwrap_or(0.0));
+        let mut band = |prior: &AcceptancePrior| {
+            let key = format!("{:?} {:?}", prior.level, prior.slope);
+            let posterior = match bands.get(&key) {
+                Some(posterior) => posterior.clone(),
+                None => Posterior::new(prior, &[]).ok()?,
+            };
+            let band = posterior.band(row.depth, 0.9);
+            bands.insert(key, posterior);
+            Some(band)
+        };
+        let (Some(ours), Some(as_shipped)) = (band(&refitted), band(&shipped)) else {
+            continue;
+        };
+        let hit =
+            |low: f64, high: f64| f64::from(u8::from((low..=high).contains(&row.accept_length)));
+        inside.push(hit(ours.low, ours.high));
+        shipped_inside.push(hit(as_shipped.low, as_shipped.high));
+        widths.push(ours.width());
+        errors.push((ours.mid / row.accept_length).ln().abs());
+        by_pair
+            .entry(&row.pair)
+            .or_default()
+            .push(hit(ours.low, ours.high));
+    }
+    let mut area = Area::new("acceptance.prior").with_errors(&errors);
+    area.skipped = skipped;
+    area.right = mean(&inside);
+    area.width = mean(&widths);
+    let coverage = area.right.unwrap_or(0.9);
+    let pairs: Vec<f64> = by_pair.values().filter_map(|hits| mean(hits)).collect();
+    area.notes = vec![
+        "chains with an accept length; level fitted without the row's source; trees skipped".into(),
+        format!(
+            "coverage, each target-draft pair counted once: {}",
+            shown(mean(&pairs))
+        ),
+        format!(
+            "coverage of the shipped figures, in sample: {}",
+            shown(mean(&shipped_inside))
+        ),
+        format!(
+            "one constant interval of the same coverage is {} wide",
+            shown(constant_width(&rows, coverage, false))
+        ),
+        format!(
+            "one constant interval for each depth, of the same coverage: {}",
+            shown(constant_width(&rows, coverage, true))
+        ),
+    ];
+    let all: Vec<&Row> = rows.iter().filter(fittable).collect();
+    let named: Vec<String> = LevelFit::new(&levels(&all))
+        .named()
+        .iter()
+        .map(|(name, value)| format!("{name} {value:+.2}"))
+        .collect();
+    area.notes
+        .push(format!("levels fitted on all rows: {}", named.join(", ")));
+    area
+}
+
+/// Mean width of the central interval with this coverage, over all rows or by depth.
+fn constant_width(rows: &[Row], coverage: f64, by_depth: bool) -> Option<f64> {
+    let tail = 0.5 * (1.0 - coverage);
+    let width = |depth: Option<u32>| {
+        let lengths: Vec<f64> = rows
+            .iter()
+            .filter(|r| depth.is_none_or(|d| r.depth == d))
+            .map(|r| r.accept_length)
+            .collect();
+        Some(quantile(&lengths, 1.0 - tail)? - quantile(&lengths, tail)?)
+    };
+    let widths: Vec<f64> = rows
+        .iter()
+        .filter_map(|r| width(by_depth.then_some(r.depth)))
+        .collect();
+    mean(&widths)
+}
+
+fn shown(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_string(), |v| format!("{v:.3}"))
+}
