@@ -98,6 +98,41 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
 
 type Found = (AcceptReading, f64, usize, usize, Vec<String>);
 
+/// vLLM's speculation lines, summed up.
+#[derive(Debug, Clone)]
+pub(crate) struct VllmAcceptance {
+    /// Mean accept length, bonus included.
+    pub(crate) accept_length: f64,
+    /// Positions drafted, where the lines say.
+    pub(crate) depth: Option<u32>,
+    /// Intervals averaged.
+    pub(crate) intervals: usize,
+    /// Line of the last.
+    pub(crate) line: usize,
+    /// Which metric.
+    pub(crate) source: &'static str,
+}
+
+/// The acceptance in vLLM's lines of either generation.
+pub(crate) fn vllm_acceptance(doc: &Doc) -> Option<VllmAcceptance> {
+    let (found, source) = match vllm_intervals(doc) {
+        Some(found) => (found, "vllm mean acceptance length"),
+        None => (vllm_v0_counts(doc)?, "vllm v0 emitted tokens over drafts"),
+    };
+    let (reading, accept_length, intervals, line, _) = found;
+    let depth = match reading {
+        AcceptReading::Rates(rates) => u32::try_from(rates.len()).ok(),
+        AcceptReading::Counts { depth, .. } | AcceptReading::Length { depth, .. } => depth,
+    };
+    Some(VllmAcceptance {
+        accept_length,
+        depth,
+        intervals,
+        line,
+        source,
+    })
+}
+
 fn whole(facts: &Facts, name: &str) -> Option<u32> {
     let number = facts.number(name)?;
     (number.fract() == 0.0 && (0.0..=f64::from(u16::MAX)).contains(&number))

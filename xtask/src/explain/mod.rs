@@ -4,9 +4,18 @@
 #![allow(dead_code, unused_imports)]
 
 mod accept;
+mod args;
+mod bench_facts;
+mod config;
 mod facts;
+mod machine;
+mod nccl;
+mod other_engines;
+mod p2p;
 mod scenario;
+mod sglang;
 pub(crate) mod text;
+mod vllm;
 
 use std::process::ExitCode;
 
@@ -21,8 +30,19 @@ pub(crate) fn facts_from_text(text: &str, name: &str) -> Facts {
     facts_from_doc(&doc, text, name)
 }
 
-fn facts_from_doc(_doc: &text::Doc, _text: &str, name: &str) -> Facts {
-    Facts::new(name)
+fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
+    let mut facts = Facts::new(name);
+    sglang::read(doc, &mut facts);
+    vllm::read(doc, &mut facts);
+    other_engines::read(doc, &mut facts);
+    bench_facts::read(doc, text, &mut facts);
+    machine::read(doc, text, &mut facts);
+    nccl::read(doc, &mut facts);
+    p2p::read(doc, text, &mut facts);
+    if facts.is_empty() {
+        config::read(text, &mut facts);
+    }
+    facts
 }
 
 /// Runs `cargo xtask explain`.

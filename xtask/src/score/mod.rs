@@ -2,6 +2,7 @@
 //! reads its part of the data folder and returns [`Area`]s.
 
 mod acceptance;
+mod inputs;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -120,5 +121,6 @@ pub(crate) fn run(args: &crate::cli::ScoreArgs) -> anyhow::Result<ExitCode> {
 fn all_areas(data: &Path) -> anyhow::Result<Vec<Area>> {
     let mut areas = Vec::new();
     areas.extend(acceptance::score(data)?);
+    areas.extend(inputs::score(data)?);
     Ok(areas)
 }

@@ -1,0 +1,227 @@
+//! Model configurations: `config.json`, also as transformers prints them (`Qwen3Config { … }`)
+//! and inside prose.
+
+use serde_json::{Map, Value};
+
+use super::facts::Facts;
+
+/// Reads the facts of a model configuration; nothing where the text is none.
+pub(crate) fn read(text: &str, facts: &mut Facts) {
+    let Some((start, root)) = first_object(text) else {
+        return;
+    };
+    let Some(model) = model_part(&root, 0) else {
+        return;
+    };
+    if model
+        .get("num_hidden_layers")
+        .or_else(|| model.get("n_layer"))
+        .is_none()
+        && number(model, &["num_attention_heads", "n_head"]).is_none()
+    {
+        if root.contains_key("model_type") || root.contains_key("architectures") {
+            facts.kinds.push("model-config");
+            facts.notes.push(
+                "a model configuration without num_hidden_layers or num_attention_heads: \
+                 nothing can be computed from it"
+                    .to_string(),
+            );
+        }
+        return;
+    }
+    facts.kinds.push("model-config");
+    let at = Places { text, start };
+    shape(model, &at, facts);
+    if let Some(vocab) =
+        number(model, &["draft_vocab_size"]).or_else(|| number(&root, &["draft_vocab_size"]))
+    {
+        facts.set("draft_vocab", vocab, at.line("\"draft_vocab_size\""));
+    }
+    if let Some(kind) = root.get("model_type").and_then(Value::as_str) {
+        facts.set("model_type", kind, at.line("\"model_type\""));
+    }
+    quantisation(&root, &at, facts);
+}
+
+/// The first JSON object in the text and where it begins. What stands before and after it
+/// (`RWConfig `, a fence, prose) is passed over.
+fn first_object(text: &str) -> Option<(usize, Map<String, Value>)> {
+    let mut from = 0;
+    for _ in 0..8 {
+        let start = from + text.get(from..)?.find('{')?;
+        let mut stream =
+            serde_json::Deserializer::from_str(text.get(start..)?).into_iter::<Value>();
+        if let Some(Ok(Value::Object(map))) = stream.next() {
+            if map.len() > 1 {
+                return Some((start, map));
+            }
+        }
+        from = start + 1;
+    }
+    None
+}
+
+/// Line numbers of keys.
+struct Places<'a> {
+    text: &'a str,
+    start: usize,
+}
+
+impl Places<'_> {
+    fn line(&self, key: &str) -> usize {
+        let tail = self.text.get(self.start..).unwrap_or("");
+        let at = self.start + tail.find(key).unwrap_or(0);
+        self.text.get(..at).unwrap_or("").matches('\n').count() + 1
+    }
+}
+
+/// Where the numbers are: at the top, or in the wrapped text model.
+fn model_part(map: &Map<String, Value>, depth: usize) -> Option<&Map<String, Value>> {
+    const INNER: [&str; 6] = [
+        "text_config",
+        "llm_config",
+        "language_config",
+        "thinker_config",
+        "transformer_layer_config",
+        "language_model",
+    ];
+    if depth < 4 {
+        for key in INNER {
+            if let Some(inner) = map.get(key).and_then(Value::as_object) {
+                return model_part(inner, depth + 1);
+            }
+        }
+    }
+    Some(map)
+}
+
+fn number(map: &Map<String, Value>, keys: &[&str]) -> Option<f64> {
+    keys.iter().find_map(|key| map.get(*key)?.as_f64())
+}
+
+fn shape(model: &Map<String, Value>, at: &Places, facts: &mut Facts) {
+    let layers = number(
+        model,
+        &["num_hidden_layers", "n_layer", "num_layers", "n_layers"],
+    );
+    let heads = number(model, &["num_attention_heads", "n_head", "n_heads"]);
+    let hidden = number(model, &["hidden_size", "n_embd", "d_model"]);
+    let kv_heads =
+        number(model, &["num_key_value_heads", "num_kv_heads", "n_head_kv"]).or_else(|| {
+            let multi = model.get("multi_query").and_then(Value::as_bool) == Some(true);
+            if multi { Some(1.0) } else { heads }
+        });
+    let head_dim = number(model, &["head_dim", "kv_channels"]);
+    let derived = match (hidden, heads) {
+        (Some(hidden), Some(heads)) if heads > 0.0 => Some(hidden / heads),
+        _ => None,
+    };
+    if let Some(layers) = layers {
+        facts.set("layers", layers, at.line("\"num_hidden_layers\""));
+    }
+    if let Some(kv_heads) = kv_heads {
+        facts.set("kv_heads", kv_heads, at.line("\"num_key_value_heads\""));
+    }
+    match (head_dim, derived) {
+        (Some(dim), _) => facts.set("head_dim", dim, at.line("\"head_dim\"")),
+        (None, Some(dim)) => facts.derive(
+            "head_dim",
+            dim,
+            at.line("\"hidden_size\""),
+            "hidden size over heads",
+        ),
+        (None, None) => {}
+    }
+    if let Some(context) = number(
+        model,
+        &[
+            "max_position_embeddings",
+            "n_positions",
+            "max_seq_len",
+            "seq_length",
+            "model_max_length",
+        ],
+    ) {
+        facts.set(
+            "context_len",
+            context,
+            at.line("\"max_position_embeddings\""),
+        );
+    }
+    let window = number(model, &["sliding_window"])
+        .filter(|_| model.get("use_sliding_window").and_then(Value::as_bool) != Some(false));
+    if let Some(window) = window {
+        facts.set("sliding_window", window, at.line("\"sliding_window\""));
+    }
+    let dims = number(model, &["kv_lora_rank"])
+        .zip(number(model, &["qk_rope_head_dim"]))
+        .map(|(rank, rope)| rank + rope)
+        .or_else(|| Some(2.0 * kv_heads? * head_dim.or(derived)?));
+    let caching = layers.and_then(|layers| attention_layers(model, layers));
+    if let (Some(dims), Some(caching)) = (dims, caching) {
+        facts.derive(
+            "kv_bytes_per_token",
+            dims * caching * 2.0,
+            at.line("\"num_hidden_layers\""),
+            format!("{caching} attention layers x {dims} values x 2 bytes, all ranks together"),
+        );
+    }
+}
+
+/// Layers that keep a KV cache; `None` where the pattern of a hybrid is not in the file.
+fn attention_layers(model: &Map<String, Value>, layers: f64) -> Option<f64> {
+    if let Some(kinds) = model
+        .get("layer_types")
+        .or_else(|| model.get("layers_block_type"))
+        .and_then(Value::as_array)
+    {
+        let attention = kinds
+            .iter()
+            .filter_map(Value::as_str)
+            .filter(|kind| kind.contains("attention") && !kind.contains("linear"));
+        return Some(attention.count() as f64);
+    }
+    if let Some(pattern) = model.get("hybrid_override_pattern").and_then(Value::as_str) {
+        return Some(pattern.matches('*').count() as f64);
+    }
+    if let Some(every) = number(model, &["full_attention_interval"]).filter(|n| *n >= 1.0) {
+        return Some((layers / every).floor());
+    }
+    if let Some(period) = number(model, &["attn_layer_period"]).filter(|n| *n >= 1.0) {
+        let offset = number(model, &["attn_layer_offset"]).unwrap_or(0.0);
+        let count = ((layers - offset) / period).ceil();
+        return (count >= 0.0).then_some(count);
+    }
+    const HYBRIDS: [&str; 10] = [
+        "qwen3_next",
+        "qwen3_5",
+        "jamba",
+        "nemotron_h",
+        "mamba",
+        "falcon_h1",
+        "kimi_linear",
+        "granitemoehybrid",
+        "bamba",
+        "zamba",
+    ];
+    let kind = model
+        .get("model_type")
+        .and_then(Value::as_str)
+        .unwrap_or("");
+    let state_space = model
+        .keys()
+        .any(|key| key.starts_with("mamba_") || key.starts_with("linear_"));
+    (!state_space && !HYBRIDS.iter().any(|hybrid| kind.starts_with(hybrid))).then_some(layers)
+}
+
+fn quantisation(root: &Map<String, Value>, at: &Places, facts: &mut Facts) {
+    let Some(config) = root.get("quantization_config").and_then(Value::as_object) else {
+        return;
+    };
+    if let Some(method) = config.get("quant_method").and_then(Value::as_str) {
+        facts.set("quant", method, at.line("\"quant_method\""));
+    }
+    if let Some(bits) = number(config, &["bits"]) {
+        facts.set("quant_bits", bits, at.line("\"bits\""));
+    }
+}

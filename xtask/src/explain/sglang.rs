@@ -1,0 +1,370 @@
+//! SGLang server logs of every era. The lines are those of `model_runner.py`, `memory_pool.py`,
+//! `scheduler.py` and their successors; what changed over the versions is noted where it matters.
+
+mod run;
+
+use super::args::{argument, argument_number, flag, flag_number};
+use super::facts::Facts;
+use super::text::{Doc, cut, number_after};
+
+use run::Run;
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Args,
+    Begin,
+    End,
+    Pool,
+    Mamba,
+    PoolEnd,
+    Budget,
+    GraphBegin,
+    GraphEnd,
+    Ready,
+    Fired,
+    Decode,
+    Prefill,
+    MinViable,
+    NotEnough,
+    OutOfMemory,
+}
+
+/// Phrases that no other engine prints, and what they mean.
+const PHRASES: &[(&str, Kind)] = &[
+    ("server_args=", Kind::Args),
+    ("Load weight begin", Kind::Begin),
+    ("Load weight end", Kind::End),
+    ("KV Cache is allocated", Kind::Pool),
+    ("Mamba Cache is allocated", Kind::Mamba),
+    ("Memory pool end", Kind::PoolEnd),
+    ("The available memory for KV cache is", Kind::Budget),
+    ("graph begin.", Kind::GraphBegin),
+    ("graph end.", Kind::GraphEnd),
+    ("max_total_num_tokens=", Kind::Ready),
+    // 0.1.x
+    ("max_total_num_token=", Kind::Ready),
+    ("The server is fired up", Kind::Fired),
+    ("Decode batch", Kind::Decode),
+    ("Prefill batch", Kind::Prefill),
+    ("Loaded weights leave no GPU memory", Kind::MinViable),
+    ("Not enough memory. Please try to increase", Kind::NotEnough),
+    (
+        "Not enough memory; increase --mem-fraction-static",
+        Kind::NotEnough,
+    ),
+    ("OutOfMemoryError", Kind::OutOfMemory),
+    ("CUDA out of memory", Kind::OutOfMemory),
+];
+
+/// One line of interest: what it is, who printed it, and the text behind the phrase.
+#[derive(Debug)]
+struct Event<'a> {
+    kind: Kind,
+    line: usize,
+    rank: &'a str,
+    /// Text before the phrase on the same record, for what was captured.
+    before: &'a str,
+    rest: &'a str,
+}
+
+/// Reads SGLang facts; nothing where the text is no SGLang log.
+pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
+    let events = events(doc);
+    if !recognised(doc, &events) {
+        return;
+    }
+    facts.kinds.push("sglang-log");
+    facts.set("engine", "sglang", events.first().map_or(1, |e| e.line));
+    version(doc, facts);
+    let runs = run::split(&events);
+    let chosen = runs.iter().rposition(Run::has_memory);
+    if let Some(last) = chosen.or(runs.len().checked_sub(1)) {
+        if runs.iter().filter(|r| r.has_memory()).count() > 1 {
+            facts.notes.push(format!(
+                "{} server starts in one file; the facts are those of the last, from line {}",
+                runs.iter().filter(|r| r.has_memory()).count(),
+                runs.get(last).map_or(0, |r| r.line)
+            ));
+        }
+        if let Some(run) = runs.get(last) {
+            run.report(facts);
+        }
+    }
+    flags(doc, facts);
+    decode(&events, facts);
+    failure(&events, facts);
+}
+
+/// A phrase of the list is enough, except those that others print as well.
+fn recognised(doc: &Doc, events: &[Event]) -> bool {
+    let own = |kind: Kind| {
+        !matches!(
+            kind,
+            Kind::OutOfMemory | Kind::GraphBegin | Kind::GraphEnd | Kind::Args
+        )
+    };
+    events.iter().any(|event| own(event.kind))
+        || (doc.flat.contains("sglang") && flag(&doc.flat, "--mem-fraction-static").is_some())
+}
+
+/// Every phrase of the list with its surroundings, in order.
+fn events(doc: &Doc) -> Vec<Event<'_>> {
+    let mut found: Vec<(usize, usize, Kind)> = Vec::new();
+    for (phrase, kind) in PHRASES {
+        for end in doc.after_all(phrase) {
+            found.push((end - phrase.len(), end, *kind));
+        }
+    }
+    found.sort_by_key(|(at, _, _)| *at);
+    let mut events = Vec::with_capacity(found.len());
+    for (index, (at, end, kind)) in found.iter().enumerate() {
+        let next = found.get(index + 1).map_or(doc.flat.len(), |next| next.0);
+        let limit = if *kind == Kind::Args { 60_000 } else { 600 };
+        let rest = doc.window(*end, limit.min(next.saturating_sub(*end)));
+        let (rank, before) = prefix(doc.flat.get(..*at).unwrap_or(""));
+        events.push(Event {
+            kind: *kind,
+            line: doc.line_at(*at),
+            rank,
+            before,
+            rest,
+        });
+    }
+    events
+}
+
+/// The rank tag in the bracket before a record (`[2025-09-11 10:25:43 DP0 TP0 EP0]`, `[gpu=0]`),
+/// empty where there is none, and the words between it and the phrase.
+fn prefix(text: &str) -> (&str, &str) {
+    let mut start = text.len().saturating_sub(120);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    let tail = text.get(start..).unwrap_or("");
+    let Some(close) = tail.rfind(']') else {
+        return ("", tail);
+    };
+    let before = tail.get(close + 1..).unwrap_or("");
+    let inside = tail.get(..close).unwrap_or("");
+    let inside = inside.rsplit('[').next().unwrap_or("");
+    let tag = inside
+        .find(|c: char| c.is_ascii_alphabetic())
+        .and_then(|at| inside.get(at..))
+        .unwrap_or("");
+    (tag, before)
+}
+
+/// Version, where the text names it beside the engine.
+fn version(doc: &Doc, facts: &mut Facts) {
+    for key in [
+        "sglang version:",
+        "sglang==",
+        "sglang:v",
+        "SGLang v",
+        "sglang-v",
+    ] {
+        for at in doc.after_all(key) {
+            let word = doc.window(at, 40).trim_start();
+            let word = word
+                .split([' ', ',', ')', '`', '"', '\'', '-'])
+                .next()
+                .unwrap_or("");
+            if word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.') {
+                let line = doc.line_at(at);
+                facts.set_if_absent("engine_version", word.trim_end_matches('.'), line);
+                return;
+            }
+        }
+    }
+}
+
+/// Settings from a printed `ServerArgs`.
+fn server_args(rest: &str, line: usize, facts: &mut Facts) {
+    let numbers: &[(&str, &'static str)] = &[
+        ("mem_fraction_static", "mem_fraction"),
+        ("tp_size", "tp"),
+        ("dp_size", "dp"),
+        ("dcp_size", "dcp"),
+        ("chunked_prefill_size", "chunked_prefill_size"),
+        ("context_length", "context_len"),
+        ("max_running_requests", "max_running_requests"),
+        ("max_total_tokens", "max_total_tokens_flag"),
+        ("cuda_graph_max_bs", "cuda_graph_max_bs"),
+        ("page_size", "page_size"),
+    ];
+    for (key, name) in numbers {
+        if let Some(value) = argument_number(rest, key) {
+            facts.set(name, value, line);
+        }
+    }
+    for (key, name) in [("model_path", "model"), ("quantization", "quant")] {
+        if let Some(value) = argument(rest, key) {
+            facts.set(name, value, line);
+        }
+    }
+    if let Some(dtype) = argument(rest, "kv_cache_dtype").filter(|d| *d != "auto") {
+        facts.set("kv_dtype", dtype, line);
+    }
+    for key in ["disable_custom_all_reduce", "disable_cuda_graph"] {
+        if let Some(value @ ("True" | "true")) = argument(rest, key) {
+            let name = if key == "disable_cuda_graph" {
+                "cuda_graph_disabled"
+            } else {
+                "custom_all_reduce_disabled"
+            };
+            facts.set(name, value.to_lowercase(), line);
+        }
+    }
+    // Steps, width and draft tokens have defaults that are printed also when speculation is off.
+    let Some(algorithm) = argument(rest, "speculative_algorithm") else {
+        return;
+    };
+    facts.set("spec_algorithm", algorithm, line);
+    for (key, name) in [
+        ("speculative_num_steps", "spec_steps"),
+        ("speculative_eagle_topk", "spec_topk"),
+        ("speculative_num_draft_tokens", "spec_draft_tokens"),
+    ] {
+        if let Some(value) = argument_number(rest, key) {
+            facts.set(name, value, line);
+        }
+    }
+    if let Some(draft) = argument(rest, "speculative_draft_model_path") {
+        facts.set("draft_model", draft, line);
+    }
+}
+
+/// Settings from a command line in the text, where no printed arguments gave them.
+fn flags(doc: &Doc, facts: &mut Facts) {
+    for (name, fact) in [
+        ("--mem-fraction-static", "mem_fraction"),
+        ("--context-length", "context_len"),
+        ("--tp-size", "tp"),
+        ("--tensor-parallel-size", "tp"),
+        ("--tp", "tp"),
+        ("--speculative-num-steps", "spec_steps"),
+        ("--speculative-eagle-topk", "spec_topk"),
+        ("--speculative-num-draft-tokens", "spec_draft_tokens"),
+    ] {
+        if let Some((value, at)) = flag_number(&doc.flat, name) {
+            facts.set_if_absent(fact, value, doc.line_at(at));
+        }
+    }
+    for (name, fact) in [
+        ("--model-path", "model"),
+        ("--speculative-algorithm", "spec_algorithm"),
+        ("--speculative-draft-model-path", "draft_model"),
+        ("--kv-cache-dtype", "kv_dtype"),
+    ] {
+        if let Some((value, at)) = flag(&doc.flat, name) {
+            facts.set_if_absent(fact, value, doc.line_at(at));
+        }
+    }
+}
+
+/// Decode lines: the usual speed, acceptance, and how many ran outside a graph.
+fn decode(events: &[Event], facts: &mut Facts) {
+    let mut speeds: Vec<(f64, f64)> = Vec::new();
+    let (mut lines, mut eager, mut last) = (0.0, 0.0, 0);
+    let (mut accept, mut weight) = (0.0, 0.0);
+    for event in events.iter().filter(|e| e.kind == Kind::Decode) {
+        last = event.line;
+        lines += 1.0;
+        // `cuda graph`, on other devices `cpu graph`, `npu graph`.
+        if event.rest.contains("graph: False") {
+            eager += 1.0;
+        }
+        let running = number_after(event.rest, "#running-req:").unwrap_or(1.0);
+        if let Some(speed) = number_after(event.rest, "gen throughput (token/s):") {
+            speeds.push((running, speed));
+        }
+        if let Some(length) = number_after(event.rest, "accept len:") {
+            accept += length * running.clamp(1.0, 1e6);
+            weight += running.clamp(1.0, 1e6);
+        }
+    }
+    if lines == 0.0 {
+        return;
+    }
+    facts.set("decode_lines", lines, last);
+    if eager > 0.0 {
+        facts.set("decode_lines_outside_graph", eager, last);
+    }
+    if weight > 0.0 {
+        facts.derive(
+            "accept_length",
+            accept / weight,
+            last,
+            format!("mean over {lines} decode lines, weighted by running requests"),
+        );
+        facts.set("accept_length_source", "sglang accept len", last);
+    }
+    if let Some((running, speed)) = usual_speed(&speeds) {
+        facts.derive(
+            "gen_tok_s",
+            speed,
+            last,
+            format!("median of the decode lines at {running} running, idle windows dropped"),
+        );
+    }
+}
+
+/// Median speed at the running count seen most often. Lines under half the median hold idle time:
+/// the figure is averaged since the last line, however long ago that was.
+fn usual_speed(speeds: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let mut counts: Vec<(f64, usize)> = Vec::new();
+    for (running, _) in speeds.iter().take(100_000) {
+        match counts.iter().position(|(r, _)| r == running) {
+            Some(index) => counts[index].1 += 1,
+            None if counts.len() < 512 => counts.push((*running, 1)),
+            None => {}
+        }
+    }
+    let running = counts.iter().max_by_key(|(_, n)| *n)?.0;
+    let same: Vec<f64> = speeds
+        .iter()
+        .filter(|(r, _)| *r == running)
+        .map(|(_, s)| *s)
+        .collect();
+    let middle = crate::score::quantile(&same, 0.5)?;
+    let steady: Vec<f64> = same.into_iter().filter(|s| *s >= 0.5 * middle).collect();
+    Some((running, crate::score::quantile(&steady, 0.5)?))
+}
+
+/// How it ended, where it ended badly.
+fn failure(events: &[Event], facts: &mut Facts) {
+    let Some(event) = events.iter().rev().find(|e| {
+        matches!(
+            e.kind,
+            Kind::MinViable | Kind::NotEnough | Kind::OutOfMemory
+        )
+    }) else {
+        return;
+    };
+    let later = events
+        .iter()
+        .any(|e| e.line > event.line && matches!(e.kind, Kind::Fired | Kind::Ready | Kind::Decode));
+    if later {
+        return;
+    }
+    let kind = match event.kind {
+        Kind::OutOfMemory => "out-of-memory",
+        _ => "no-memory-for-kv",
+    };
+    facts.set("error_kind", kind, event.line);
+    let text = cut(event.rest, 400);
+    if let Some(fraction) = number_after(text, "--mem-fraction-static=")
+        .or_else(|| number_after(text, "mem_fraction_static="))
+    {
+        facts.set("mem_fraction", fraction, event.line);
+    }
+    let viable = text
+        .split("minimum viable")
+        .nth(1)
+        .and_then(|tail| tail.rsplit_once("= ").or_else(|| tail.split_once('=')))
+        .and_then(|(_, number)| super::text::leading_number(number));
+    if let Some((viable, _)) = viable.filter(|(v, _)| (0.0..=1.0).contains(v)) {
+        facts.set("mem_fraction_min", viable, event.line);
+    }
+}

@@ -1,0 +1,495 @@
+//! vLLM logs of every era: V0 (`llm_engine.py`, `worker.py`), V1 (`gpu_worker.py`,
+//! `kv_cache_utils.py`), and the errors that end a start.
+
+use super::args::{argument, argument_number, flag, flag_number};
+use super::facts::Facts;
+use super::text::{Doc, leading_number, number_after};
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Version,
+    Args,
+    Engine,
+    Weights,
+    Instance,
+    Available,
+    Blocks,
+    Tokens,
+    Concurrency,
+    Graphs,
+    NoMemory,
+    FreeMemory,
+    TooLong,
+    TooLongV0,
+    Speed,
+    OutOfMemory,
+}
+
+const PHRASES: &[(&str, Kind)] = &[
+    ("vLLM API server version", Kind::Version),
+    ("non-default args:", Kind::Args),
+    ("args: Namespace(", Kind::Args),
+    ("LLM engine (v", Kind::Engine),
+    ("LLM engine with config:", Kind::Engine),
+    ("Loading model weights took", Kind::Weights),
+    ("Model loading took", Kind::Weights),
+    ("the current vLLM instance can use", Kind::Instance),
+    ("Available KV cache memory:", Kind::Available),
+    ("# GPU blocks:", Kind::Blocks),
+    ("# cuda blocks:", Kind::Blocks),
+    ("# rocm blocks:", Kind::Blocks),
+    ("num_gpu_blocks is:", Kind::Blocks),
+    ("GPU KV cache size:", Kind::Tokens),
+    ("Maximum concurrency for", Kind::Concurrency),
+    ("Graph capturing finished in", Kind::Graphs),
+    ("No available memory for the cache blocks", Kind::NoMemory),
+    ("Free memory on device", Kind::FreeMemory),
+    (
+        "To serve at least one request with the model",
+        Kind::TooLong,
+    ),
+    (
+        "is larger than the maximum number of tokens that can be stored in KV cache",
+        Kind::TooLongV0,
+    ),
+    ("Avg generation throughput:", Kind::Speed),
+    ("OutOfMemoryError", Kind::OutOfMemory),
+    ("CUDA out of memory", Kind::OutOfMemory),
+];
+
+#[derive(Debug, Clone, Copy)]
+struct Event<'a> {
+    kind: Kind,
+    at: usize,
+    line: usize,
+    rest: &'a str,
+}
+
+/// Reads vLLM facts; nothing where the text is no vLLM log.
+pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
+    let events = events(doc);
+    let own = |event: &&Event| event.kind != Kind::OutOfMemory;
+    let acceptance = doc.flat.contains("SpecDecoding metrics:")
+        || doc
+            .flat
+            .contains("Speculative metrics: Draft acceptance rate");
+    let Some(first) = events
+        .iter()
+        .find(own)
+        .map(|event| event.line)
+        .or_else(|| acceptance.then_some(1))
+        .or_else(|| flag(&doc.flat, "--gpu-memory-utilization").map(|f| doc.line_at(f.1)))
+    else {
+        return;
+    };
+    facts.kinds.push("vllm-log");
+    facts.set("engine", "vllm", first);
+    let starts = starts(&events);
+    let chosen = starts
+        .iter()
+        .rposition(|run| run.iter().any(|e| memory(e.kind)))
+        .or(starts.len().checked_sub(1));
+    if let Some(run) = chosen.and_then(|index| starts.get(index)) {
+        let count = starts
+            .iter()
+            .filter(|run| run.iter().any(|e| memory(e.kind)))
+            .count();
+        if count > 1 {
+            facts.notes.push(format!(
+                "{count} server starts in one file; the facts are those of the last, from line {}",
+                run.first().map_or(0, |e| e.line)
+            ));
+        }
+        settings(run, facts);
+        memory_facts(run, facts);
+        limits(run, facts);
+        failure(doc, run, facts);
+        speed(run, facts);
+    }
+    flags(doc, facts);
+    acceptance_facts(doc, facts);
+    all_reduce(doc, facts);
+}
+
+fn events(doc: &Doc) -> Vec<Event<'_>> {
+    let mut found: Vec<(usize, usize, Kind)> = Vec::new();
+    for (phrase, kind) in PHRASES {
+        for end in doc.after_all(phrase) {
+            found.push((end - phrase.len(), end, *kind));
+        }
+    }
+    found.sort_by_key(|(at, _, _)| *at);
+    found
+        .iter()
+        .enumerate()
+        .map(|(index, (at, end, kind))| {
+            let next = found.get(index + 1).map_or(doc.flat.len(), |next| next.0);
+            let limit = match kind {
+                Kind::Args | Kind::Engine => 60_000,
+                _ => 900,
+            };
+            Event {
+                kind: *kind,
+                at: *at,
+                line: doc.line_at(*at),
+                rest: doc.window(*end, limit.min(next.saturating_sub(*end))),
+            }
+        })
+        .collect()
+}
+
+fn memory(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Weights
+            | Kind::Available
+            | Kind::Blocks
+            | Kind::Tokens
+            | Kind::NoMemory
+            | Kind::FreeMemory
+            | Kind::TooLong
+            | Kind::TooLongV0
+    )
+}
+
+/// Splits the events into server starts: at a version or argument line after memory lines, and
+/// where weights load again after the pool of an earlier start was settled.
+fn starts<'a, 'b>(events: &'b [Event<'a>]) -> Vec<&'b [Event<'a>]> {
+    let mut cuts = vec![0];
+    let mut settled = false;
+    let mut had_memory = false;
+    for (index, event) in events.iter().enumerate() {
+        let fresh = match event.kind {
+            Kind::Version | Kind::Args => had_memory,
+            Kind::Engine => settled,
+            Kind::Weights => settled,
+            _ => false,
+        };
+        if fresh {
+            cuts.push(index);
+            settled = false;
+            had_memory = false;
+        }
+        had_memory |= memory(event.kind);
+        settled |= matches!(
+            event.kind,
+            Kind::Concurrency | Kind::NoMemory | Kind::FreeMemory | Kind::TooLong | Kind::TooLongV0
+        );
+    }
+    cuts.push(events.len());
+    cuts.windows(2)
+        .filter_map(|pair| events.get(pair[0]..pair[1]))
+        .collect()
+}
+
+/// Version and settings: those given (non-default args), then the engine's own line.
+fn settings(run: &[Event], facts: &mut Facts) {
+    for event in run {
+        match event.kind {
+            Kind::Version => version(event.rest, event.line, facts),
+            Kind::Engine => {
+                let word = event.rest.split(')').next().unwrap_or("");
+                if event.rest.len() > word.len() {
+                    version(word, event.line, facts);
+                }
+            }
+            _ => {}
+        }
+    }
+    for kind in [Kind::Args, Kind::Engine] {
+        for event in run.iter().filter(|event| event.kind == kind) {
+            arguments(event.rest, event.line, facts);
+        }
+    }
+}
+
+fn version(text: &str, line: usize, facts: &mut Facts) {
+    let word = text.split_whitespace().next().unwrap_or("");
+    let word = word.trim_end_matches([',', ';']);
+    if word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.') && word.len() < 80 {
+        facts.set_if_absent("engine_version", word, line);
+    }
+}
+
+fn arguments(rest: &str, line: usize, facts: &mut Facts) {
+    for (key, name) in [
+        ("gpu_memory_utilization", "gpu_memory_utilization"),
+        ("max_model_len", "max_model_len"),
+        ("max_seq_len", "max_model_len"),
+        ("tensor_parallel_size", "tp"),
+        ("decode_context_parallel_size", "dcp"),
+        ("max_num_seqs", "max_running_requests"),
+        ("max_num_batched_tokens", "max_num_batched_tokens"),
+        ("num_speculative_tokens", "spec_tokens"),
+        ("num_spec_tokens", "spec_tokens"),
+        ("block_size", "block_size"),
+    ] {
+        if let Some(value) = argument_number(rest, key) {
+            facts.set_if_absent(name, value, line);
+        }
+    }
+    for (key, name) in [("model", "model"), ("quantization", "quant")] {
+        if let Some(value) = argument(rest, key) {
+            facts.set_if_absent(name, value, line);
+        }
+    }
+    if let Some(dtype) = argument(rest, "kv_cache_dtype").filter(|d| *d != "auto") {
+        facts.set_if_absent("kv_dtype", dtype, line);
+    }
+    if argument(rest, "enforce_eager").is_some_and(|v| v.eq_ignore_ascii_case("true")) {
+        facts.set_if_absent("cuda_graph_disabled", "true", line);
+    }
+    let Some(at) = rest.find("speculative_config") else {
+        return;
+    };
+    let inner = rest.get(at..).unwrap_or("");
+    let inner = super::text::cut(inner, 600);
+    if let Some(method) = argument(inner, "method") {
+        facts.set_if_absent("spec_algorithm", method, line);
+    }
+    let body = inner.find(['{', '(']).and_then(|open| inner.get(open..));
+    if let Some(draft) = body.and_then(|body| {
+        let end = body.find(['}', ')']).unwrap_or(body.len());
+        argument(body.get(..end)?, "model")
+    }) {
+        facts.set_if_absent("draft_model", draft, line);
+    }
+}
+
+/// Weights, pool, blocks.
+fn memory_facts(run: &[Event], facts: &mut Facts) {
+    let gib = |event: &Event| {
+        let (value, rest) = leading_number(event.rest)?;
+        let unit = rest.trim_start();
+        (unit.starts_with("GiB") || unit.starts_with("GB")).then_some((value, event.line))
+    };
+    let weights = run
+        .iter()
+        .filter(|e| e.kind == Kind::Weights)
+        .filter_map(gib);
+    // V0 loads a draft apart; the target is the bigger.
+    if let Some((value, line)) = weights.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        facts.set("weights_gib", value, line);
+    }
+    instance(run, facts);
+    // The least of the workers decides.
+    let pools = run
+        .iter()
+        .filter(|e| e.kind == Kind::Available)
+        .filter_map(gib);
+    if let Some((value, line)) = pools.min_by(|a, b| a.0.total_cmp(&b.0)) {
+        facts.set("kv_gib", value, line);
+    }
+    let last = |kind: Kind| run.iter().rev().find(|e| e.kind == kind);
+    if let Some(event) = last(Kind::Blocks) {
+        if let Some((blocks, _)) = leading_number(event.rest) {
+            facts.set("gpu_blocks", blocks, event.line);
+            let block = facts.number("block_size").unwrap_or(16.0);
+            facts.derive(
+                "kv_tokens",
+                blocks * block,
+                event.line,
+                format!("{blocks} blocks of {block}"),
+            );
+        }
+    }
+    if let Some(event) = last(Kind::Tokens) {
+        if let Some((tokens, _)) = leading_number(event.rest) {
+            facts.set("kv_tokens", tokens, event.line);
+        }
+    }
+    if let Some(event) = last(Kind::Graphs) {
+        if let Some(gib) = number_after(event.rest, "took") {
+            facts.set("graph_gib", gib, event.line);
+        }
+    }
+}
+
+/// V0 0.6.4 to 0.8: the whole budget in two lines.
+fn instance(run: &[Event], facts: &mut Facts) {
+    let Some(event) = run.iter().rev().find(|e| e.kind == Kind::Instance) else {
+        return;
+    };
+    for (key, name) in [
+        ("total_gpu_memory (", "total_gib"),
+        ("gpu_memory_utilization (", "gpu_memory_utilization"),
+        ("the rest of the memory reserved for KV Cache is", "kv_gib"),
+        ("activation peak memory takes", "activation_gib"),
+        ("non_torch_memory takes", "non_torch_gib"),
+    ] {
+        if let Some(value) = number_after(event.rest, key) {
+            facts.set_if_absent(name, value, event.line);
+        }
+    }
+    if let Some(value) = number_after(event.rest, "model weights take") {
+        facts.set_if_absent("weights_gib", value, event.line);
+    }
+}
+
+/// How many requests of full length fit, and the errors that name a limit.
+fn limits(run: &[Event], facts: &mut Facts) {
+    if let Some(event) = run.iter().rev().find(|e| e.kind == Kind::Concurrency) {
+        if let Some((length, _)) = leading_number(event.rest) {
+            facts.set_if_absent("max_model_len", length, event.line);
+        }
+        if let Some(requests) = number_after(event.rest, "per request:") {
+            facts.set("max_concurrency", requests, event.line);
+        }
+    }
+    for event in run {
+        match event.kind {
+            Kind::TooLong => too_long(event, facts),
+            Kind::TooLongV0 => {
+                if let Some(tokens) = number_after(event.rest, "(") {
+                    facts.set("kv_tokens", tokens, event.line);
+                }
+            }
+            Kind::FreeMemory => {
+                if let Some(free) = number_after(event.rest, "(") {
+                    facts.set("free_before_gib", free, event.line);
+                }
+                if let Some(total) = number_after(event.rest, "/") {
+                    facts.set("total_gib", total, event.line);
+                }
+                if let Some(wanted) = event.rest.find("utilization (").and_then(|at| {
+                    let (_, rest) = leading_number(event.rest.get(at + 13..)?)?;
+                    leading_number(rest.trim_start_matches(','))
+                }) {
+                    facts.set("wanted_gib", wanted.0, event.line);
+                }
+                if let Some(fraction) = number_after(event.rest, "utilization (") {
+                    facts.set_if_absent("gpu_memory_utilization", fraction, event.line);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `… max seq len (1048576), (4.78 GiB KV cache is needed, which is larger than the available KV
+/// cache memory (4.0 GiB). … the estimated maximum model length is 849536.`
+fn too_long(event: &Event, facts: &mut Facts) {
+    let rest = event.rest;
+    if let Some(length) = number_after(rest, "max seq len (") {
+        facts.set("max_model_len", length, event.line);
+    }
+    let needed = rest.find("GiB KV cache is needed").and_then(|at| {
+        let before = rest.get(..at)?.trim_end();
+        let start = before.rfind([' ', '('])? + 1;
+        leading_number(before.get(start..)?)
+    });
+    if let Some((needed, _)) = needed {
+        facts.set("kv_needed_gib", needed, event.line);
+    }
+    let had = number_after(rest, "available KV cache memory (");
+    if let Some(had) = had {
+        facts.set("kv_gib", had, event.line);
+    }
+    if let Some(longest) = number_after(rest, "estimated maximum model length is") {
+        facts.set("longest_context", longest, event.line);
+    }
+}
+
+/// How it ended, where it ended badly.
+fn failure(doc: &Doc, run: &[Event], facts: &mut Facts) {
+    let Some(event) = run.iter().rev().find(|e| {
+        matches!(
+            e.kind,
+            Kind::NoMemory | Kind::FreeMemory | Kind::TooLong | Kind::TooLongV0 | Kind::OutOfMemory
+        )
+    }) else {
+        let sized = run
+            .iter()
+            .any(|e| matches!(e.kind, Kind::Tokens | Kind::Blocks | Kind::Available));
+        let started = run.iter().find(|e| e.kind == Kind::Weights);
+        if let (Some(weights), false) = (started, sized) {
+            if doc.line_at(doc.flat.len()) > weights.line {
+                facts.set("error_kind", "ends-before-kv-sizing", weights.line);
+            }
+        }
+        return;
+    };
+    if run.iter().any(|e| e.at > event.at && e.kind == Kind::Speed) {
+        return;
+    }
+    let kind = match event.kind {
+        Kind::NoMemory => "no-memory-for-kv",
+        Kind::FreeMemory => "too-little-free-at-start",
+        Kind::TooLong | Kind::TooLongV0 => "context-does-not-fit",
+        _ => "out-of-memory",
+    };
+    facts.set("error_kind", kind, event.line);
+}
+
+/// `Avg generation throughput`: the median of the full windows. A window that begins or ends in
+/// idle time is below; zeros are idle.
+fn speed(run: &[Event], facts: &mut Facts) {
+    let busy: Vec<(f64, f64, usize)> = run
+        .iter()
+        .filter(|event| event.kind == Kind::Speed)
+        .filter_map(|event| {
+            let (speed, _) = leading_number(event.rest)?;
+            let running = number_after(event.rest, "Running:")?;
+            (speed > 0.0 && running > 0.0).then_some((running, speed, event.line))
+        })
+        .collect();
+    let Some(most) = busy.iter().map(|b| b.0).max_by(f64::total_cmp) else {
+        return;
+    };
+    let same: Vec<f64> = busy.iter().filter(|b| b.0 == most).map(|b| b.1).collect();
+    let line = busy.last().map_or(0, |b| b.2);
+    if let Some(speed) = crate::score::quantile(&same, 0.5) {
+        facts.derive(
+            "gen_tok_s",
+            speed,
+            line,
+            format!("median of the windows at {most} running"),
+        );
+    }
+}
+
+/// Settings from a command line in the text.
+fn flags(doc: &Doc, facts: &mut Facts) {
+    for (name, fact) in [
+        ("--gpu-memory-utilization", "gpu_memory_utilization"),
+        ("--max-model-len", "max_model_len"),
+        ("--tensor-parallel-size", "tp"),
+    ] {
+        if let Some((value, at)) = flag_number(&doc.flat, name) {
+            facts.set_if_absent(fact, value, doc.line_at(at));
+        }
+    }
+}
+
+/// Accept length from the speculation lines.
+fn acceptance_facts(doc: &Doc, facts: &mut Facts) {
+    let Some(found) = super::accept::vllm_acceptance(doc) else {
+        return;
+    };
+    let how = format!("over {} intervals", found.intervals);
+    if found.intervals > 1 {
+        facts.derive("accept_length", found.accept_length, found.line, how);
+    } else {
+        facts.set("accept_length", found.accept_length, found.line);
+    }
+    facts.set("accept_length_source", found.source, found.line);
+    if let Some(depth) = found.depth {
+        facts.set_if_absent("spec_tokens", f64::from(depth), found.line);
+    }
+}
+
+/// Which all-reduce the engine chose.
+fn all_reduce(doc: &Doc, facts: &mut Facts) {
+    if let Some(at) = doc.after_all("Custom allreduce is disabled because").next() {
+        let why = doc.window(at, 160).split('.').next().unwrap_or("").trim();
+        facts.set("custom_all_reduce_disabled", why, doc.line_at(at));
+    }
+    if let Some(at) = doc.after_all("PCIe custom allreduce enabled via").next() {
+        facts.set("custom_all_reduce", "pcie", doc.line_at(at));
+    }
+    if let Some(at) = doc.after_all("vLLM is using nccl==").next() {
+        let word = doc.window(at, 20).split(' ').next().unwrap_or("");
+        facts.set("nccl_version", word, doc.line_at(at));
+    }
+}
