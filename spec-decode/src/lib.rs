@@ -4,9 +4,12 @@
 //! It does no I/O: assumptions and warnings are returned as data.
 
 pub mod acceptance;
+pub mod bands;
+pub mod cycle;
 pub mod economics;
 pub mod error;
 pub mod head;
+pub mod verdict;
 
 pub use acceptance::band::AcceptanceBand;
 pub use acceptance::chain::Chain;
