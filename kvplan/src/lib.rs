@@ -3,11 +3,13 @@
 //! Bytes only: no time, no links, no devices (a card's capacity comes in as a number), no I/O.
 //! All sizes are bytes or GiB (2^30) as the name says; counts saturate instead of overflowing.
 
+pub mod catalog;
 mod config;
 mod formats;
 mod kv;
 mod model;
 mod params;
+mod quant;
 mod weights;
 
 pub use config::ConfigError;
@@ -18,6 +20,7 @@ pub use model::{
     LinearState, Mamba2, Mla, Model, Moe, Vision,
 };
 pub use params::{ParamGroup, ParamLine};
+pub use quant::{QUANT_NAMES, Quant};
 pub use weights::{Sharding, WeightLine};
 
 /// Bytes of one GiB, the unit in which engines print what they call "GB".

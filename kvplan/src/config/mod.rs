@@ -67,6 +67,13 @@ impl Model {
     }
 }
 
+impl Model {
+    /// Reads a config that is already parsed (a catalogue entry).
+    pub(crate) fn from_config_value(root: &Value, name: &str) -> Result<Self, ConfigError> {
+        read(root, None, name)
+    }
+}
+
 fn parse(text: &str, name: &str) -> Result<Value, ConfigError> {
     let cleaned = node::without_bare_constants(text);
     let whole = |message: String| ConfigError {

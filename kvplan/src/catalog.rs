@@ -1,0 +1,409 @@
+//! The model catalogue: architecture facts with their source, embedded in the library.
+//!
+//! An entry keeps the fields of the model's `config.json` that matter and nothing else, so one
+//! reader serves both; formats that a config would carry are named (`default_quant`, `quants`).
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::formats::KvDtype;
+use crate::model::Model;
+use crate::quant::{QUANT_NAMES, Quant, format_named};
+
+const FILES: [&str; 10] = [
+    include_str!("../catalog/deepseek.json"),
+    include_str!("../catalog/gemma.json"),
+    include_str!("../catalog/glm.json"),
+    include_str!("../catalog/gpt-oss.json"),
+    include_str!("../catalog/kimi.json"),
+    include_str!("../catalog/llama.json"),
+    include_str!("../catalog/minimax.json"),
+    include_str!("../catalog/nemotron.json"),
+    include_str!("../catalog/other.json"),
+    include_str!("../catalog/qwen.json"),
+];
+
+/// One model of the catalogue.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Entry {
+    /// Catalogue name: the repository's, lower case, without organisation, precision, 'instruct'.
+    pub name: String,
+    /// Other names for the same shapes.
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    /// Where the facts come from.
+    pub source: String,
+    /// Published parameter count, in 10^9, where there is one for what `params()` counts.
+    pub published_params_b: Option<f64>,
+    /// Precision of the checkpoint most people load.
+    pub default_quant: String,
+    #[serde(default)]
+    quants: std::collections::BTreeMap<String, QuantEntry>,
+    like: Option<String>,
+    config: Option<Value>,
+    #[serde(default)]
+    drafts: std::collections::BTreeMap<String, DraftEntry>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct QuantEntry {
+    format: String,
+    groups: Vec<String>,
+    kv: Option<String>,
+}
+
+/// A draft head of the catalogue.
+#[derive(Debug, Clone, Deserialize)]
+struct DraftEntry {
+    source: String,
+    config: Value,
+}
+
+/// A model of the catalogue with its provenance.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The model in the asked precision.
+    pub model: Model,
+    /// Catalogue name.
+    pub name: String,
+    /// The precision it is in.
+    pub quant: String,
+    /// Where the facts come from.
+    pub source: String,
+}
+
+/// What drafts for a model.
+#[derive(Debug, Clone)]
+pub enum Draft {
+    /// The target's own MTP layers.
+    Mtp,
+    /// A separate head or model.
+    Head {
+        /// Its shapes.
+        model: Box<Model>,
+        /// Where they come from.
+        source: String,
+    },
+}
+
+/// A name that is not in the catalogue, or a precision or draft that a model does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotFound {
+    /// What was asked for.
+    pub wanted: String,
+    /// One line with near matches, ready to print.
+    pub message: String,
+}
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for NotFound {}
+
+/// All entries. The embedded files are checked by a test; one that did not parse would be empty.
+pub fn entries() -> &'static [Entry] {
+    static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
+    ENTRIES.get_or_init(|| {
+        FILES
+            .iter()
+            .filter_map(|text| serde_json::from_str::<Vec<Entry>>(text).ok())
+            .flatten()
+            .collect()
+    })
+}
+
+/// Catalogue names, sorted.
+pub fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = entries().iter().map(|entry| entry.name.as_str()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// A model by name in its usual precision. Takes a repository name too (`Qwen/Qwen3-32B-FP8`).
+///
+/// # Errors
+/// One line with near matches.
+pub fn find(name: &str) -> Result<Found, NotFound> {
+    find_in(name, None)
+}
+
+/// A model by name in the precision `quant`, or where that is `None` in the one its name says, or
+/// in its usual one.
+///
+/// # Errors
+/// One line with near matches, or with the precisions known.
+pub fn find_in(name: &str, quant: Option<&str>) -> Result<Found, NotFound> {
+    let (entry, in_name) = lookup(name)?;
+    let wanted = quant.map(str::to_string).or(in_name);
+    let wanted = wanted.unwrap_or_else(|| entry.default_quant.clone());
+    let mut model = entry.shapes()?;
+    for part in wanted.split('+') {
+        let quant = entry.quant(part).ok_or_else(|| NotFound {
+            wanted: part.to_string(),
+            message: format!("`{part}` is no weight format for {name}; known: {QUANT_NAMES}"),
+        })?;
+        model = apply(model, &quant, part == wanted);
+    }
+    Ok(Found {
+        model,
+        name: entry.name.clone(),
+        quant: wanted,
+        source: entry.source.clone(),
+    })
+}
+
+/// Applies one format; the second part of `a+b` leaves alone what it does not cover.
+fn apply(model: Model, quant: &Quant, whole: bool) -> Model {
+    if whole || quant.attention {
+        return model.requantised(quant);
+    }
+    let before = model.clone();
+    let mut after = model.requantised(quant);
+    for (new, old) in after.layers.iter_mut().zip(&before.layers) {
+        if !quant.dense {
+            new.formats.dense = old.formats.dense;
+        }
+        if !quant.shared {
+            new.formats.shared = old.formats.shared;
+        }
+        new.formats.attention_in = old.formats.attention_in;
+        new.formats.attention_out = old.formats.attention_out;
+    }
+    after.mtp_layers = before.mtp_layers;
+    after
+}
+
+/// The draft of a model: `mtp` for its own layers, `eagle3` or `dflash` for a head.
+///
+/// # Errors
+/// One line that says which drafts the model has.
+pub fn find_draft(model: &str, kind: &str) -> Result<Draft, NotFound> {
+    let (entry, _) = lookup(model)?;
+    let kind = kind.trim().to_ascii_lowercase().replace(['-', '_'], "");
+    let kind = if kind == "nextn" {
+        "mtp"
+    } else {
+        kind.as_str()
+    };
+    let shapes = entry.shapes()?;
+    if kind == "mtp" && !shapes.mtp_layers.is_empty() {
+        return Ok(Draft::Mtp);
+    }
+    if let Some(draft) = entry.drafts.get(kind) {
+        let name = format!("{}-{kind}", entry.name);
+        let model = Model::from_config_json(&draft.config.to_string(), &name);
+        return model
+            .map(|model| Draft::Head {
+                model: Box::new(model),
+                source: draft.source.clone(),
+            })
+            .map_err(|error| NotFound {
+                wanted: kind.to_string(),
+                message: error.to_string(),
+            });
+    }
+    let mut known: Vec<&str> = entry.drafts.keys().map(String::as_str).collect();
+    if !shapes.mtp_layers.is_empty() {
+        known.push("mtp");
+    }
+    let known = if known.is_empty() {
+        "none; give the draft's config.json".to_string()
+    } else {
+        known.join(", ")
+    };
+    Err(NotFound {
+        wanted: kind.to_string(),
+        message: format!(
+            "{} has no `{kind}` draft in the catalogue; it has: {known}",
+            entry.name
+        ),
+    })
+}
+
+/// The drafts of a model, MTP last.
+pub fn draft_kinds(model: &str) -> Vec<String> {
+    let Ok((entry, _)) = lookup(model) else {
+        return Vec::new();
+    };
+    let mut kinds: Vec<String> = entry.drafts.keys().cloned().collect();
+    if entry.shapes().is_ok_and(|m| !m.mtp_layers.is_empty()) {
+        kinds.push("mtp".to_string());
+    }
+    kinds
+}
+
+impl Entry {
+    /// The shapes, in the base format.
+    fn shapes(&self) -> Result<Model, NotFound> {
+        let missing = || NotFound {
+            wanted: self.name.clone(),
+            message: format!("{}: the catalogue entry has no shapes", self.name),
+        };
+        let config = match (&self.config, &self.like) {
+            (Some(config), _) => config,
+            (None, Some(like)) => entries()
+                .iter()
+                .find(|entry| entry.name == *like)
+                .and_then(|entry| entry.config.as_ref())
+                .ok_or_else(missing)?,
+            (None, None) => return Err(missing()),
+        };
+        Model::from_config_value(config, &self.name).map_err(|error| NotFound {
+            wanted: self.name.clone(),
+            message: error.to_string(),
+        })
+    }
+
+    /// A precision: the entry's own definition, else the usual meaning of the name.
+    fn quant(&self, name: &str) -> Option<Quant> {
+        let name = name.trim().to_ascii_lowercase().replace('_', "-");
+        // Several spellings mean one thing: awq is int4 where the entry defines int4 only.
+        let aliases: &[&str] = match name.as_str() {
+            "awq" | "gptq" | "w4a16" => &["int4"],
+            "int4" => &["int4-experts"],
+            "mxfp4" => &["mxfp4-experts"],
+            "fp8" => &["fp8-block"],
+            "fp4" => &["nvfp4"],
+            _ => &[],
+        };
+        let own = self
+            .quants
+            .get(&name)
+            .or_else(|| aliases.iter().find_map(|alias| self.quants.get(*alias)));
+        match own {
+            Some(own) => own.quant(),
+            None => Quant::parse(&name),
+        }
+    }
+}
+
+impl QuantEntry {
+    fn quant(&self) -> Option<Quant> {
+        let on = |group: &str| self.groups.iter().any(|name| name == group);
+        Some(Quant {
+            format: format_named(&self.format)?,
+            attention: on("attention"),
+            attention_out: on("attention") || on("attention_out"),
+            linear: on("linear"),
+            dense: on("dense"),
+            experts: on("experts"),
+            shared: on("shared"),
+            kv_dtype: self.kv.as_deref().and_then(KvDtype::parse),
+        })
+    }
+}
+
+/// Endings of repository names that say the precision, longest first.
+const PRECISIONS: [(&str, &str); 14] = [
+    ("-fp8-dynamic", "fp8"),
+    ("-fp8-block", "fp8-block"),
+    ("-gptq-int4", "gptq"),
+    ("-awq-int4", "awq"),
+    ("-awq-4bit", "awq"),
+    ("-w4a16", "w4a16"),
+    ("-nvfp4", "nvfp4"),
+    ("-mxfp4", "mxfp4"),
+    ("-bf16", "bf16"),
+    ("-int4", "int4"),
+    ("-gptq", "gptq"),
+    ("-awq", "awq"),
+    ("-fp8", "fp8"),
+    ("-fp4", "nvfp4"),
+];
+
+/// Endings that do not change the shapes.
+const RELEASES: [&str; 7] = [
+    "-instruct-2507",
+    "-thinking-2507",
+    "-instruct",
+    "-thinking",
+    "-hf",
+    "-it",
+    "-chat",
+];
+
+/// The entry and the precision that the name says.
+fn lookup(name: &str) -> Result<(&'static Entry, Option<String>), NotFound> {
+    let tail = name.trim().rsplit('/').next().unwrap_or_default();
+    let full = tail.to_ascii_lowercase().replace(['_', ' '], "-");
+    let mut plain = full.as_str();
+    let mut quant = None;
+    loop {
+        if let Some(entry) = exact(plain) {
+            return Ok((entry, quant));
+        }
+        let precision = PRECISIONS
+            .iter()
+            .find(|(ending, _)| plain.ends_with(ending));
+        let release = RELEASES.iter().find(|ending| plain.ends_with(**ending));
+        if let Some((ending, format)) = precision {
+            plain = plain.strip_suffix(ending).unwrap_or(plain);
+            quant = quant.or(Some((*format).to_string()));
+        } else if let Some(ending) = release {
+            plain = plain.strip_suffix(ending).unwrap_or(plain);
+        } else {
+            return Err(not_found(name, &full));
+        }
+    }
+}
+
+fn exact(name: &str) -> Option<&'static Entry> {
+    entries()
+        .iter()
+        .find(|entry| entry.name == name || entry.aliases.iter().any(|alias| alias == name))
+}
+
+fn not_found(wanted: &str, normal: &str) -> NotFound {
+    let mut near: Vec<(usize, &str)> = entries()
+        .iter()
+        .flat_map(|entry| {
+            std::iter::once(&entry.name)
+                .chain(&entry.aliases)
+                .map(String::as_str)
+        })
+        .map(|name| (distance(normal, name), name))
+        .collect();
+    near.sort_unstable();
+    let limit = (normal.chars().count() / 3).max(3);
+    let names: Vec<&str> = near
+        .iter()
+        .filter(|(d, _)| *d <= limit)
+        .take(3)
+        .map(|(_, name)| *name)
+        .collect();
+    let hint = if names.is_empty() {
+        "give its config.json, or the folder that holds it".to_string()
+    } else {
+        format!("did you mean {}? Or give its config.json", names.join(", "))
+    };
+    NotFound {
+        wanted: wanted.to_string(),
+        message: format!("model `{wanted}` is not in the catalogue; {hint}"),
+    }
+}
+
+/// Edits from one text to the other, counting a missing tail at a quarter so that `kimi` finds
+/// `kimi-k2.5`.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(80).collect(), b.chars().collect());
+    if !a.is_empty() && b.starts_with(&a) {
+        return (b.len() - a.len()).div_ceil(4);
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.iter().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let cost = diagonal + usize::from(ca != cb);
+            diagonal = row[j + 1];
+            row[j + 1] = cost.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

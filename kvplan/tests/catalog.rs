@@ -1,0 +1,83 @@
+//! The catalogue: every name resolves, totals are the published ones, typing errors get hints.
+
+use kvplan::catalog::{self, Draft};
+
+#[test]
+fn every_entry_reads_and_its_total_is_the_published_one_within_one_percent() {
+    assert!(
+        catalog::names().len() >= 60,
+        "a catalogue file did not parse"
+    );
+    for entry in catalog::entries() {
+        let found = catalog::find(&entry.name).unwrap_or_else(|e| panic!("{}: {e}", entry.name));
+        let total = found.model.total_params() as f64 / 1e9;
+        println!("{} {total:.2} {:?}", entry.name, entry.published_params_b);
+        if let Some(published) = entry.published_params_b {
+            let error = (total / published - 1.0).abs();
+            assert!(
+                error < 0.01,
+                "{}: {total:.2} B, published {published}",
+                entry.name
+            );
+        }
+        for kind in catalog::draft_kinds(&entry.name) {
+            catalog::find_draft(&entry.name, &kind).unwrap_or_else(|e| panic!("{e}"));
+        }
+        for alias in &entry.aliases {
+            assert_eq!(catalog::find(alias).map(|f| f.name), Ok(entry.name.clone()));
+        }
+    }
+}
+
+#[test]
+fn a_repository_name_finds_the_model_and_its_precision() {
+    let found = catalog::find("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8").expect("found");
+    assert_eq!(
+        (found.name.as_str(), found.quant.as_str()),
+        ("qwen3-235b-a22b", "fp8")
+    );
+    let found = catalog::find("nvidia/Kimi-K2.5-NVFP4").expect("found");
+    assert_eq!(
+        (found.name.as_str(), found.quant.as_str()),
+        ("kimi-k2.5", "nvfp4")
+    );
+}
+
+#[test]
+fn a_misspelt_name_is_answered_with_near_ones() {
+    let error = catalog::find("kimi-k25").expect_err("no such model");
+    assert!(error.to_string().contains("kimi-k2.5"), "{error}");
+    let error = catalog::find("kimi").expect_err("no such model");
+    assert!(error.to_string().contains("kimi-k2"), "{error}");
+    let error = catalog::find("zzzzqqqq").expect_err("no such model");
+    assert!(error.to_string().contains("config.json"), "{error}");
+}
+
+#[test]
+fn drafts_are_heads_or_the_models_own_layers() {
+    assert!(matches!(
+        catalog::find_draft("glm-5.1", "mtp"),
+        Ok(Draft::Mtp)
+    ));
+    assert!(matches!(
+        catalog::find_draft("qwen3-32b", "EAGLE3"),
+        Ok(Draft::Head { .. })
+    ));
+    let error = catalog::find_draft("qwen3-14b", "mtp").expect_err("none");
+    assert!(error.to_string().contains("it has: none"), "{error}");
+}
+
+#[test]
+fn every_catalogue_name_of_the_data_is_there() {
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
+    let path = std::env::var("SHARED_DATA").unwrap_or_else(|_| default.to_string());
+    let Ok(text) = std::fs::read_to_string(format!("{path}/names.tsv")) else {
+        println!("skipped: no data folder at {path}");
+        return;
+    };
+    for line in text.lines().filter(|line| line.starts_with("model\t")) {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let quant = (!cells[3].starts_with("by ")).then_some(cells[3]);
+        catalog::find_in(cells[2], quant).unwrap_or_else(|e| panic!("{line}: {e}"));
+    }
+}
