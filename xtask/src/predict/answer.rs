@@ -1,0 +1,229 @@
+//! The answer as one value; text, JSON and HTML are three views of it.
+//!
+//! Field names are the contract's (`predict --json`); unknown is `null`, never a made-up number.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Version of the JSON form.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// Everything `predict` says.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Answer {
+    pub(crate) schema: u32,
+    /// Resolved inputs, each with its source; an object by name in JSON.
+    #[serde(serialize_with = "by_name")]
+    pub(crate) scenario: Vec<Input>,
+    pub(crate) verdict: Verdict,
+    /// One sentence.
+    pub(crate) because: String,
+    /// The one measurement that would settle it, when the verdict is to measure first.
+    pub(crate) measure: Option<Measure>,
+    pub(crate) best: Option<Best>,
+    pub(crate) break_even_accept_length: Option<f64>,
+    pub(crate) pays_up_to_concurrency: Option<u32>,
+    pub(crate) points: Vec<Point>,
+    pub(crate) memory: Memory,
+    pub(crate) allreduce: Vec<AllReduceTime>,
+    pub(crate) flips: Vec<Flip>,
+    pub(crate) engine_flags: BTreeMap<&'static str, Vec<String>>,
+    pub(crate) depth_table: Vec<DepthRow>,
+    /// What to change first, by predicted gain.
+    pub(crate) changes: Vec<Change>,
+    /// Observed beside computed.
+    pub(crate) observed: Vec<Observed>,
+    pub(crate) assumptions: Vec<Assumption>,
+    /// Rows of `--compare`.
+    pub(crate) compared: Vec<Compared>,
+    pub(crate) seed: u64,
+}
+
+fn by_name<S: serde::Serializer>(inputs: &[Input], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(inputs.iter().map(|input| {
+        let with_source = serde_json::json!({"value": input.value, "source": input.source});
+        (input.name, with_source)
+    }))
+}
+
+/// A resolved input and where it came from.
+#[derive(Debug, Clone)]
+pub(crate) struct Input {
+    pub(crate) name: &'static str,
+    pub(crate) value: Value,
+    pub(crate) source: String,
+}
+
+/// Three-valued: `pays` or `does-not-pay` only when the whole band is on one side of 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    Pays,
+    DoesNotPay,
+    MeasureFirst,
+}
+
+/// The measurement worth most.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Measure {
+    pub(crate) what: String,
+    pub(crate) how: String,
+    /// Width of the speedup band without it, and with it.
+    pub(crate) width_now: Option<f64>,
+    pub(crate) width_after: Option<f64>,
+}
+
+/// The best setting at the lowest concurrency asked for.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Best {
+    pub(crate) steps: u32,
+    pub(crate) topk: u32,
+    pub(crate) draft_tokens: u32,
+    pub(crate) draft_tp: u32,
+    pub(crate) allreduce: String,
+    pub(crate) speedup: f64,
+    pub(crate) speedup_low: f64,
+    pub(crate) speedup_high: f64,
+    pub(crate) probability_pays: f64,
+    /// Depths within 5 % of the best: no unique best is claimed.
+    pub(crate) ties: Vec<u32>,
+}
+
+/// One operating point at its best depth.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Point {
+    pub(crate) concurrency: u32,
+    pub(crate) context: u64,
+    pub(crate) steps: u32,
+    pub(crate) draft_tokens: u32,
+    pub(crate) accept_length: f64,
+    pub(crate) baseline_tok_s: f64,
+    pub(crate) spec_tok_s: f64,
+    pub(crate) speedup: f64,
+    pub(crate) speedup_low: f64,
+    pub(crate) speedup_high: f64,
+    pub(crate) probability_pays: f64,
+    pub(crate) verdict: Verdict,
+    pub(crate) baseline_step_ms: f64,
+    pub(crate) cycle_ms: f64,
+    pub(crate) draft_ms: f64,
+    pub(crate) verify_ms: f64,
+    pub(crate) baseline_parts_ms: Option<Parts>,
+    pub(crate) draft_parts_ms: Option<Parts>,
+    pub(crate) verify_parts_ms: Option<Parts>,
+    pub(crate) break_even_accept_length: f64,
+    pub(crate) ties: Vec<u32>,
+    /// Whether the KV pool holds this many requests of this context.
+    pub(crate) fits: Option<bool>,
+}
+
+/// Parts of a pass, ms.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct Parts {
+    pub(crate) weights: f64,
+    pub(crate) experts: f64,
+    pub(crate) kv: f64,
+    pub(crate) compute: f64,
+    pub(crate) allreduce: f64,
+    pub(crate) launch: f64,
+    pub(crate) other: f64,
+}
+
+/// The memory ledger of one GPU.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct Memory {
+    pub(crate) fits: Option<bool>,
+    pub(crate) kv_tokens: Option<u64>,
+    pub(crate) kv_tokens_without_speculation: Option<u64>,
+    pub(crate) fraction: Option<f64>,
+    pub(crate) fraction_min: Option<f64>,
+    pub(crate) fraction_max: Option<f64>,
+    pub(crate) ledger: Vec<LedgerLine>,
+    /// What the ledger assumes, and what it found (refusals, walls).
+    pub(crate) notes: Vec<String>,
+}
+
+/// A line of the ledger.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct LedgerLine {
+    pub(crate) item: String,
+    pub(crate) gib: f64,
+    pub(crate) low_gib: f64,
+    pub(crate) high_gib: f64,
+    pub(crate) source: String,
+}
+
+/// Time of one all-reduce by one algorithm.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct AllReduceTime {
+    pub(crate) algorithm: String,
+    pub(crate) bytes: u64,
+    pub(crate) time_us: f64,
+    pub(crate) time_us_low: f64,
+    pub(crate) time_us_high: f64,
+    pub(crate) measured: bool,
+    /// All-reduces of one pass at this size, ms.
+    pub(crate) per_pass_ms: f64,
+}
+
+/// An input that would flip the verdict, and where.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Flip {
+    pub(crate) input: String,
+    pub(crate) from: Value,
+    pub(crate) to: Value,
+    pub(crate) note: String,
+}
+
+/// Which depth to run where.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct DepthRow {
+    pub(crate) concurrency_from: u32,
+    pub(crate) concurrency_to: u32,
+    pub(crate) context_to: u64,
+    /// 0: leave speculation off.
+    pub(crate) steps: u32,
+}
+
+/// A change and what it is predicted to gain.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Change {
+    pub(crate) change: String,
+    /// Tokens a second after, over before, at the lowest concurrency asked for.
+    pub(crate) gain: f64,
+    pub(crate) why: String,
+}
+
+/// An observed figure beside the computed one.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Observed {
+    pub(crate) what: String,
+    pub(crate) observed: f64,
+    pub(crate) computed: Option<f64>,
+    pub(crate) unit: &'static str,
+    pub(crate) source: String,
+    pub(crate) note: String,
+}
+
+/// What was assumed and what would settle it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Assumption {
+    pub(crate) what: String,
+    pub(crate) settled_by: String,
+}
+
+/// One row of `--compare`.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Compared {
+    pub(crate) name: String,
+    pub(crate) concurrency: u32,
+    pub(crate) baseline_tok_s: f64,
+    pub(crate) spec_tok_s: f64,
+    pub(crate) speedup: f64,
+    pub(crate) speedup_low: f64,
+    pub(crate) speedup_high: f64,
+    pub(crate) verdict: Verdict,
+    pub(crate) kv_tokens: Option<u64>,
+}

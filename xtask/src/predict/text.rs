@@ -1,0 +1,388 @@
+//! The answer as text: the verdict first, then the table, then why.
+
+use std::fmt::Write as _;
+
+use super::answer::{Answer, Parts, Point, Verdict};
+use crate::table::{bytes, plain, text as table_text, thousands, three};
+
+/// The whole answer as people read it.
+pub(crate) fn render(answer: &Answer, sources: bool) -> String {
+    let mut out = String::new();
+    head(answer, &mut out);
+    out.push('\n');
+    points(answer, &mut out);
+    if !answer.compared.is_empty() {
+        compared(answer, &mut out);
+    }
+    parts(answer, &mut out);
+    allreduce(answer, &mut out);
+    observed(answer, &mut out);
+    memory(answer, sources, &mut out);
+    closing(answer, &mut out);
+    if sources {
+        inputs(answer, &mut out);
+    }
+    out
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pays => "PAYS",
+        Verdict::DoesNotPay => "DOES NOT PAY",
+        Verdict::MeasureFirst => "MEASURE FIRST",
+    }
+}
+
+fn input<'a>(answer: &'a Answer, name: &str) -> Option<&'a serde_json::Value> {
+    answer
+        .scenario
+        .iter()
+        .find(|i| i.name == name)
+        .map(|i| &i.value)
+}
+
+fn input_text(answer: &Answer, name: &str) -> String {
+    match input(answer, name) {
+        Some(serde_json::Value::String(text)) => text.clone(),
+        Some(serde_json::Value::Null) | None => "?".to_string(),
+        Some(other) => other.to_string(),
+    }
+}
+
+fn users(count: u32) -> String {
+    if count == 1 {
+        "one user".to_string()
+    } else {
+        format!("{count} users")
+    }
+}
+
+fn head(answer: &Answer, out: &mut String) {
+    let first = answer.points.first();
+    let line = match (&answer.best, first) {
+        (Some(best), Some(point)) => format!(
+            "{}   {:.2}x for {} ({:.2} to {:.2})   {}, {} steps, top-k {}, all-reduce by {}",
+            word(answer.verdict),
+            best.speedup,
+            users(point.concurrency),
+            best.speedup_low,
+            best.speedup_high,
+            input_text(answer, "method"),
+            best.steps,
+            best.topk,
+            best.allreduce,
+        ),
+        _ => word(answer.verdict).to_string(),
+    };
+    let _ = writeln!(out, "{line}");
+    let _ = writeln!(
+        out,
+        "       {} on {} at TP {}, {}",
+        input_text(answer, "model"),
+        input_text(answer, "box"),
+        input_text(answer, "tp"),
+        input_text(answer, "engine"),
+    );
+    let _ = writeln!(out, "       {}", answer.because);
+    if let Some(measure) = &answer.measure {
+        let _ = writeln!(out, "       measure {}: {}", measure.what, measure.how);
+    }
+    if let Some(line) = memory_cost(answer) {
+        let _ = writeln!(out, "       {line}");
+    }
+}
+
+fn memory_cost(answer: &Answer) -> Option<String> {
+    let memory = &answer.memory;
+    let with = memory.kv_tokens?;
+    let without = memory.kv_tokens_without_speculation?;
+    Some(format!(
+        "costs {} of {} KV tokens",
+        thousands(without.saturating_sub(with) as f64),
+        thousands(without as f64)
+    ))
+}
+
+fn points(answer: &Answer, out: &mut String) {
+    let many_contexts = answer
+        .points
+        .windows(2)
+        .any(|pair| pair[0].context != pair[1].context);
+    let mut header = vec!["users"];
+    if many_contexts {
+        header.push("context");
+    }
+    header.extend(["plain tok/s", "spec tok/s", "speedup (90 %)", "best steps", ""]);
+    let last = header.len() - 1;
+    let mut table = plain(&header, &[last - 1, last]);
+    for point in &answer.points {
+        let mut row = vec![point.concurrency.to_string()];
+        if many_contexts {
+            row.push(thousands(point.context as f64));
+        }
+        row.extend([
+            thousands(point.baseline_tok_s),
+            thousands(point.spec_tok_s),
+            format!(
+                "{:.2} ({:.2}-{:.2})",
+                point.speedup, point.speedup_low, point.speedup_high
+            ),
+            steps(point),
+            remark(point),
+        ]);
+        table.add_row(row);
+    }
+    out.push_str(&table_text(&table, 0));
+}
+
+fn steps(point: &Point) -> String {
+    let others: Vec<String> = point
+        .ties
+        .iter()
+        .filter(|s| **s != point.steps)
+        .map(u32::to_string)
+        .collect();
+    if others.is_empty() {
+        point.steps.to_string()
+    } else {
+        format!("{} ({} within 5 %)", point.steps, others.join(", "))
+    }
+}
+
+fn remark(point: &Point) -> String {
+    let mut remarks = Vec::new();
+    match point.verdict {
+        Verdict::Pays => {}
+        Verdict::DoesNotPay => remarks.push("does not pay"),
+        Verdict::MeasureFirst => remarks.push("measure first"),
+    }
+    if point.fits == Some(false) {
+        remarks.push("more than the KV pool holds");
+    }
+    remarks.join("; ")
+}
+
+fn compared(answer: &Answer, out: &mut String) {
+    let mut table = plain(
+        &["compared", "users", "plain tok/s", "spec tok/s", "speedup (90 %)", "verdict", "KV tokens"],
+        &[0, 5],
+    );
+    for row in &answer.compared {
+        table.add_row([
+            row.name.clone(),
+            row.concurrency.to_string(),
+            thousands(row.baseline_tok_s),
+            thousands(row.spec_tok_s),
+            format!(
+                "{:.2} ({:.2}-{:.2})",
+                row.speedup, row.speedup_low, row.speedup_high
+            ),
+            word(row.verdict).to_lowercase(),
+            row.kv_tokens
+                .map_or_else(|| "?".to_string(), |t| thousands(t as f64)),
+        ]);
+    }
+    out.push('\n');
+    out.push_str(&table_text(&table, 0));
+}
+
+fn parts(answer: &Answer, out: &mut String) {
+    let Some(point) = answer.points.first() else {
+        return;
+    };
+    let (Some(plain_parts), Some(draft), Some(verify)) = (
+        point.baseline_parts_ms,
+        point.draft_parts_ms,
+        point.verify_parts_ms,
+    ) else {
+        let _ = writeln!(
+            out,
+            "\none cycle, {}, ms: plain step {:.2}, draft {:.2}, verify {:.2} (from your own sweep: \
+             it has no parts)",
+            users(point.concurrency),
+            point.baseline_step_ms,
+            point.draft_ms,
+            point.verify_ms
+        );
+        return;
+    };
+    let title = format!("one cycle, {}, ms", users(point.concurrency));
+    let mut table = plain(&[title.as_str(), "plain", "draft", "verify"], &[0]);
+    let mut row = |name: &str, part: fn(&Parts) -> f64| {
+        table.add_row([
+            name.to_string(),
+            format!("{:.2}", part(&plain_parts)),
+            format!("{:.2}", part(&draft)),
+            format!("{:.2}", part(&verify)),
+        ]);
+    };
+    row("  weights", |p| p.weights);
+    row("  experts", |p| p.experts);
+    row("  KV cache", |p| p.kv);
+    row("  compute", |p| p.compute);
+    row("  all-reduce", |p| p.allreduce);
+    row("  launch", |p| p.launch);
+    row("  other", |p| p.other);
+    table.add_row([
+        "  sum".to_string(),
+        format!("{:.2}", point.baseline_step_ms),
+        format!("{:.2}", point.draft_ms),
+        format!("{:.2}", point.verify_ms),
+    ]);
+    out.push('\n');
+    out.push_str(&table_text(&table, 0));
+}
+
+fn allreduce(answer: &Answer, out: &mut String) {
+    if answer.allreduce.is_empty() {
+        return;
+    }
+    let mut table = plain(
+        &["all-reduce", "bytes", "us", "(90 %)", "ms a pass", ""],
+        &[0, 5],
+    );
+    for time in &answer.allreduce {
+        table.add_row([
+            format!("  {}", time.algorithm),
+            bytes(time.bytes),
+            three(time.time_us),
+            format!("{}-{}", three(time.time_us_low), three(time.time_us_high)),
+            three(time.per_pass_ms),
+            if time.measured { "measured" } else { "" }.to_string(),
+        ]);
+    }
+    out.push('\n');
+    out.push_str(&table_text(&table, 0));
+}
+
+fn observed(answer: &Answer, out: &mut String) {
+    if answer.observed.is_empty() {
+        return;
+    }
+    let mut table = plain(&["observed beside computed", "observed", "computed", "", ""], &[0, 3, 4]);
+    for row in &answer.observed {
+        table.add_row([
+            format!("  {}", row.what),
+            three(row.observed),
+            row.computed.map_or_else(|| "?".to_string(), three),
+            row.unit.to_string(),
+            row.note.clone(),
+        ]);
+    }
+    out.push('\n');
+    out.push_str(&table_text(&table, 0));
+}
+
+fn memory(answer: &Answer, sources: bool, out: &mut String) {
+    let memory = &answer.memory;
+    if memory.ledger.is_empty() && memory.notes.is_empty() {
+        return;
+    }
+    let mut header = vec!["memory of one GPU, GiB", "", "(90 %)"];
+    if sources {
+        header.push("source");
+    }
+    let mut table = plain(&header, &[0, 3]);
+    for line in &memory.ledger {
+        let mut row = vec![
+            format!("  {}", line.item),
+            format!("{:.2}", line.gib),
+            if (line.high_gib - line.low_gib).abs() > 0.005 {
+                format!("{:.2}-{:.2}", line.low_gib, line.high_gib)
+            } else {
+                String::new()
+            },
+        ];
+        if sources {
+            row.push(line.source.clone());
+        }
+        table.add_row(row);
+    }
+    out.push('\n');
+    out.push_str(&table_text(&table, 0));
+    if let (Some(low), Some(high)) = (memory.fraction_min, memory.fraction_max) {
+        let _ = writeln!(out, "  legal fraction: {low:.4} to {high:.4}");
+    }
+    for note in &memory.notes {
+        let _ = writeln!(out, "  {note}");
+    }
+}
+
+fn closing(answer: &Answer, out: &mut String) {
+    let mut section = |title: &str, lines: Vec<String>| {
+        if lines.is_empty() {
+            return;
+        }
+        out.push('\n');
+        let _ = writeln!(out, "{title}");
+        for line in lines {
+            let _ = writeln!(out, "  {line}");
+        }
+    };
+    section(
+        "what would flip it",
+        answer.flips.iter().map(|f| f.note.clone()).collect(),
+    );
+    section(
+        "what to change first",
+        answer
+            .changes
+            .iter()
+            .map(|c| format!("{:+.0} %  {} ({})", (c.gain - 1.0) * 100.0, c.change, c.why))
+            .collect(),
+    );
+    section(
+        "assumed",
+        answer
+            .assumptions
+            .iter()
+            .map(|a| {
+                if a.settled_by.is_empty() {
+                    a.what.clone()
+                } else {
+                    format!("{} ({} would settle it)", a.what, a.settled_by)
+                }
+            })
+            .collect(),
+    );
+    section(
+        "paste",
+        answer
+            .engine_flags
+            .iter()
+            .map(|(engine, flags)| format!("{engine}: {}", shell_words(flags)))
+            .collect(),
+    );
+}
+
+/// Joins flags as one would type them in a shell.
+pub(crate) fn shell_words(flags: &[String]) -> String {
+    let quoted: Vec<String> = flags
+        .iter()
+        .map(|flag| {
+            let plain = flag
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_./=:,@+".contains(c));
+            if plain && !flag.is_empty() {
+                flag.clone()
+            } else {
+                format!("'{}'", flag.replace('\'', "'\\''"))
+            }
+        })
+        .collect();
+    quoted.join(" ")
+}
+
+fn inputs(answer: &Answer, out: &mut String) {
+    let mut table = plain(&["inputs", "", "source"], &[0, 1, 2]);
+    for input in &answer.scenario {
+        let value = match &input.value {
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        table.add_row([format!("  {}", input.name), value, input.source.clone()]);
+    }
+    out.push('\n');
+    out.push_str(&table_text(&table, 0));
+    let _ = writeln!(out, "  seed {}", answer.seed);
+}

@@ -1,0 +1,269 @@
+//! Small languages of the flags: `32k`, `1,2,4`, `2.3@3`, `rates:.65,.40`, `sglang@0.5.9`, `1..8`.
+
+use crate::input;
+
+/// Largest context and list entry taken: beyond this a value is a slip of the keyboard.
+const MAX_TOKENS: u64 = 100_000_000;
+/// Largest number of requests at a time.
+const MAX_CONCURRENCY: u32 = 100_000;
+/// Longest list taken from one flag.
+const MAX_LIST: usize = 256;
+
+/// A count with an optional `k`, `m` or `g` (powers of 1024): `32k` is 32768.
+pub(crate) fn count(flag: &str, text: &str) -> anyhow::Result<u64> {
+    let trimmed = text.trim().to_ascii_lowercase();
+    let (digits, shift) = match trimmed.as_bytes().last() {
+        Some(b'k') => (&trimmed[..trimmed.len() - 1], 10),
+        Some(b'm') => (&trimmed[..trimmed.len() - 1], 20),
+        Some(b'g') => (&trimmed[..trimmed.len() - 1], 30),
+        _ => (trimmed.as_str(), 0),
+    };
+    let cleaned = digits.replace(['_', ','], "");
+    let value: u64 = cleaned.parse().map_err(|_| {
+        input::error(format!(
+            "{flag} {text}: not a count; give a whole number such as 32768 or 32k"
+        ))
+    })?;
+    value
+        .checked_mul(1 << shift)
+        .ok_or_else(|| input::error(format!("{flag} {text}: too large")))
+}
+
+/// Tokens of context: a count from 0 up.
+pub(crate) fn context(flag: &str, text: &str) -> anyhow::Result<u64> {
+    let tokens = count(flag, text)?;
+    if tokens > MAX_TOKENS {
+        return Err(input::error(format!(
+            "{flag} {text}: more than {MAX_TOKENS} tokens; give the context one request holds"
+        )));
+    }
+    Ok(tokens)
+}
+
+/// Requests at a time: a list of counts from 1 up, sorted, without repeats.
+pub(crate) fn concurrency(flag: &str, text: &str) -> anyhow::Result<Vec<u32>> {
+    let mut values = Vec::new();
+    for part in split_list(flag, text)? {
+        let value = count(flag, part)?;
+        match u32::try_from(value) {
+            Ok(v) if (1..=MAX_CONCURRENCY).contains(&v) => values.push(v),
+            _ => {
+                return Err(input::error(format!(
+                    "{flag} {text}: {part} is not between 1 and {MAX_CONCURRENCY}"
+                )));
+            }
+        }
+    }
+    values.sort_unstable();
+    values.dedup();
+    Ok(values)
+}
+
+/// Byte sizes: a list of counts from 1 up.
+pub(crate) fn byte_sizes(flag: &str, text: &str) -> anyhow::Result<Vec<u64>> {
+    let mut values = Vec::new();
+    for part in split_list(flag, text)? {
+        let value = count(flag, part)?;
+        if value == 0 || value > 1 << 40 {
+            return Err(input::error(format!(
+                "{flag} {text}: {part} is not between 1 byte and 1 TiB"
+            )));
+        }
+        values.push(value);
+    }
+    Ok(values)
+}
+
+/// GPU numbers: a list such as `0,1,4,5`.
+pub(crate) fn gpu_list(flag: &str, text: &str) -> anyhow::Result<Vec<usize>> {
+    let mut values = Vec::new();
+    for part in split_list(flag, text)? {
+        let value: usize = part.parse().map_err(|_| {
+            input::error(format!("{flag} {text}: {part} is not a GPU number"))
+        })?;
+        if values.contains(&value) {
+            return Err(input::error(format!("{flag} {text}: {part} stands twice")));
+        }
+        values.push(value);
+    }
+    Ok(values)
+}
+
+/// A range of depths, `1..8` (both ends included) or a single number.
+pub(crate) fn depths(flag: &str, text: &str) -> anyhow::Result<Vec<u32>> {
+    let wrong = || {
+        input::error(format!(
+            "{flag} {text}: give depths as 1..8, from 1 to at most 64"
+        ))
+    };
+    let (low, high) = text.split_once("..").unwrap_or((text, text));
+    let low: u32 = low.trim().parse().map_err(|_| wrong())?;
+    let high: u32 = high
+        .trim()
+        .trim_start_matches('=')
+        .parse()
+        .map_err(|_| wrong())?;
+    if low < 1 || high > 64 || low > high {
+        return Err(wrong());
+    }
+    Ok((low..=high).collect())
+}
+
+/// What `--accept` was given.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum AcceptFlag {
+    /// Accept length (bonus token included) measured at a depth of drafting.
+    Length {
+        /// Tokens a cycle, bonus included.
+        accept_length: f64,
+        /// Draft steps of that measurement.
+        depth: u32,
+    },
+    /// Cumulative acceptance rate by position, as vLLM prints.
+    Rates(Vec<f64>),
+    /// A log file to read.
+    File(std::path::PathBuf),
+}
+
+/// Reads `2.3@3`, `rates:.65,.40,.24` or a file name.
+pub(crate) fn accept(flag: &str, text: &str) -> anyhow::Result<AcceptFlag> {
+    if let Some(list) = text.strip_prefix("rates:") {
+        return accept_rates(flag, text, list);
+    }
+    if let Some((length, depth)) = text.split_once('@')
+        && let (Ok(accept_length), Ok(depth)) =
+            (length.trim().parse::<f64>(), depth.trim().parse::<u32>())
+    {
+        if !(1..=64).contains(&depth) {
+            return Err(input::error(format!(
+                "{flag} {text}: depth {depth} is not between 1 and 64"
+            )));
+        }
+        if !accept_length.is_finite()
+            || accept_length < 1.0
+            || accept_length > f64::from(depth) + 1.0
+        {
+            return Err(input::error(format!(
+                "{flag} {text}: an accept length at depth {depth} lies between 1 and {} (the bonus \
+                 token included)",
+                depth + 1
+            )));
+        }
+        return Ok(AcceptFlag::Length {
+            accept_length,
+            depth,
+        });
+    }
+    if text.trim().parse::<f64>().is_ok() {
+        return Err(input::error(format!(
+            "{flag} {text}: say at which depth it was measured, as {text}@3"
+        )));
+    }
+    Ok(AcceptFlag::File(text.into()))
+}
+
+fn accept_rates(flag: &str, text: &str, list: &str) -> anyhow::Result<AcceptFlag> {
+    let mut rates: Vec<f64> = Vec::new();
+    for part in split_list(flag, list)? {
+        let rate: f64 = part
+            .parse()
+            .ok()
+            .filter(|r: &f64| (0.0..=1.0).contains(r))
+            .ok_or_else(|| {
+                input::error(format!("{flag} {text}: {part} is not a rate from 0 to 1"))
+            })?;
+        if rates.last().is_some_and(|last| rate > *last) {
+            return Err(input::error(format!(
+                "{flag} {text}: cumulative rates cannot rise ({part}); vLLM prints them by position, \
+                 each no higher than the one before"
+            )));
+        }
+        rates.push(rate);
+    }
+    Ok(AcceptFlag::Rates(rates))
+}
+
+/// Splits `name@version`.
+pub(crate) fn engine(text: &str) -> (String, Option<String>) {
+    match text.split_once('@') {
+        Some((name, version)) if !version.trim().is_empty() => (
+            name.trim().to_ascii_lowercase(),
+            Some(version.trim().trim_start_matches('v').to_string()),
+        ),
+        Some((name, _)) => (name.trim().to_ascii_lowercase(), None),
+        None => (text.trim().to_ascii_lowercase(), None),
+    }
+}
+
+fn split_list<'a>(flag: &str, text: &'a str) -> anyhow::Result<Vec<&'a str>> {
+    let parts: Vec<&str> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect();
+    if parts.is_empty() {
+        return Err(input::error(format!("{flag} {text}: an empty list")));
+    }
+    if parts.len() > MAX_LIST {
+        return Err(input::error(format!(
+            "{flag}: {} entries, more than {MAX_LIST}",
+            parts.len()
+        )));
+    }
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn counts_take_binary_suffixes() {
+        assert_eq!(count("--context", "32k").unwrap(), 32768);
+        assert_eq!(count("--bytes", "1m").unwrap(), 1 << 20);
+        assert!(count("--context", "-5").is_err());
+        assert!(count("--context", "99999999999g").is_err());
+        assert!(count("--context", "").is_err());
+    }
+
+    #[test]
+    fn an_accept_length_needs_its_depth_and_stays_below_depth_plus_one() {
+        assert!(matches!(
+            accept("--accept", "2.3@3").unwrap(),
+            AcceptFlag::Length { depth: 3, .. }
+        ));
+        assert!(accept("--accept", "2.3").is_err());
+        assert!(accept("--accept", "4.1@3").is_err());
+        assert!(accept("--accept", "0.5@3").is_err());
+        assert!(accept("--accept", "nan@3").is_err());
+        assert!(accept("--accept", "rates:.65,.70").is_err());
+        assert!(matches!(
+            accept("--accept", "run@3.log").unwrap(),
+            AcceptFlag::File(_)
+        ));
+    }
+
+    #[test]
+    fn engines_carry_versions() {
+        assert_eq!(
+            engine("vllm@v0.24.0"),
+            ("vllm".into(), Some("0.24.0".into()))
+        );
+        assert_eq!(engine("SGLang"), ("sglang".into(), None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_flag_text_panics(text in ".{0,40}") {
+            let _ = count("--x", &text);
+            let _ = context("--x", &text);
+            let _ = concurrency("--x", &text);
+            let _ = byte_sizes("--x", &text);
+            let _ = gpu_list("--x", &text);
+            let _ = depths("--x", &text);
+            let _ = accept("--x", &text);
+            let _ = engine(&text);
+        }
+    }
+}
