@@ -31,6 +31,8 @@ pub(crate) struct Answer {
     pub(crate) flips: Vec<Flip>,
     pub(crate) engine_flags: BTreeMap<&'static str, Vec<String>>,
     pub(crate) depth_table: Vec<DepthRow>,
+    /// Best depth over load and context.
+    pub(crate) depth_map: Vec<DepthCell>,
     /// What to change first, by predicted gain.
     pub(crate) changes: Vec<Change>,
     /// Observed beside computed.
@@ -185,6 +187,16 @@ pub(crate) struct DepthRow {
     pub(crate) context_to: u64,
     /// 0: leave speculation off.
     pub(crate) steps: u32,
+}
+
+/// Best depth at one load and context.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct DepthCell {
+    pub(crate) concurrency: u32,
+    pub(crate) context: u64,
+    /// 0: leave speculation off.
+    pub(crate) steps: u32,
+    pub(crate) speedup: f64,
 }
 
 /// A change and what it is predicted to gain.

@@ -1,0 +1,164 @@
+//! Charts as inline SVG. Drawn small (420 wide) so that labels stay readable on a phone; the page
+//! scales them up on wide screens. Grey axes and coloured lines read on light and dark; the page
+//! sets the colour of text.
+
+use maud::{Markup, PreEscaped};
+use plotters::prelude::*;
+
+use crate::predict::answer::{AllReduceTime, Point};
+
+const SIZE: (u32, u32) = (420, 270);
+const GREY: RGBColor = RGBColor(140, 140, 140);
+const BLUE_LINE: RGBColor = RGBColor(72, 120, 207);
+const SERIES: [RGBColor; 6] = [
+    RGBColor(72, 120, 207),
+    RGBColor(209, 121, 58),
+    RGBColor(106, 168, 79),
+    RGBColor(204, 75, 75),
+    RGBColor(138, 99, 201),
+    RGBColor(95, 179, 179),
+];
+
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+fn svg(draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn) -> Markup {
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
+        if let Err(error) = draw(&area).and_then(|()| Ok(area.present()?)) {
+            return PreEscaped(format!("<p>chart not drawn: {error}</p>"));
+        }
+    }
+    PreEscaped(text)
+}
+
+/// Speedup by users with its band; users on a logarithmic axis.
+pub(super) fn speedup(points: &[Point]) -> Markup {
+    let usable: Vec<&Point> = points
+        .iter()
+        .filter(|p| p.speedup.is_finite() && p.speedup_low.is_finite() && p.speedup_high.is_finite())
+        .collect();
+    let (Some(first), Some(last)) = (usable.first(), usable.last()) else {
+        return PreEscaped("<p>no point to draw</p>".to_string());
+    };
+    let high = usable.iter().fold(1.2_f64, |m, p| m.max(p.speedup_high)) * 1.05;
+    let low = usable.iter().fold(0.8_f64, |m, p| m.min(p.speedup_low)) * 0.95;
+    let left = f64::from(first.concurrency) * 0.9;
+    let right = f64::from(last.concurrency).max(left * 1.5) * 1.1;
+    svg(|area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(38)
+            .y_label_area_size(44)
+            .build_cartesian_2d((left..right).log_scale(), low..high)?;
+        chart
+            .configure_mesh()
+            .axis_style(GREY)
+            .bold_line_style(GREY.mix(0.25))
+            .light_line_style(GREY.mix(0.0))
+            .label_style(("sans-serif", 13))
+            .x_desc("users")
+            .y_desc("speedup")
+            .x_label_formatter(&|v| format!("{v:.0}"))
+            .y_label_formatter(&|v| format!("{v:.1}x"))
+            .draw()?;
+        let upper = usable
+            .iter()
+            .map(|p| (f64::from(p.concurrency), p.speedup_high));
+        let lower = usable
+            .iter()
+            .rev()
+            .map(|p| (f64::from(p.concurrency), p.speedup_low));
+        let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
+        chart.draw_series(std::iter::once(Polygon::new(outline, BLUE_LINE.mix(0.2))))?;
+        chart.draw_series(LineSeries::new([(left, 1.0), (right, 1.0)], RED.mix(0.7)))?;
+        let line = usable.iter().map(|p| (f64::from(p.concurrency), p.speedup));
+        chart.draw_series(LineSeries::new(line.clone(), BLUE_LINE.stroke_width(2)))?;
+        chart.draw_series(line.map(|at| Circle::new(at, 3, BLUE_LINE.filled())))?;
+        Ok(())
+    })
+}
+
+/// Time by bytes, one line an algorithm, both axes logarithmic.
+pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
+    let mut names: Vec<&str> = Vec::new();
+    for time in times {
+        let family = family(&time.algorithm);
+        if !names.contains(&family) {
+            names.push(family);
+        }
+    }
+    let drawable = |t: &&AllReduceTime| t.time_us.is_finite() && t.time_us > 0.0 && t.bytes > 0;
+    let bounds = times.iter().filter(drawable).fold(
+        (f64::MAX, 0.0_f64, f64::MAX, 0.0_f64),
+        |(x0, x1, y0, y1), t| {
+            let x = t.bytes as f64;
+            (x0.min(x), x1.max(x), y0.min(t.time_us), y1.max(t.time_us))
+        },
+    );
+    if bounds.1 <= 0.0 {
+        return PreEscaped("<p>no time to draw</p>".to_string());
+    }
+    svg(|area| {
+        let mut chart = ChartBuilder::on(area)
+            .margin(8)
+            .x_label_area_size(38)
+            .y_label_area_size(50)
+            .build_cartesian_2d(
+                (bounds.0 * 0.8..bounds.1 * 1.3).log_scale(),
+                (bounds.2 * 0.7..bounds.3 * 1.5).log_scale(),
+            )?;
+        chart
+            .configure_mesh()
+            .axis_style(GREY)
+            .bold_line_style(GREY.mix(0.25))
+            .light_line_style(GREY.mix(0.0))
+            .label_style(("sans-serif", 13))
+            .x_desc("bytes")
+            .y_desc("µs")
+            .x_label_formatter(&|v| short_bytes(*v))
+            .y_label_formatter(&|v| format!("{v:.0}"))
+            .draw()?;
+        for (index, name) in names.iter().enumerate() {
+            let colour = SERIES[index % SERIES.len()];
+            let mut line: Vec<(f64, f64)> = times
+                .iter()
+                .filter(drawable)
+                .filter(|t| family(&t.algorithm) == *name)
+                .map(|t| (t.bytes as f64, t.time_us))
+                .collect();
+            line.sort_by(|a, b| a.0.total_cmp(&b.0));
+            chart
+                .draw_series(LineSeries::new(line.clone(), colour.stroke_width(2)))?
+                .label(*name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour));
+            chart.draw_series(line.into_iter().map(|at| Circle::new(at, 3, colour.filled())))?;
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .label_font(("sans-serif", 12))
+            .border_style(GREY.mix(0.3))
+            .draw()?;
+        Ok(())
+    })
+}
+
+/// `nccl-ring-ll` and `nccl-tree-simple` are one line: NCCL picks among them by size.
+fn family(algorithm: &str) -> &str {
+    if algorithm.starts_with("nccl") {
+        "nccl"
+    } else {
+        algorithm
+    }
+}
+
+fn short_bytes(value: f64) -> String {
+    if value >= 1048576.0 {
+        format!("{:.0}M", value / 1048576.0)
+    } else if value >= 1024.0 {
+        format!("{:.0}k", value / 1024.0)
+    } else {
+        format!("{value:.0}")
+    }
+}

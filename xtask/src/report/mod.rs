@@ -1,0 +1,298 @@
+//! The answer as one self-contained HTML page: no network, no script needed to read it.
+
+mod charts;
+mod page;
+
+pub(crate) use page::{Section, page};
+
+use maud::{Markup, html};
+
+use crate::predict::answer::{Answer, DepthCell, Parts, Verdict};
+use crate::table::{bytes, thousands, three};
+
+/// Colours of the parts of a pass, in the order of [`named_parts`]; legible on light and dark.
+const PART_COLOURS: [&str; 7] = [
+    "#4878cf", "#8a63c9", "#d1793a", "#6aa84f", "#cc4b4b", "#9a9a9a", "#5fb3b3",
+];
+
+/// The whole report of a prediction.
+pub(crate) fn render(answer: &Answer, box_tree: &str) -> String {
+    let mut sections = vec![
+        section("Speedup by load", speedup(answer)),
+        section("One cycle, part by part", cycle(answer)),
+    ];
+    if !answer.depth_map.is_empty() {
+        sections.push(section("Best depth by load and context", depth_map(answer)));
+    }
+    if !answer.allreduce.is_empty() {
+        sections.push(section("All-reduce on this wiring", allreduce(answer)));
+    }
+    if !box_tree.is_empty() {
+        sections.push(section("The box", html! { pre { (box_tree) } }));
+    }
+    if !answer.memory.ledger.is_empty() {
+        sections.push(section("Memory of one GPU", memory(answer)));
+    }
+    if !answer.observed.is_empty() {
+        sections.push(section("Observed beside computed", observed(answer)));
+    }
+    sections.push(section("What would change the answer", changes(answer)));
+    sections.push(section("Assumptions and sources", sources(answer)));
+    page(&title(answer), head(answer), &sections)
+}
+
+fn section(title: &str, body: Markup) -> Section {
+    Section {
+        title: title.to_string(),
+        body,
+    }
+}
+
+fn input(answer: &Answer, name: &str) -> String {
+    answer
+        .scenario
+        .iter()
+        .find(|i| i.name == name)
+        .map_or_else(String::new, |i| match &i.value {
+            serde_json::Value::String(text) => text.clone(),
+            serde_json::Value::Null => "unknown".to_string(),
+            other => other.to_string(),
+        })
+}
+
+fn title(answer: &Answer) -> String {
+    format!("{} on {}", input(answer, "model"), input(answer, "box"))
+}
+
+fn verdict_word(verdict: Verdict) -> (&'static str, &'static str) {
+    match verdict {
+        Verdict::Pays => ("Pays", "good"),
+        Verdict::DoesNotPay => ("Does not pay", "bad"),
+        Verdict::MeasureFirst => ("Measure first", "open"),
+    }
+}
+
+fn head(answer: &Answer) -> Markup {
+    let (word, class) = verdict_word(answer.verdict);
+    html! {
+        p class=(format!("verdict {class}")) {
+            span class="word" { (word) }
+            @if let Some(best) = &answer.best {
+                span class="figure" { (format!("{:.2}x", best.speedup)) }
+                span { (format!("90 % band {:.2} to {:.2}", best.speedup_low, best.speedup_high)) }
+            }
+        }
+        p { (answer.because) }
+        @if let Some(measure) = &answer.measure {
+            p { strong { "Measure: " } (measure.what) ". " (measure.how) }
+        }
+        p class="quiet" {
+            (input(answer, "model")) " on " (input(answer, "box")) ", TP " (input(answer, "tp"))
+            ", " (input(answer, "engine")) ", " (input(answer, "method"))
+        }
+    }
+}
+
+fn speedup(answer: &Answer) -> Markup {
+    let chart = charts::speedup(&answer.points);
+    html! {
+        figure {
+            (chart)
+            figcaption {
+                "Speedup over plain decoding by users, at the best depth for each. The shaded area is "
+                "the 90 % band; under the line at 1 speculation loses."
+            }
+        }
+        div class="scroll" { table {
+            thead { tr { th { "users" } th { "plain tok/s" } th { "spec tok/s" } th { "speedup" }
+                th { "90 % band" } th { "steps" } th { "break-even accept length" } } }
+            tbody { @for p in &answer.points { tr {
+                td { (p.concurrency) } td { (thousands(p.baseline_tok_s)) } td { (thousands(p.spec_tok_s)) }
+                td { (format!("{:.2}", p.speedup)) }
+                td { (format!("{:.2}–{:.2}", p.speedup_low, p.speedup_high)) }
+                td { (p.steps) } td { (format!("{:.2}", p.break_even_accept_length)) }
+            } } }
+        } }
+    }
+}
+
+fn named_parts(parts: &Parts) -> [(&'static str, f64); 7] {
+    [
+        ("weights", parts.weights),
+        ("experts", parts.experts),
+        ("KV cache", parts.kv),
+        ("compute", parts.compute),
+        ("all-reduce", parts.allreduce),
+        ("launch", parts.launch),
+        ("other", parts.other),
+    ]
+}
+
+/// Stacked bars for the least and the greatest load.
+fn cycle(answer: &Answer) -> Markup {
+    let shown: Vec<_> = match answer.points.as_slice() {
+        [] => Vec::new(),
+        [only] => vec![only],
+        [first, .., last] => vec![first, last],
+    };
+    html! {
+        @for point in shown {
+            h3 { (point.concurrency) @if point.concurrency == 1 { " user" } @else { " users" }
+                (format!(": plain step {:.1} ms, cycle {:.1} ms for {:.2} tokens",
+                    point.baseline_step_ms, point.cycle_ms, point.accept_length)) }
+            @let rows = [("plain", point.baseline_parts_ms), ("draft", point.draft_parts_ms),
+                ("verify", point.verify_parts_ms)];
+            @let longest = point.baseline_step_ms.max(point.verify_ms).max(point.draft_ms);
+            div class="bars" {
+                @for (name, parts) in rows {
+                    @if let Some(parts) = parts { (bar(name, &parts, longest)) }
+                }
+            }
+        }
+        p class="legend" {
+            @for (index, (name, _)) in named_parts(&Parts::default()).iter().enumerate() {
+                span { i style=(format!("background:{}", PART_COLOURS[index])) {} (name) " " }
+            }
+        }
+    }
+}
+
+fn bar(name: &str, parts: &Parts, longest: f64) -> Markup {
+    let sum: f64 = named_parts(parts).iter().map(|p| p.1).sum();
+    html! {
+        div class="row" {
+            span class="name" { (name) }
+            div class="track" {
+                @for (index, (part, ms)) in named_parts(parts).into_iter().enumerate() {
+                    @if ms > 0.0 && longest > 0.0 {
+                        div style=(format!("width:{:.2}%;background:{}", 100.0 * ms / longest, PART_COLOURS[index]))
+                            title=(format!("{part} {ms:.2} ms")) {}
+                    }
+                }
+            }
+            span class="value" { (format!("{sum:.1} ms")) }
+        }
+    }
+}
+
+fn depth_map(answer: &Answer) -> Markup {
+    let mut contexts: Vec<u64> = answer.depth_map.iter().map(|c| c.context).collect();
+    contexts.sort_unstable();
+    contexts.dedup();
+    let mut loads: Vec<u32> = answer.depth_map.iter().map(|c| c.concurrency).collect();
+    loads.sort_unstable();
+    loads.dedup();
+    let cell = |load: u32, context: u64| -> Option<&DepthCell> {
+        answer
+            .depth_map
+            .iter()
+            .find(|c| c.concurrency == load && c.context == context)
+    };
+    html! {
+        div class="scroll" { table class="map" {
+            thead { tr { th { "context \\ users" } @for load in &loads { th { (load) } } } }
+            tbody { @for context in &contexts { tr {
+                th { (thousands(*context as f64)) }
+                @for load in &loads {
+                    @if let Some(c) = cell(*load, *context) {
+                        td style=(shade(c.speedup)) { (c.steps) br; small { (format!("{:.2}x", c.speedup)) } }
+                    } @else { td {} }
+                }
+            } } }
+        } }
+        p class="quiet" { "Draft steps to run (0: leave it off), and the predicted speedup. Green gains, red loses." }
+    }
+}
+
+fn shade(speedup: f64) -> String {
+    let strength = ((speedup - 1.0).abs() / 0.6).min(1.0) * 0.5 + 0.06;
+    let colour = if speedup >= 1.0 {
+        "60,160,80"
+    } else {
+        "200,60,60"
+    };
+    format!("background:rgba({colour},{strength:.2})")
+}
+
+fn allreduce(answer: &Answer) -> Markup {
+    let chart = charts::allreduce(&answer.allreduce);
+    html! {
+        figure { (chart) figcaption { "Time of one all-reduce at the sizes this model sends." } }
+        div class="scroll" { table {
+            thead { tr { th { "algorithm" } th { "bytes" } th { "µs" } th { "90 % band" } th { "ms a pass" } } }
+            tbody { @for t in &answer.allreduce { tr {
+                td class="left" { (t.algorithm) } td { (bytes(t.bytes)) } td { (three(t.time_us)) }
+                td { (three(t.time_us_low)) "–" (three(t.time_us_high)) } td { (three(t.per_pass_ms)) }
+            } } }
+        } }
+    }
+}
+
+fn memory(answer: &Answer) -> Markup {
+    let memory = &answer.memory;
+    let total: f64 = memory.ledger.iter().map(|l| l.gib.max(0.0)).sum();
+    html! {
+        div class="bars" { div class="row" { div class="track tall" {
+            @for (index, line) in memory.ledger.iter().enumerate() {
+                @if line.gib > 0.0 && total > 0.0 {
+                    div style=(format!("width:{:.2}%;background:{}", 100.0 * line.gib / total,
+                        PART_COLOURS[index % PART_COLOURS.len()]))
+                        title=(format!("{} {:.2} GiB", line.item, line.gib)) {}
+                }
+            }
+        } } }
+        div class="scroll" { table {
+            thead { tr { th class="left" { "line" } th { "GiB" } th class="left" { "source" } } }
+            tbody { @for (index, line) in memory.ledger.iter().enumerate() { tr {
+                td class="left" { i style=(format!("background:{}", PART_COLOURS[index % PART_COLOURS.len()])) {} (line.item) }
+                td { (format!("{:.2}", line.gib)) } td class="left quiet" { (line.source) }
+            } } }
+        } }
+        @for note in &memory.notes { p { (note) } }
+    }
+}
+
+fn observed(answer: &Answer) -> Markup {
+    html! { div class="scroll" { table {
+        thead { tr { th class="left" { "what" } th { "observed" } th { "computed" } th class="left" { "unit" } th class="left" { "note" } } }
+        tbody { @for row in &answer.observed { tr {
+            td class="left" { (row.what) } td { (three(row.observed)) }
+            td { (row.computed.map_or_else(|| "?".to_string(), three)) }
+            td class="left" { (row.unit) } td class="left quiet" { (row.note) }
+        } } }
+    } } }
+}
+
+fn changes(answer: &Answer) -> Markup {
+    html! {
+        @if !answer.flips.is_empty() {
+            h3 { "What would flip it" }
+            ul { @for flip in &answer.flips { li { (flip.note) } } }
+        }
+        @if !answer.changes.is_empty() {
+            h3 { "What to change first" }
+            ul { @for change in &answer.changes {
+                li { (format!("{:+.0} % ", (change.gain - 1.0) * 100.0)) (change.change) ": " (change.why) }
+            } }
+        }
+        h3 { "Flags to paste" }
+        @for (engine, flags) in &answer.engine_flags {
+            p { (engine) } pre { (crate::predict::text::shell_words(flags)) }
+        }
+    }
+}
+
+fn sources(answer: &Answer) -> Markup {
+    html! {
+        ul { @for a in &answer.assumptions {
+            li { (a.what) @if !a.settled_by.is_empty() { " (" (a.settled_by) " would settle it)" } }
+        } }
+        div class="scroll" { table {
+            thead { tr { th class="left" { "input" } th class="left" { "value" } th class="left" { "source" } } }
+            tbody { @for i in &answer.scenario { tr {
+                td class="left" { (i.name) } td class="left" { (input(answer, i.name)) } td class="left quiet" { (i.source) }
+            } } }
+        } }
+        p class="quiet" { "Seed " (answer.seed) "." }
+    }
+}
