@@ -1,0 +1,251 @@
+//! Acceptance of a scenario: measured, assumed by the scenario file, or the prior alone.
+
+use spec_decode::{AcceptancePrior, Chain, Evidence, HeadKind, Posterior, PriorQuery, Task};
+
+use super::file::AssumedAccept;
+use super::model::Draft;
+use super::parse::{self, AcceptFlag};
+use super::{Notes, merge::Merged};
+use crate::explain::accept::{AcceptReading, accept_from_log};
+use crate::input;
+
+/// What is known of acceptance.
+#[derive(Debug, Clone)]
+pub(crate) struct Acceptance {
+    pub(crate) head: HeadKind,
+    pub(crate) known: Known,
+    /// Where it comes from, in one line.
+    pub(crate) source: String,
+}
+
+/// How acceptance is known.
+#[derive(Debug, Clone)]
+pub(crate) enum Known {
+    /// From measurements, with the prior filling in.
+    Measured(Posterior),
+    /// A range that the scenario states.
+    Assumed { low: Chain, mid: Chain, high: Chain },
+    /// Nothing but the kind of head, the task and the temperature.
+    Prior(Posterior),
+}
+
+impl Acceptance {
+    /// Accept length at a depth: low, mid, high of the 90 % band.
+    pub(crate) fn band(&self, depth: u32) -> (f64, f64, f64) {
+        match &self.known {
+            Known::Measured(posterior) | Known::Prior(posterior) => {
+                let band = posterior.band(depth, 0.9);
+                (band.low, band.mid, band.high)
+            }
+            Known::Assumed { low, mid, high } => (
+                low.accept_length(depth),
+                mid.accept_length(depth),
+                high.accept_length(depth),
+            ),
+        }
+    }
+
+    /// Whether it was measured.
+    pub(crate) fn is_measured(&self) -> bool {
+        matches!(self.known, Known::Measured(_))
+    }
+}
+
+/// Resolves `--accept`, `--task`, `--temperature` and the scenario's assumption.
+pub(super) fn resolve(
+    merged: &Merged,
+    draft: Option<&Draft>,
+    context: u64,
+    steps: Option<u32>,
+    notes: &mut Notes,
+) -> anyhow::Result<Acceptance> {
+    let head = draft.map_or(HeadKind::Eagle3, |d| d.head);
+    let query = query(merged, draft, head, context, notes)?;
+    let prior = AcceptancePrior::new(&query);
+    if let Some(given) = &merged.accept {
+        return measured(&given.value, &given.source, head, &prior, steps, notes);
+    }
+    if let Some(assumed) = &merged.assumed.accept_length {
+        return from_assumption(assumed, head, notes);
+    }
+    let posterior = Posterior::new(&prior, &[])
+        .map_err(|e| input::error(format!("acceptance prior: {e}")))?;
+    let band = posterior.band(3, 0.9);
+    let source = format!(
+        "not measured; {} heads: {}",
+        head.name(),
+        prior.sources.join("; ")
+    );
+    notes.input("accept_length", band.mid, source.clone());
+    notes.assume(
+        format!(
+            "accept length {:.2} at 3 steps, from {:.2} to {:.2} (not measured)",
+            band.mid, band.low, band.high
+        ),
+        "--accept LENGTH@DEPTH or a server log",
+    );
+    Ok(Acceptance {
+        head,
+        known: Known::Prior(posterior),
+        source,
+    })
+}
+
+fn query(
+    merged: &Merged,
+    draft: Option<&Draft>,
+    head: HeadKind,
+    context: u64,
+    notes: &mut Notes,
+) -> anyhow::Result<PriorQuery> {
+    let mut query = PriorQuery::of(head);
+    if let Some(given) = &merged.task {
+        let task = Task::parse(&given.value)
+            .map_err(|e| input::error(format!("--task {}: {e}", given.value)))?;
+        query.task = Some(task);
+        notes.input("task", given.value.clone(), given.source.clone());
+    }
+    if let Some(given) = &merged.temperature {
+        if !(0.0..=10.0).contains(&given.value) {
+            return Err(input::error(format!(
+                "--temperature {}: give a number from 0 to 10",
+                given.value
+            )));
+        }
+        query.temperature = Some(given.value);
+        notes.input("temperature", given.value, given.source.clone());
+    }
+    query.context_tokens = Some(context as f64);
+    query.trained_context_tokens = draft
+        .and_then(|d| d.model.as_ref())
+        .and_then(|m| m.max_positions)
+        .map(|tokens| tokens as f64);
+    Ok(query)
+}
+
+fn measured(
+    text: &str,
+    source: &str,
+    head: HeadKind,
+    prior: &AcceptancePrior,
+    steps: Option<u32>,
+    notes: &mut Notes,
+) -> anyhow::Result<Acceptance> {
+    let (evidence, source) = match parse::accept("--accept", text)? {
+        AcceptFlag::Length {
+            accept_length,
+            depth,
+        } => (
+            Evidence::AcceptLength {
+                depth,
+                accept_length,
+                cycles: None,
+            },
+            source.to_string(),
+        ),
+        AcceptFlag::Rates(cumulative) => (
+            Evidence::PositionRates {
+                cumulative,
+                cycles: None,
+            },
+            source.to_string(),
+        ),
+        AcceptFlag::File(path) => from_log(&path, steps)?,
+    };
+    let posterior = Posterior::new(prior, std::slice::from_ref(&evidence))
+        .map_err(|e| input::error(format!("--accept {text}: {e}")))?;
+    let (shown, depth) = match &evidence {
+        Evidence::AcceptLength {
+            accept_length,
+            depth,
+            ..
+        } => (*accept_length, *depth),
+        Evidence::PositionRates { cumulative, .. } => (
+            1.0 + cumulative.iter().sum::<f64>(),
+            u32::try_from(cumulative.len()).unwrap_or(u32::MAX),
+        ),
+        Evidence::PositionCounts { accepted, .. } => {
+            let depth = u32::try_from(accepted.len()).unwrap_or(u32::MAX);
+            (posterior.band(depth, 0.9).mid, depth)
+        }
+    };
+    notes.input("accept_length", shown, source.clone());
+    notes.input("accept_depth", depth, source.clone());
+    Ok(Acceptance {
+        head,
+        known: Known::Measured(posterior),
+        source,
+    })
+}
+
+fn from_log(
+    path: &std::path::Path,
+    steps: Option<u32>,
+) -> anyhow::Result<(Evidence, String)> {
+    let shown = path.display().to_string();
+    if !path.exists() {
+        return Err(input::error(format!(
+            "--accept {shown}: neither LENGTH@DEPTH (2.3@3), rates:.65,.40, nor a file that exists"
+        )));
+    }
+    let log = accept_from_log(&input::read_text(path)?, &shown)?;
+    let depth = log.depth.or(steps).ok_or_else(|| {
+        input::error(format!(
+            "--accept {shown}: the log gives accept length {:.2} but not the depth it was measured \
+             at; add --steps N",
+            log.accept_length
+        ))
+    })?;
+    let evidence = match &log.reading {
+        AcceptReading::Rates(cumulative) => Evidence::PositionRates {
+            cumulative: cumulative.clone(),
+            cycles: None,
+        },
+        AcceptReading::Length { accept_length, .. } => Evidence::AcceptLength {
+            depth,
+            accept_length: *accept_length,
+            cycles: None,
+        },
+        AcceptReading::Counts { drafts, .. } => Evidence::AcceptLength {
+            depth,
+            accept_length: log.accept_length,
+            cycles: *drafts,
+        },
+    };
+    evidence
+        .check()
+        .map_err(|e| input::error(format!("--accept {shown}: {e}")))?;
+    Ok((evidence, log.source))
+}
+
+fn from_assumption(
+    assumed: &AssumedAccept,
+    head: HeadKind,
+    notes: &mut Notes,
+) -> anyhow::Result<Acceptance> {
+    let chain = |length: f64| {
+        Chain::from_accept_length(length, assumed.depth, head)
+            .map_err(|e| input::error(format!("assumed.accept_length: {e}")))
+    };
+    let source = format!(
+        "assumed, from {} to {} at {} steps: {}",
+        assumed.low, assumed.high, assumed.depth, assumed.why
+    );
+    notes.input("accept_length", assumed.value, source.clone());
+    notes.assume(
+        format!(
+            "accept length {} at {} steps, from {} to {} ({})",
+            assumed.value, assumed.depth, assumed.low, assumed.high, assumed.why
+        ),
+        "--accept",
+    );
+    Ok(Acceptance {
+        head,
+        known: Known::Assumed {
+            low: chain(assumed.low)?,
+            mid: chain(assumed.value)?,
+            high: chain(assumed.high)?,
+        },
+        source,
+    })
+}

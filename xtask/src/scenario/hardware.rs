@@ -1,0 +1,166 @@
+//! The box of a scenario: from the catalogue, a box file, or a GPU, a count and perhaps a topology.
+
+use std::path::{Path, PathBuf};
+
+use pcie_sim::box_spec::{BoxSpec, GpuLinks, GpuWiring, P2p};
+
+use crate::gpus::{self, Gpu, Nvlink};
+use crate::input;
+
+/// What was asked for, as typed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BoxRequest {
+    pub(crate) box_name: Option<String>,
+    pub(crate) gpu: Option<String>,
+    pub(crate) gpus: Option<u32>,
+    pub(crate) topology: Option<PathBuf>,
+}
+
+/// A resolved box: its wiring and the card in it.
+#[derive(Debug, Clone)]
+pub(crate) struct Hardware {
+    pub(crate) gpu: &'static Gpu,
+    pub(crate) wiring: BoxSpec,
+    pub(crate) source: String,
+}
+
+/// Most GPUs one box may have here: tensor parallelism inside one server.
+const MAX_GPUS: u32 = 64;
+
+/// Finds the wiring and the card.
+pub(crate) fn resolve(request: &BoxRequest) -> anyhow::Result<Hardware> {
+    if let Some(gpus) = request.gpus
+        && !(1..=MAX_GPUS).contains(&gpus)
+    {
+        return Err(input::error(format!(
+            "--gpus {gpus}: give a number from 1 to {MAX_GPUS}"
+        )));
+    }
+    if let Some(name) = &request.box_name {
+        return named_box(name, request);
+    }
+    if let Some(path) = &request.topology {
+        return from_topology(path, request);
+    }
+    let Some(name) = &request.gpu else {
+        return Err(input::error(
+            "no box: give --box NAME, or --gpu NAME with --gpus N (and --topology FILE for its wiring)",
+        ));
+    };
+    let gpu = gpus::find(name)?;
+    let count = request.gpus.unwrap_or(1);
+    let wiring = BoxSpec::flat(&wiring_of(gpu), count as usize, p2p_of(gpu))
+        .map_err(|e| input::error(format!("--gpus {count}: {e}")))?;
+    Ok(Hardware {
+        gpu,
+        wiring,
+        source: format!(
+            "--gpu {name} --gpus {count}; usual wiring of such cards{}",
+            if request.gpus.is_none() {
+                " (one card assumed)"
+            } else {
+                ""
+            }
+        ),
+    })
+}
+
+fn named_box(name: &str, request: &BoxRequest) -> anyhow::Result<Hardware> {
+    let path = Path::new(name);
+    let (wiring, source) = if path.extension().is_some() && path.exists() {
+        let text = input::read_text(path)?;
+        let wiring = BoxSpec::from_toml(&text)
+            .map_err(|e| input::error(format!("--box {name}: {e}")))?;
+        (wiring, format!("box file {name}"))
+    } else if path.extension().is_some_and(|e| e == "toml") {
+        return Err(input::error(format!(
+            "--box {name}: no such file; check the path"
+        )));
+    } else {
+        let wiring = pcie_sim::catalog::find(name)
+            .map_err(|e| input::error(format!("--box {name}: {e}")))?;
+        (wiring, format!("catalogue box {name}"))
+    };
+    if request.topology.is_some() {
+        return Err(input::error(format!(
+            "--topology beside --box {name}: the box already says its wiring; give --gpu and --gpus \
+             with --topology instead"
+        )));
+    }
+    let card = request
+        .gpu
+        .as_deref()
+        .or(wiring.gpu.as_deref())
+        .ok_or_else(|| {
+            input::error(format!(
+                "--box {name}: does not say which GPU it holds; add gpu = \"NAME\" to it"
+            ))
+        })?;
+    let gpu = gpus::find(card)
+        .map_err(|e| input::error(format!("--box {name}: its GPU is unknown: {e:#}")))?;
+    Ok(Hardware {
+        gpu,
+        wiring,
+        source,
+    })
+}
+
+fn from_topology(path: &Path, request: &BoxRequest) -> anyhow::Result<Hardware> {
+    let shown = path.display();
+    let text = input::read_text(path)?;
+    let card = request.gpu.as_deref().map(gpus::find).transpose()?;
+    let hints = pcie_sim::readers::Hints {
+        gpu: card.map(wiring_of),
+        gpus: request.gpus.map(|n| n as usize),
+        p2p: card.map(p2p_of),
+    };
+    let wiring = pcie_sim::readers::read(&text, &hints)
+        .map_err(|e| input::error(format!("--topology {shown}: {e}")))?;
+    let gpu = match (card, wiring.gpu.as_deref()) {
+        (Some(gpu), _) => gpu,
+        (None, Some(name)) => gpus::find(name)
+            .map_err(|e| input::error(format!("--topology {shown}: {e:#}")))?,
+        (None, None) => {
+            return Err(input::error(format!(
+                "--topology {shown}: says nothing of the GPU model; add --gpu NAME"
+            )));
+        }
+    };
+    let have = wiring.gpu_count();
+    if let Some(wanted) = request.gpus
+        && wanted as usize > have
+    {
+        return Err(input::error(format!(
+            "--gpus {wanted}: the topology in {shown} has {have} GPUs"
+        )));
+    }
+    Ok(Hardware {
+        gpu,
+        wiring,
+        source: format!("--topology {shown}"),
+    })
+}
+
+/// The catalogue's card as the topology crate needs it.
+pub(crate) fn wiring_of(gpu: &Gpu) -> GpuWiring {
+    GpuWiring {
+        name: gpu.name.clone(),
+        pcie_gen: u8::try_from(gpu.pcie_gen).unwrap_or(4),
+        lanes: u8::try_from(gpu.pcie_lanes).unwrap_or(16),
+        gpu_link_gb_s: gpu.nvlink_gb_s,
+        gpu_links: match gpu.nvlink {
+            Nvlink::None => GpuLinks::None,
+            Nvlink::Bridge => GpuLinks::Bridge,
+            Nvlink::Mesh => GpuLinks::Mesh,
+            Nvlink::Switch => GpuLinks::Switch,
+        },
+    }
+}
+
+/// The stock driver's policy.
+pub(crate) fn p2p_of(gpu: &Gpu) -> P2p {
+    match gpu.p2p {
+        gpus::P2p::Yes | gpus::P2p::Forced => P2p::On,
+        gpus::P2p::Refused | gpus::P2p::None => P2p::Off,
+    }
+}

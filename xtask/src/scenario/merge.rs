@@ -1,0 +1,243 @@
+//! Flags over the log over the scenario file: one value each, with where it came from.
+
+use std::path::PathBuf;
+
+use super::file::{DEFAULT, ScenarioFile};
+use super::hardware::BoxRequest;
+use super::{Assumed, Notes, ObservedFile};
+use crate::cli::ScenarioArgs;
+use crate::explain;
+use crate::input;
+
+/// A value and where it was given.
+#[derive(Debug, Clone)]
+pub(crate) struct Given<T> {
+    pub(crate) value: T,
+    pub(crate) source: String,
+    /// Assumed by a scenario file rather than observed or asked for.
+    pub(crate) assumed: bool,
+}
+
+impl<T> Given<T> {
+    fn new(value: T, source: impl Into<String>) -> Self {
+        Self {
+            value,
+            source: source.into(),
+            assumed: false,
+        }
+    }
+}
+
+/// Everything that was given, unresolved.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Merged {
+    pub(crate) model: Option<Given<String>>,
+    pub(crate) quant: Option<Given<String>>,
+    pub(crate) draft: Option<Given<String>>,
+    pub(crate) hardware: BoxRequest,
+    pub(crate) tp: Option<Given<u32>>,
+    pub(crate) dcp: Option<Given<u32>>,
+    pub(crate) engine: Option<Given<String>>,
+    pub(crate) mem_fraction: Option<Given<f64>>,
+    pub(crate) kv_dtype: Option<Given<String>>,
+    pub(crate) context: Option<Given<String>>,
+    pub(crate) concurrency: Option<Given<String>>,
+    pub(crate) steps: Option<Given<u32>>,
+    pub(crate) topk: Option<Given<u32>>,
+    pub(crate) draft_tokens: Option<Given<u32>>,
+    pub(crate) accept: Option<Given<String>>,
+    pub(crate) task: Option<Given<String>>,
+    pub(crate) temperature: Option<Given<f64>>,
+    pub(crate) baseline: Option<PathBuf>,
+    pub(crate) allreduce: Option<Given<String>>,
+    pub(crate) allreduce_table: Option<PathBuf>,
+    pub(crate) observed: ObservedFile,
+    pub(crate) assumed: Assumed,
+    pub(crate) seed: u64,
+}
+
+/// Merges flags, log and scenario file. The default scenario stands only where neither a model nor
+/// a log is named; naming another model drops what was observed of the scenario's own.
+pub(super) fn merge(args: &ScenarioArgs, notes: &mut Notes) -> anyhow::Result<Merged> {
+    let name = match (&args.scenario, &args.model, &args.from_log) {
+        (Some(name), _, _) => Some(name.clone()),
+        (None, None, None) => Some(DEFAULT.to_string()),
+        _ => None,
+    };
+    let mut merged = Merged {
+        seed: args.seed,
+        ..Merged::default()
+    };
+    if let Some(name) = &name {
+        let file = ScenarioFile::load(name)?;
+        notes.input(
+            "scenario",
+            file.title.clone().or(file.name.clone()).unwrap_or_else(|| name.clone()),
+            if args.scenario.is_some() { "--scenario" } else { "the default" },
+        );
+        apply_file(&mut merged, file, name);
+    }
+    if let Some(path) = &args.from_log {
+        let shown = path.display().to_string();
+        let log = explain::scenario_from_log(&input::read_text(path)?, &shown)?;
+        apply_log(&mut merged, log, args, &shown);
+    }
+    apply_flags(&mut merged, args);
+    Ok(merged)
+}
+
+fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
+    let source = format!("scenario {name}");
+    let text = |value: Option<String>| value.map(|v| Given::new(v, &source));
+    let number = |value: Option<u32>| value.map(|v| Given::new(v, &source));
+    merged.model = text(file.model);
+    merged.quant = text(file.quant);
+    merged.draft = text(file.draft);
+    merged.hardware = BoxRequest {
+        box_name: file.box_name,
+        gpu: file.gpu,
+        gpus: file.gpus,
+        topology: file.topology.map(PathBuf::from),
+    };
+    merged.tp = number(file.tp);
+    merged.dcp = number(file.dcp);
+    merged.engine = text(file.engine);
+    merged.mem_fraction = file.mem_fraction.map(|v| Given::new(v, &source));
+    merged.kv_dtype = text(file.kv_dtype);
+    merged.context = text(file.context.map(|c| c.to_string()));
+    merged.concurrency = text(file.concurrency.map(|list| {
+        list.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+    }));
+    merged.steps = number(file.steps);
+    merged.topk = number(file.topk);
+    merged.draft_tokens = number(file.draft_tokens);
+    merged.accept = text(file.accept);
+    merged.task = text(file.task);
+    merged.temperature = file.temperature.map(|v| Given::new(v, &source));
+    merged.baseline = file.baseline.map(PathBuf::from);
+    merged.allreduce = text(file.allreduce);
+    if merged.context.is_none()
+        && let Some(context) = &file.assumed.context
+    {
+        merged.context = Some(Given {
+            value: context.value.to_string(),
+            source: context.why.clone(),
+            assumed: true,
+        });
+    }
+    merged.observed = file.observed;
+    merged.assumed = file.assumed;
+}
+
+fn apply_log(
+    merged: &mut Merged,
+    log: explain::LogScenario,
+    args: &ScenarioArgs,
+    shown: &str,
+) {
+    let at = |line: usize| format!("{shown}:{line}");
+    let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
+    let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
+    merged.model = text(log.model).or(merged.model.take());
+    merged.quant = text(log.quant).or(merged.quant.take());
+    // The engines name their own MTP module by the algorithm, without a draft path.
+    let algorithm = log.spec_algorithm.filter(|(name, _)| {
+        let lower = name.to_ascii_lowercase();
+        lower.contains("mtp") || lower.contains("nextn")
+    });
+    merged.draft = text(log.draft)
+        .or_else(|| algorithm.map(|(_, line)| Given::new("mtp".to_string(), at(line))))
+        .or(merged.draft.take());
+    merged.tp = number(log.tp).or(merged.tp.take());
+    merged.dcp = number(log.dcp).or(merged.dcp.take());
+    if let Some((engine, line)) = log.engine {
+        let value = match log.engine_version {
+            Some((version, _)) => format!("{engine}@{version}"),
+            None => engine,
+        };
+        merged.engine = Some(Given::new(value, at(line)));
+    }
+    merged.mem_fraction = log
+        .mem_fraction
+        .map(|(v, line)| Given::new(v, at(line)))
+        .or(merged.mem_fraction.take());
+    merged.kv_dtype = text(log.kv_dtype).or(merged.kv_dtype.take());
+    merged.steps = number(log.steps).or(merged.steps.take());
+    merged.topk = number(log.topk).or(merged.topk.take());
+    merged.draft_tokens = number(log.draft_tokens).or(merged.draft_tokens.take());
+    if merged.hardware.gpu.is_none() {
+        merged.hardware.gpu = log.gpu.map(|(gpu, _)| gpu);
+    }
+    if args.gpus.is_none() && merged.hardware.gpus.is_none() {
+        merged.hardware.gpus = log.tp.map(|(tp, _)| tp);
+    }
+    if let Some((length, line)) = log.accept_length
+        && let Some((steps, _)) = log.steps
+    {
+        merged.accept = Some(Given::new(format!("{length}@{steps}"), at(line)));
+    }
+}
+
+fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
+    fn set<T: Clone>(slot: &mut Option<Given<T>>, flag: &str, value: &Option<T>) {
+        if let Some(value) = value {
+            *slot = Some(Given::new(value.clone(), flag));
+        }
+    }
+    if args.model.is_some() {
+        // What was observed of another model says nothing of this one.
+        merged.observed = ObservedFile::default();
+        merged.assumed = Assumed::default();
+        merged.quant = None;
+        merged.draft = None;
+        merged.steps = None;
+        merged.topk = None;
+        merged.draft_tokens = None;
+    }
+    set(&mut merged.model, "--model", &args.model);
+    set(&mut merged.quant, "--quant", &args.quant);
+    set(&mut merged.draft, "--draft", &args.draft);
+    set(&mut merged.tp, "--tp", &args.tp);
+    set(&mut merged.dcp, "--dcp", &args.dcp);
+    set(&mut merged.engine, "--engine", &args.engine);
+    set(&mut merged.mem_fraction, "--mem-fraction", &args.mem_fraction);
+    set(&mut merged.kv_dtype, "--kv-dtype", &args.kv_dtype);
+    set(&mut merged.context, "--context", &args.context);
+    set(&mut merged.concurrency, "--concurrency", &args.concurrency);
+    set(&mut merged.steps, "--steps", &args.steps);
+    set(&mut merged.topk, "--topk", &args.topk);
+    set(&mut merged.draft_tokens, "--draft-tokens", &args.draft_tokens);
+    set(&mut merged.accept, "--accept", &args.accept);
+    set(&mut merged.task, "--task", &args.task);
+    set(&mut merged.temperature, "--temperature", &args.temperature);
+    set(&mut merged.allreduce, "--allreduce", &args.allreduce);
+    if args.baseline.is_some() {
+        merged.baseline.clone_from(&args.baseline);
+    }
+    if args.allreduce_table.is_some() {
+        merged.allreduce_table.clone_from(&args.allreduce_table);
+    }
+    if args.box_name.is_some() || args.gpu.is_some() {
+        // Another box: its verify times and wiring are not the scenario's.
+        merged.observed.verify_ms = None;
+        merged.observed.spec_tok_s = None;
+        merged.assumed.wiring = None;
+        merged.hardware = BoxRequest::default();
+        merged.tp = args.tp.map(|tp| Given::new(tp, "--tp"));
+    }
+    if args.box_name.is_some() {
+        merged.hardware.box_name.clone_from(&args.box_name);
+    }
+    if args.gpu.is_some() {
+        merged.hardware.gpu.clone_from(&args.gpu);
+    }
+    if args.gpus.is_some() {
+        merged.hardware.gpus = args.gpus;
+    }
+    if args.topology.is_some() {
+        merged.hardware.topology.clone_from(&args.topology);
+        if merged.hardware.box_name.is_some() && args.box_name.is_none() {
+            merged.hardware.box_name = None;
+        }
+    }
+}

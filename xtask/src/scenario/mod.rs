@@ -1,0 +1,371 @@
+//! A scenario: what is served, where and how, resolved once, every value with its source.
+
+mod acceptance;
+pub(crate) mod file;
+pub(crate) mod hardware;
+mod merge;
+pub(crate) mod model;
+pub(crate) mod parse;
+mod sweep;
+
+pub(crate) use acceptance::Acceptance;
+pub(crate) use model::Draft;
+
+use pcie_sim::box_spec::BoxSpec;
+use serde_json::{Value, json};
+
+use crate::cli::ScenarioArgs;
+use crate::gpus::Gpu;
+use crate::input;
+use crate::predict::answer::{Assumption, Input};
+use file::{AssumedFile, ObservedFile};
+
+/// Loads that are shown where the user names none.
+const DEFAULT_CONCURRENCY: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Context where nothing says it, tokens.
+const DEFAULT_CONTEXT: u64 = 2048;
+
+/// Which serving engine, and the version that its formulas are taken from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct EngineChoice {
+    pub(crate) kind: EngineKind,
+    pub(crate) version: Option<String>,
+}
+
+/// The engines whose memory and step costs are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EngineKind {
+    Sglang,
+    Vllm,
+    TrtLlm,
+    LlamaCpp,
+}
+
+impl EngineKind {
+    /// Name as typed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sglang => "sglang",
+            Self::Vllm => "vllm",
+            Self::TrtLlm => "trtllm",
+            Self::LlamaCpp => "llamacpp",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        match name.replace(['-', '_', '.'], "").as_str() {
+            "sglang" => Some(Self::Sglang),
+            "vllm" => Some(Self::Vllm),
+            "trtllm" | "tensorrtllm" => Some(Self::TrtLlm),
+            "llamacpp" | "llama" => Some(Self::LlamaCpp),
+            _ => None,
+        }
+    }
+}
+
+/// Everything a prediction needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Scenario {
+    pub(crate) model: kvplan::Model,
+    pub(crate) draft: Option<Draft>,
+    pub(crate) gpu: &'static Gpu,
+    pub(crate) wiring: BoxSpec,
+    /// GPUs of the tensor-parallel group, by number in the box.
+    pub(crate) ranks: Vec<usize>,
+    pub(crate) tp: u32,
+    pub(crate) dcp: u32,
+    pub(crate) engine: EngineChoice,
+    pub(crate) mem_fraction: Option<f64>,
+    pub(crate) kv_dtype: kvplan::KvDtype,
+    pub(crate) context: u64,
+    pub(crate) concurrency: Vec<u32>,
+    pub(crate) steps: Option<u32>,
+    pub(crate) topk: Option<u32>,
+    pub(crate) draft_tokens: Option<u32>,
+    pub(crate) acceptance: Acceptance,
+    /// The user's own plain sweep: (users, tokens a second over all users).
+    pub(crate) baseline: Option<Vec<(f64, f64)>>,
+    /// `nccl`, `one-shot`, …, or `auto`.
+    pub(crate) allreduce: String,
+    /// The user's own all-reduce times: (bytes, µs).
+    pub(crate) allreduce_table: Option<Vec<(u64, f64)>>,
+    pub(crate) observed: ObservedFile,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) assumptions: Vec<Assumption>,
+    pub(crate) seed: u64,
+}
+
+/// Collects inputs and assumptions while resolving.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    inputs: Vec<Input>,
+    assumptions: Vec<Assumption>,
+}
+
+impl Notes {
+    fn input(&mut self, name: &'static str, value: impl Into<Value>, source: impl Into<String>) {
+        self.inputs.push(Input {
+            name,
+            value: value.into(),
+            source: source.into(),
+        });
+    }
+
+    fn assume(&mut self, what: impl Into<String>, settled_by: impl Into<String>) {
+        self.assumptions.push(Assumption {
+            what: what.into(),
+            settled_by: settled_by.into(),
+        });
+    }
+}
+
+impl Scenario {
+    /// Resolves flags, the scenario file and the log they name.
+    ///
+    /// # Errors
+    /// One line that names the flag or the file and line.
+    pub(crate) fn resolve(args: &ScenarioArgs) -> anyhow::Result<Self> {
+        let mut notes = Notes::default();
+        let merged = merge::merge(args, &mut notes)?;
+        let mut scenario = Self::from_merged(&merged, &mut notes)?;
+        scenario.inputs = notes.inputs;
+        scenario.assumptions = notes.assumptions;
+        Ok(scenario)
+    }
+
+    fn from_merged(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Self> {
+        let hardware = hardware::resolve(&merged.hardware)?;
+        notes.input("box", hardware.wiring.name.clone(), hardware.source.clone());
+        notes.input("gpu", hardware.gpu.name.clone(), hardware.gpu.source.clone());
+        notes.input("gpus", hardware.wiring.gpu_count() as u64, hardware.source.clone());
+        for assumption in &hardware.wiring.assumptions {
+            notes.assume(
+                format!("wiring: {}", assumption.what),
+                assumption.settles_it.clone(),
+            );
+        }
+        let engine = engine(merged, notes)?;
+        let model = model::target(merged, notes)?;
+        let (tp, ranks) = tensor_parallel(merged, &hardware.wiring, &model, notes)?;
+        let draft = model::draft(merged, &model, notes)?;
+        let context = context(merged, notes)?;
+        let concurrency = concurrency(merged, notes)?;
+        let (steps, topk, draft_tokens) = tree(merged, notes)?;
+        let acceptance =
+            acceptance::resolve(merged, draft.as_ref(), context, steps, notes)?;
+        Ok(Self {
+            kv_dtype: kv_dtype(merged, &model, notes)?,
+            mem_fraction: mem_fraction(merged, notes)?,
+            dcp: dcp(merged, tp, notes)?,
+            baseline: sweep::baseline(merged.baseline.as_deref(), notes)?,
+            allreduce: allreduce(merged, notes)?,
+            allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
+            observed: merged.observed.clone(),
+            model,
+            draft,
+            gpu: hardware.gpu,
+            wiring: hardware.wiring,
+            ranks,
+            tp,
+            engine,
+            context,
+            concurrency,
+            steps,
+            topk,
+            draft_tokens,
+            acceptance,
+            inputs: Vec::new(),
+            assumptions: Vec::new(),
+            seed: merged.seed,
+        })
+    }
+
+    /// The resolved input of a name, as text.
+    pub(crate) fn input(&self, name: &str) -> Option<&Input> {
+        self.inputs.iter().find(|i| i.name == name)
+    }
+}
+
+fn engine(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<EngineChoice> {
+    let (text, source) = match &merged.engine {
+        Some(given) => (given.value.clone(), given.source.clone()),
+        None => {
+            notes.assume("engine: SGLang", "--engine");
+            ("sglang".to_string(), "assumed".to_string())
+        }
+    };
+    let (name, version) = parse::engine(&text);
+    let kind = EngineKind::parse(&name).ok_or_else(|| {
+        input::error(format!(
+            "--engine {text}: not an engine known here; give sglang, vllm, trtllm or llamacpp, with \
+             @VERSION where it matters"
+        ))
+    })?;
+    notes.input("engine", text, source);
+    Ok(EngineChoice { kind, version })
+}
+
+fn tensor_parallel(
+    merged: &merge::Merged,
+    wiring: &BoxSpec,
+    model: &kvplan::Model,
+    notes: &mut Notes,
+) -> anyhow::Result<(u32, Vec<usize>)> {
+    let have = u32::try_from(wiring.gpu_count()).unwrap_or(u32::MAX);
+    let (tp, source) = match &merged.tp {
+        Some(given) => (given.value, given.source.clone()),
+        None => {
+            let all = match merged.hardware.gpus {
+                Some(gpus) => gpus.min(have),
+                None => have,
+            };
+            // The most GPUs that the heads divide by: 6 GPUs serve most models at TP 2, not 6.
+            let tp = (1..=all)
+                .rev()
+                .find(|tp| kvplan::Sharding::tp(u64::from(*tp)).check(model).is_ok())
+                .unwrap_or(1);
+            (tp, "all GPUs of the box that the heads divide by".to_string())
+        }
+    };
+    if tp == 0 {
+        return Err(input::error("--tp 0: give at least 1"));
+    }
+    if tp > have {
+        return Err(input::error(format!(
+            "--tp {tp}: the box has {have} GPU{}",
+            if have == 1 { "" } else { "s" }
+        )));
+    }
+    kvplan::Sharding::tp(u64::from(tp))
+        .check(model)
+        .map_err(|why| input::error(format!("--tp {tp}: {why}")))?;
+    notes.input("tp", tp, source);
+    Ok((tp, (0..tp as usize).collect()))
+}
+
+fn context(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<u64> {
+    match &merged.context {
+        Some(given) => {
+            let tokens = parse::context("--context", &given.value)?;
+            notes.input("context", tokens, given.source.clone());
+            if given.assumed {
+                notes.assume(format!("context {tokens} tokens: {}", given.source), "--context");
+            }
+            Ok(tokens)
+        }
+        None => {
+            notes.input("context", DEFAULT_CONTEXT, "assumed");
+            notes.assume(format!("context {DEFAULT_CONTEXT} tokens"), "--context");
+            Ok(DEFAULT_CONTEXT)
+        }
+    }
+}
+
+fn concurrency(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Vec<u32>> {
+    let (values, source) = match &merged.concurrency {
+        Some(given) => (
+            parse::concurrency("--concurrency", &given.value)?,
+            given.source.clone(),
+        ),
+        None => (DEFAULT_CONCURRENCY.to_vec(), "the usual loads".to_string()),
+    };
+    notes.input("concurrency", json!(values), source);
+    Ok(values)
+}
+
+type Tree = (Option<u32>, Option<u32>, Option<u32>);
+
+fn tree(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Tree> {
+    let mut value = |name: &'static str, flag: &str, given: &Option<merge::Given<u32>>, max: u32| {
+        let Some(given) = given else {
+            return Ok(None);
+        };
+        if !(1..=max).contains(&given.value) {
+            return Err(input::error(format!(
+                "{flag} {}: give a number from 1 to {max}",
+                given.value
+            )));
+        }
+        notes.input(name, given.value, given.source.clone());
+        Ok(Some(given.value))
+    };
+    let steps = value("steps", "--steps", &merged.steps, 64)?;
+    let topk = value("topk", "--topk", &merged.topk, 64)?;
+    let draft_tokens = value("draft_tokens", "--draft-tokens", &merged.draft_tokens, 1024)?;
+    Ok((steps, topk, draft_tokens))
+}
+
+fn kv_dtype(
+    merged: &merge::Merged,
+    model: &kvplan::Model,
+    notes: &mut Notes,
+) -> anyhow::Result<kvplan::KvDtype> {
+    let Some(given) = &merged.kv_dtype else {
+        let dtype = model.kv_dtype.unwrap_or_default();
+        let source = if model.kv_dtype.is_some() {
+            "the checkpoint's config asks for it"
+        } else {
+            "the engines' default"
+        };
+        notes.input("kv_dtype", dtype.name(), source);
+        return Ok(dtype);
+    };
+    let dtype = kvplan::KvDtype::parse(&given.value).ok_or_else(|| {
+        input::error(format!(
+            "--kv-dtype {}: not a KV format; give bf16, fp8, fp4, or a GGUF type such as q8_0",
+            given.value
+        ))
+    })?;
+    notes.input("kv_dtype", dtype.name(), given.source.clone());
+    Ok(dtype)
+}
+
+fn mem_fraction(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Option<f64>> {
+    let Some(given) = &merged.mem_fraction else {
+        return Ok(None);
+    };
+    if !(given.value > 0.0 && given.value <= 1.0) {
+        return Err(input::error(format!(
+            "--mem-fraction {}: give a fraction above 0 and up to 1, such as 0.88",
+            given.value
+        )));
+    }
+    notes.input("mem_fraction", given.value, given.source.clone());
+    Ok(Some(given.value))
+}
+
+fn dcp(merged: &merge::Merged, tp: u32, notes: &mut Notes) -> anyhow::Result<u32> {
+    let Some(given) = &merged.dcp else {
+        return Ok(1);
+    };
+    if given.value == 0 || !tp.is_multiple_of(given.value) {
+        return Err(input::error(format!(
+            "--dcp {}: must divide the tensor-parallel size {tp}",
+            given.value
+        )));
+    }
+    notes.input("dcp", given.value, given.source.clone());
+    Ok(given.value)
+}
+
+/// Algorithms that can be asked for.
+pub(crate) const ALLREDUCE: [&str; 6] =
+    ["nccl", "one-shot", "two-shot", "island", "host-staged", "auto"];
+
+fn allreduce(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<String> {
+    let (name, source) = match &merged.allreduce {
+        Some(given) => (given.value.trim().to_ascii_lowercase(), given.source.clone()),
+        None => ("nccl".to_string(), "what engines use where nothing else is forced".to_string()),
+    };
+    if !ALLREDUCE.contains(&name.as_str()) {
+        return Err(input::error(format!(
+            "--allreduce {name}: give one of {}",
+            ALLREDUCE.join(", ")
+        )));
+    }
+    notes.input("allreduce", name.clone(), source);
+    Ok(name)
+}
+
+/// The part of a scenario file that flags cannot say.
+pub(crate) type Assumed = AssumedFile;

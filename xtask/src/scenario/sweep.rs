@@ -1,0 +1,86 @@
+//! Tables that the user measured: a plain sweep, all-reduce times.
+
+use std::path::Path;
+
+use super::Notes;
+use crate::bench_input;
+use crate::input;
+
+/// The plain sweep of `--baseline`: (users, tokens a second over all users), by rising load.
+pub(super) fn baseline(
+    path: Option<&Path>,
+    notes: &mut Notes,
+) -> anyhow::Result<Option<Vec<(f64, f64)>>> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let shown = path.display().to_string();
+    let sweep = bench_input::sweep_from_text(&input::read_text(path)?, &shown)?;
+    notes.input("baseline", shown, "--baseline: your own measurement");
+    Ok(Some(sweep))
+}
+
+/// The table of `--allreduce-table`: lines of `bytes,time_us`.
+pub(super) fn allreduce_table(
+    path: Option<&Path>,
+    notes: &mut Notes,
+) -> anyhow::Result<Option<Vec<(u64, f64)>>> {
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    let shown = path.display().to_string();
+    let table = parse_allreduce_table(&input::read_text(path)?, &shown)?;
+    notes.input("allreduce_table", shown, "--allreduce-table: your own measurement");
+    Ok(Some(table))
+}
+
+fn parse_allreduce_table(text: &str, shown: &str) -> anyhow::Result<Vec<(u64, f64)>> {
+    let mut rows = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let mut cells = line.split([',', ';', '\t']).map(str::trim);
+        let bytes = cells.next().and_then(|c| c.parse::<u64>().ok());
+        let time_us = cells.next().and_then(|c| c.parse::<f64>().ok());
+        match (bytes, time_us) {
+            (Some(bytes), Some(time_us))
+                if bytes > 0 && time_us.is_finite() && time_us > 0.0 =>
+            {
+                rows.push((bytes, time_us));
+            }
+            // A header may stand first.
+            _ if rows.is_empty() && index == 0 => {}
+            _ => {
+                return Err(input::error(format!(
+                    "{shown}:{}: give bytes,time_us, such as 57344,24.5",
+                    index + 1
+                )));
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Err(input::error(format!(
+            "{shown}: no line of bytes,time_us in it"
+        )));
+    }
+    rows.sort_by_key(|row| row.0);
+    rows.dedup_by_key(|row| row.0);
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_may_have_a_header_and_must_have_positive_times() {
+        let rows = parse_allreduce_table("bytes,time_us\n57344,24.5\n14336,19.8\n", "t.csv");
+        assert_eq!(rows.expect("a table"), vec![(14336, 19.8), (57344, 24.5)]);
+        let error = parse_allreduce_table("14336,19.8\nx,y\n", "t.csv").expect_err("no figures");
+        assert!(error.to_string().starts_with("t.csv:2:"), "{error}");
+        assert!(parse_allreduce_table("", "t.csv").is_err());
+        assert!(parse_allreduce_table("1,-5\n2,nan\n", "t.csv").is_err());
+    }
+}
