@@ -110,6 +110,7 @@ fn from_topology(path: &Path, request: &BoxRequest) -> anyhow::Result<Hardware> 
     let text = input::read_text(path)?;
     let card = request.gpu.as_deref().map(gpus::find).transpose()?;
     let hints = pcie_sim::readers::Hints {
+        name: None,
         gpu: card.map(wiring_of),
         gpus: request.gpus.map(|n| n as usize),
         p2p: card.map(p2p_of),

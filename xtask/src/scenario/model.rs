@@ -1,0 +1,274 @@
+//! The target model and what drafts for it.
+
+use std::path::{Path, PathBuf};
+
+use kvplan::{Attention, DraftKind, Model, catalog};
+use serde_json::json;
+use spec_decode::HeadKind;
+
+use super::Notes;
+use super::merge::Merged;
+use crate::input;
+
+/// What proposes tokens.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    /// Name for the answer.
+    pub(crate) name: String,
+    pub(crate) head: HeadKind,
+    /// Shapes of a separate head; `None` for the target's own MTP layers.
+    pub(crate) model: Option<Model>,
+}
+
+/// Vocabulary of an assumed EAGLE-3 head (SpecForge's default).
+const ASSUMED_DRAFT_VOCAB: u64 = 32_000;
+
+/// Resolves the target.
+pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model> {
+    let Some(given) = &merged.model else {
+        return Err(input::error(
+            "no model: give --model NAME, a config.json or a folder that holds one",
+        ));
+    };
+    let quant = merged.quant.as_ref().map(|q| q.value.as_str());
+    if let Some(files) = config_files(&given.value)? {
+        let mut model = read_config(&files, &given.value)?;
+        if let Some(name) = quant {
+            let quant = kvplan::Quant::parse(name).ok_or_else(|| {
+                input::error(format!(
+                    "--quant {name}: not a weight format; known are {}",
+                    kvplan::QUANT_NAMES
+                ))
+            })?;
+            model = model.requantised(&quant);
+        }
+        if model.draft.is_some() {
+            return Err(input::error(format!(
+                "--model {}: is a draft head, not a target; give it as --draft",
+                given.value
+            )));
+        }
+        notes.input("model", model.name.clone(), given.source.clone());
+        notes.input(
+            "quant",
+            quant.unwrap_or("as in the config"),
+            files.config.display().to_string(),
+        );
+        for line in &model.assumptions {
+            notes.assume(format!("model: {line}"), "");
+        }
+        return Ok(model);
+    }
+    let found = catalog::find_in(&given.value, quant)
+        .map_err(|e| input::error(format!("--model {}: {e}", given.value)))?;
+    notes.input("model", found.name.clone(), given.source.clone());
+    notes.input("quant", found.quant.clone(), found.source.clone());
+    for line in &found.model.assumptions {
+        notes.assume(format!("model: {line}"), "");
+    }
+    Ok(found.model)
+}
+
+/// A config.json and what may lie beside it.
+struct ConfigFiles {
+    config: PathBuf,
+    quant: Option<PathBuf>,
+}
+
+/// The files a model argument names, if it is a path.
+fn config_files(given: &str) -> anyhow::Result<Option<ConfigFiles>> {
+    let path = Path::new(given);
+    if path.is_dir() {
+        let config = path.join("config.json");
+        if !config.is_file() {
+            return Err(input::error(format!(
+                "{given}: no config.json in this folder; name the file or the catalogue model"
+            )));
+        }
+        let quant = Some(path.join("hf_quant_config.json")).filter(|p| p.is_file());
+        return Ok(Some(ConfigFiles { config, quant }));
+    }
+    if path.is_file() {
+        return Ok(Some(ConfigFiles {
+            config: path.to_path_buf(),
+            quant: None,
+        }));
+    }
+    if given.ends_with(".json") {
+        return Err(input::error(format!("{given}: no such file; check the path")));
+    }
+    Ok(None)
+}
+
+fn read_config(files: &ConfigFiles, given: &str) -> anyhow::Result<Model> {
+    let text = input::read_text(&files.config)?;
+    let quant = files.quant.as_deref().map(input::read_text).transpose()?;
+    let name = model_name(&files.config, given);
+    Model::from_config_and_quant(&text, quant.as_deref(), &name)
+        .map_err(|e| input::error(e.to_string()))
+}
+
+/// The name to show: the folder's for a plain `config.json`, else the file's.
+fn model_name(config: &Path, given: &str) -> String {
+    let stem = config.file_stem().and_then(|s| s.to_str()).unwrap_or(given);
+    if stem == "config"
+        && let Some(folder) = config
+            .parent()
+            .and_then(Path::file_name)
+            .and_then(|f| f.to_str())
+    {
+        return folder.to_string();
+    }
+    stem.trim_end_matches("_config").to_string()
+}
+
+/// Resolves the draft: what was asked for, else what the catalogue has, else an assumed head.
+pub(super) fn draft(
+    merged: &Merged,
+    target: &Model,
+    notes: &mut Notes,
+) -> anyhow::Result<Option<Draft>> {
+    let model_name = merged
+        .model
+        .as_ref()
+        .map_or(target.name.as_str(), |g| g.value.as_str());
+    let Some(given) = &merged.draft else {
+        return default_draft(model_name, target, notes).map(Some);
+    };
+    let wanted = given.value.trim();
+    let lower = wanted.to_ascii_lowercase();
+    if lower == "none" {
+        notes.input("method", "none", given.source.clone());
+        return Ok(None);
+    }
+    if ["mtp", "nextn"].contains(&lower.as_str()) {
+        if target.mtp_layers.is_empty() {
+            return Err(input::error(format!(
+                "--draft {wanted}: {} ships no MTP layers; give an EAGLE-3 head (--draft eagle3 or its \
+                 config.json)",
+                target.name
+            )));
+        }
+        return Ok(Some(mtp(target, &given.source, notes)));
+    }
+    if let Some(files) = config_files(wanted)? {
+        let model = read_config(&files, wanted)?;
+        return head(model, wanted, &given.source, target, notes).map(Some);
+    }
+    // `eagle3`, or `kimi-k2.5-eagle3`: the kind is the last word.
+    let (owner, kind) = match lower.rsplit_once('-') {
+        Some((owner, kind)) if ["eagle3", "eagle", "dflash", "mtp"].contains(&kind) => (owner, kind),
+        _ => (model_name, lower.as_str()),
+    };
+    match catalog::find_draft(owner, kind) {
+        Ok(catalog::Draft::Mtp) => Ok(Some(mtp(target, &given.source, notes))),
+        Ok(catalog::Draft::Head { model, source }) => {
+            head(*model, wanted, &source, target, notes).map(Some)
+        }
+        Err(_) if kind == "eagle3" => assumed_head(target, notes).map(Some),
+        Err(e) => Err(input::error(format!(
+            "--draft {wanted}: {e}; or give its config.json, `mtp`, `eagle3` or `none`"
+        ))),
+    }
+}
+
+fn default_draft(model_name: &str, target: &Model, notes: &mut Notes) -> anyhow::Result<Draft> {
+    if let Ok(catalog::Draft::Head { model, source }) = catalog::find_draft(model_name, "eagle3") {
+        notes.assume("draft: the catalogue's EAGLE-3 head", "--draft");
+        return head(*model, "eagle3", &source, target, notes);
+    }
+    if !target.mtp_layers.is_empty() {
+        notes.assume("draft: the model's own MTP layers", "--draft");
+        return Ok(mtp(target, "the checkpoint", notes));
+    }
+    assumed_head(target, notes)
+}
+
+fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
+    notes.input("method", "MTP", source);
+    // One module is used again for every position; several are used in turn.
+    let head = if target.mtp_modules > 1 {
+        HeadKind::MtpModules
+    } else {
+        HeadKind::Mtp
+    };
+    Draft {
+        name: "mtp".to_string(),
+        head,
+        model: None,
+    }
+}
+
+fn head(
+    model: Model,
+    name: &str,
+    source: &str,
+    target: &Model,
+    notes: &mut Notes,
+) -> anyhow::Result<Draft> {
+    let head = match model.draft.map(|d| d.kind) {
+        Some(DraftKind::Eagle3) => HeadKind::Eagle3,
+        Some(DraftKind::Eagle) => HeadKind::Eagle,
+        Some(DraftKind::BlockDiffusion) => HeadKind::Parallel,
+        None => HeadKind::DraftModel,
+    };
+    if let Some(draft) = model.draft
+        && draft.target_hidden != target.hidden
+        && draft.target_hidden != 0
+    {
+        return Err(input::error(format!(
+            "--draft {name}: reads hidden states of width {}, but {} has {}; it is the head of another \
+             model",
+            draft.target_hidden, target.name, target.hidden
+        )));
+    }
+    let method = match head {
+        HeadKind::Eagle3 => "EAGLE-3",
+        HeadKind::Eagle => "EAGLE",
+        HeadKind::Parallel => "block draft",
+        _ => "draft model",
+    };
+    notes.input("method", method, source);
+    notes.input("draft", name, source);
+    Ok(Draft {
+        name: name.to_string(),
+        head,
+        model: Some(model),
+    })
+}
+
+/// A head of the usual shape: one dense layer as wide as the target, reduced vocabulary.
+fn assumed_head(target: &Model, notes: &mut Notes) -> anyhow::Result<Draft> {
+    let heads = target
+        .layers
+        .iter()
+        .find_map(|layer| match layer.attention {
+            Attention::Gqa(gqa) => Some((gqa.heads, gqa.kv_heads, gqa.head_dim)),
+            Attention::Mla(mla) => Some((mla.heads, mla.heads, 128)),
+            _ => None,
+        })
+        .unwrap_or((32, 8, 128));
+    let config = json!({
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "hidden_size": target.hidden,
+        "intermediate_size": target.hidden.saturating_mul(4),
+        "num_attention_heads": heads.0,
+        "num_key_value_heads": heads.1,
+        "head_dim": heads.2,
+        "num_hidden_layers": 1,
+        "vocab_size": target.vocab,
+        "draft_vocab_size": ASSUMED_DRAFT_VOCAB.min(target.vocab),
+        "torch_dtype": "bfloat16",
+    });
+    let model = Model::from_config_json(&config.to_string(), "assumed EAGLE-3 head")
+        .map_err(|e| input::error(format!("no draft is known for {} and {e}", target.name)))?;
+    notes.assume(
+        format!(
+            "draft: an EAGLE-3 head of the usual shape (one dense layer, vocabulary {ASSUMED_DRAFT_VOCAB}); \
+             the catalogue has none for this model"
+        ),
+        "--draft config.json",
+    );
+    head(model, "assumed EAGLE-3 head", "assumed", target, notes)
+}
