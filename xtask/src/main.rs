@@ -8,8 +8,12 @@ mod cli;
 mod explain;
 mod gpus;
 mod input;
+mod predict;
+mod report;
+mod scenario;
 mod score;
 mod step_time;
+mod table;
 mod tidy;
 
 use std::process::ExitCode;

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, Table, presets};
 /// Builds a table whose columns are right-aligned, but for those named in `left`.
 pub(crate) fn plain(header: &[&str], left: &[usize]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header(header);
     for (index, column) in table.column_iter_mut().enumerate() {
         let alignment = if left.contains(&index) {

@@ -61,7 +61,11 @@ fn sglang(setting: &Setting<'_>) -> Vec<String> {
         }
         push(&mut flags, "--speculative-num-steps", setting.steps);
         push(&mut flags, "--speculative-eagle-topk", setting.topk);
-        push(&mut flags, "--speculative-num-draft-tokens", setting.draft_tokens);
+        push(
+            &mut flags,
+            "--speculative-num-draft-tokens",
+            setting.draft_tokens,
+        );
     }
     if setting.allreduce.starts_with("nccl") && setting.scenario.tp > 1 {
         flags.push("--disable-custom-all-reduce".to_string());
@@ -92,7 +96,10 @@ fn vllm(setting: &Setting<'_>) -> Vec<String> {
         if let (Some(path), Some(map)) = (draft_path(setting), config.as_object_mut()) {
             map.insert("model".to_string(), json!(path));
         }
-        let varies = setting.schedule.windows(2).any(|pair| pair[0].1 != pair[1].1);
+        let varies = setting
+            .schedule
+            .windows(2)
+            .any(|pair| pair[0].1 != pair[1].1);
         if varies && let Some(map) = config.as_object_mut() {
             let mut from = 1;
             let mut table = Vec::new();
@@ -100,7 +107,10 @@ fn vllm(setting: &Setting<'_>) -> Vec<String> {
                 table.push(json!([from, to, steps]));
                 from = to + 1;
             }
-            map.insert("num_speculative_tokens_per_batch_size".to_string(), json!(table));
+            map.insert(
+                "num_speculative_tokens_per_batch_size".to_string(),
+                json!(table),
+            );
         }
         push(&mut flags, "--speculative-config", config);
     }
@@ -116,7 +126,11 @@ fn vllm(setting: &Setting<'_>) -> Vec<String> {
         push(&mut flags, "--kv-cache-dtype", "fp8");
     }
     if setting.scenario.dcp > 1 {
-        push(&mut flags, "--decode-context-parallel-size", setting.scenario.dcp);
+        push(
+            &mut flags,
+            "--decode-context-parallel-size",
+            setting.scenario.dcp,
+        );
     }
     flags
 }

@@ -112,7 +112,13 @@ fn points(answer: &Answer, out: &mut String) {
     if many_contexts {
         header.push("context");
     }
-    header.extend(["plain tok/s", "spec tok/s", "speedup (90 %)", "best steps", ""]);
+    header.extend([
+        "plain tok/s",
+        "spec tok/s",
+        "speedup (90 %)",
+        "best steps",
+        "",
+    ]);
     let last = header.len() - 1;
     let mut table = plain(&header, &[last - 1, last]);
     for point in &answer.points {
@@ -164,7 +170,15 @@ fn remark(point: &Point) -> String {
 
 fn compared(answer: &Answer, out: &mut String) {
     let mut table = plain(
-        &["compared", "users", "plain tok/s", "spec tok/s", "speedup (90 %)", "verdict", "KV tokens"],
+        &[
+            "compared",
+            "users",
+            "plain tok/s",
+            "spec tok/s",
+            "speedup (90 %)",
+            "verdict",
+            "KV tokens",
+        ],
         &[0, 5],
     );
     for row in &answer.compared {
@@ -259,7 +273,10 @@ fn observed(answer: &Answer, out: &mut String) {
     if answer.observed.is_empty() {
         return;
     }
-    let mut table = plain(&["observed beside computed", "observed", "computed", "", ""], &[0, 3, 4]);
+    let mut table = plain(
+        &["observed beside computed", "observed", "computed", "", ""],
+        &[0, 3, 4],
+    );
     for row in &answer.observed {
         table.add_row([
             format!("  {}", row.what),

@@ -36,7 +36,9 @@ fn svg(draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -
 pub(super) fn speedup(points: &[Point]) -> Markup {
     let usable: Vec<&Point> = points
         .iter()
-        .filter(|p| p.speedup.is_finite() && p.speedup_low.is_finite() && p.speedup_high.is_finite())
+        .filter(|p| {
+            p.speedup.is_finite() && p.speedup_low.is_finite() && p.speedup_high.is_finite()
+        })
         .collect();
     let (Some(first), Some(last)) = (usable.first(), usable.last()) else {
         return PreEscaped("<p>no point to draw</p>".to_string());
@@ -132,7 +134,10 @@ pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
                 .draw_series(LineSeries::new(line.clone(), colour.stroke_width(2)))?
                 .label(*name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour));
-            chart.draw_series(line.into_iter().map(|at| Circle::new(at, 3, colour.filled())))?;
+            chart.draw_series(
+                line.into_iter()
+                    .map(|at| Circle::new(at, 3, colour.filled())),
+            )?;
         }
         chart
             .configure_series_labels()

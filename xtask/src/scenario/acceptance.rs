@@ -6,7 +6,7 @@ use super::file::AssumedAccept;
 use super::model::Draft;
 use super::parse::{self, AcceptFlag};
 use super::{Notes, merge::Merged};
-use crate::explain::accept::{AcceptReading, accept_from_log};
+use crate::explain::{AcceptReading, accept_from_log};
 use crate::input;
 
 /// What is known of acceptance.
@@ -68,8 +68,8 @@ pub(super) fn resolve(
     if let Some(assumed) = &merged.assumed.accept_length {
         return from_assumption(assumed, head, notes);
     }
-    let posterior = Posterior::new(&prior, &[])
-        .map_err(|e| input::error(format!("acceptance prior: {e}")))?;
+    let posterior =
+        Posterior::new(&prior, &[]).map_err(|e| input::error(format!("acceptance prior: {e}")))?;
     let band = posterior.band(3, 0.9);
     let source = format!(
         "not measured; {} heads: {}",
@@ -178,10 +178,7 @@ fn measured(
     })
 }
 
-fn from_log(
-    path: &std::path::Path,
-    steps: Option<u32>,
-) -> anyhow::Result<(Evidence, String)> {
+fn from_log(path: &std::path::Path, steps: Option<u32>) -> anyhow::Result<(Evidence, String)> {
     let shown = path.display().to_string();
     if !path.exists() {
         return Err(input::error(format!(

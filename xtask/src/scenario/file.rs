@@ -149,9 +149,9 @@ impl ScenarioFile {
 
     fn parse(text: &str, name: &str) -> anyhow::Result<Self> {
         let file: Self = toml::from_str(text).map_err(|error| {
-            let line = error
-                .span()
-                .map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+            let line = error.span().map_or(1, |span| {
+                1 + text[..span.start.min(text.len())].matches('\n').count()
+            });
             input::error(format!("{name}:{line}: {}", error.message()))
         })?;
         file.check(name)?;

@@ -69,8 +69,8 @@ fn named_box(name: &str, request: &BoxRequest) -> anyhow::Result<Hardware> {
     let path = Path::new(name);
     let (wiring, source) = if path.extension().is_some() && path.exists() {
         let text = input::read_text(path)?;
-        let wiring = BoxSpec::from_toml(&text)
-            .map_err(|e| input::error(format!("--box {name}: {e}")))?;
+        let wiring =
+            BoxSpec::from_toml(&text).map_err(|e| input::error(format!("--box {name}: {e}")))?;
         (wiring, format!("box file {name}"))
     } else if path.extension().is_some_and(|e| e == "toml") {
         return Err(input::error(format!(
@@ -109,18 +109,12 @@ fn from_topology(path: &Path, request: &BoxRequest) -> anyhow::Result<Hardware> 
     let shown = path.display();
     let text = input::read_text(path)?;
     let card = request.gpu.as_deref().map(gpus::find).transpose()?;
-    let hints = pcie_sim::readers::Hints {
-        name: None,
-        gpu: card.map(wiring_of),
-        gpus: request.gpus.map(|n| n as usize),
-        p2p: card.map(p2p_of),
-    };
-    let wiring = pcie_sim::readers::read(&text, &hints)
-        .map_err(|e| input::error(format!("--topology {shown}: {e}")))?;
+    let wiring: BoxSpec = BoxSpec::from_toml(&text).map_err(|e| input::error(e.to_string()))?;
     let gpu = match (card, wiring.gpu.as_deref()) {
         (Some(gpu), _) => gpu,
-        (None, Some(name)) => gpus::find(name)
-            .map_err(|e| input::error(format!("--topology {shown}: {e:#}")))?,
+        (None, Some(name)) => {
+            gpus::find(name).map_err(|e| input::error(format!("--topology {shown}: {e:#}")))?
+        }
         (None, None) => {
             return Err(input::error(format!(
                 "--topology {shown}: says nothing of the GPU model; add --gpu NAME"

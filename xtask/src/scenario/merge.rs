@@ -72,8 +72,15 @@ pub(super) fn merge(args: &ScenarioArgs, notes: &mut Notes) -> anyhow::Result<Me
         let file = ScenarioFile::load(name)?;
         notes.input(
             "scenario",
-            file.title.clone().or(file.name.clone()).unwrap_or_else(|| name.clone()),
-            if args.scenario.is_some() { "--scenario" } else { "the default" },
+            file.title
+                .clone()
+                .or(file.name.clone())
+                .unwrap_or_else(|| name.clone()),
+            if args.scenario.is_some() {
+                "--scenario"
+            } else {
+                "the default"
+            },
         );
         apply_file(&mut merged, file, name);
     }
@@ -106,7 +113,10 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
     merged.kv_dtype = text(file.kv_dtype);
     merged.context = text(file.context.map(|c| c.to_string()));
     merged.concurrency = text(file.concurrency.map(|list| {
-        list.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+        list.iter()
+            .map(u32::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
     }));
     merged.steps = number(file.steps);
     merged.topk = number(file.topk);
@@ -129,12 +139,7 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
     merged.assumed = file.assumed;
 }
 
-fn apply_log(
-    merged: &mut Merged,
-    log: explain::LogScenario,
-    args: &ScenarioArgs,
-    shown: &str,
-) {
+fn apply_log(merged: &mut Merged, log: explain::LogScenario, args: &ScenarioArgs, shown: &str) {
     let at = |line: usize| format!("{shown}:{line}");
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
@@ -200,13 +205,21 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
     set(&mut merged.tp, "--tp", &args.tp);
     set(&mut merged.dcp, "--dcp", &args.dcp);
     set(&mut merged.engine, "--engine", &args.engine);
-    set(&mut merged.mem_fraction, "--mem-fraction", &args.mem_fraction);
+    set(
+        &mut merged.mem_fraction,
+        "--mem-fraction",
+        &args.mem_fraction,
+    );
     set(&mut merged.kv_dtype, "--kv-dtype", &args.kv_dtype);
     set(&mut merged.context, "--context", &args.context);
     set(&mut merged.concurrency, "--concurrency", &args.concurrency);
     set(&mut merged.steps, "--steps", &args.steps);
     set(&mut merged.topk, "--topk", &args.topk);
-    set(&mut merged.draft_tokens, "--draft-tokens", &args.draft_tokens);
+    set(
+        &mut merged.draft_tokens,
+        "--draft-tokens",
+        &args.draft_tokens,
+    );
     set(&mut merged.accept, "--accept", &args.accept);
     set(&mut merged.task, "--task", &args.task);
     set(&mut merged.temperature, "--temperature", &args.temperature);

@@ -136,8 +136,16 @@ impl Scenario {
     fn from_merged(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Self> {
         let hardware = hardware::resolve(&merged.hardware)?;
         notes.input("box", hardware.wiring.name.clone(), hardware.source.clone());
-        notes.input("gpu", hardware.gpu.name.clone(), hardware.gpu.source.clone());
-        notes.input("gpus", hardware.wiring.gpu_count() as u64, hardware.source.clone());
+        notes.input(
+            "gpu",
+            hardware.gpu.name.clone(),
+            hardware.gpu.source.clone(),
+        );
+        notes.input(
+            "gpus",
+            hardware.wiring.gpu_count() as u64,
+            hardware.source.clone(),
+        );
         for assumption in &hardware.wiring.assumptions {
             notes.assume(
                 format!("wiring: {}", assumption.what),
@@ -151,8 +159,7 @@ impl Scenario {
         let context = context(merged, notes)?;
         let concurrency = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree(merged, notes)?;
-        let acceptance =
-            acceptance::resolve(merged, draft.as_ref(), context, steps, notes)?;
+        let acceptance = acceptance::resolve(merged, draft.as_ref(), context, steps, notes)?;
         Ok(Self {
             kv_dtype: kv_dtype(merged, &model, notes)?,
             mem_fraction: mem_fraction(merged, notes)?,
@@ -224,7 +231,10 @@ fn tensor_parallel(
                 .rev()
                 .find(|tp| kvplan::Sharding::tp(u64::from(*tp)).check(model).is_ok())
                 .unwrap_or(1);
-            (tp, "all GPUs of the box that the heads divide by".to_string())
+            (
+                tp,
+                "all GPUs of the box that the heads divide by".to_string(),
+            )
         }
     };
     if tp == 0 {
@@ -249,7 +259,10 @@ fn context(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<u64> {
             let tokens = parse::context("--context", &given.value)?;
             notes.input("context", tokens, given.source.clone());
             if given.assumed {
-                notes.assume(format!("context {tokens} tokens: {}", given.source), "--context");
+                notes.assume(
+                    format!("context {tokens} tokens: {}", given.source),
+                    "--context",
+                );
             }
             Ok(tokens)
         }
@@ -276,19 +289,20 @@ fn concurrency(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Vec<
 type Tree = (Option<u32>, Option<u32>, Option<u32>);
 
 fn tree(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Tree> {
-    let mut value = |name: &'static str, flag: &str, given: &Option<merge::Given<u32>>, max: u32| {
-        let Some(given) = given else {
-            return Ok(None);
+    let mut value =
+        |name: &'static str, flag: &str, given: &Option<merge::Given<u32>>, max: u32| {
+            let Some(given) = given else {
+                return Ok(None);
+            };
+            if !(1..=max).contains(&given.value) {
+                return Err(input::error(format!(
+                    "{flag} {}: give a number from 1 to {max}",
+                    given.value
+                )));
+            }
+            notes.input(name, given.value, given.source.clone());
+            Ok(Some(given.value))
         };
-        if !(1..=max).contains(&given.value) {
-            return Err(input::error(format!(
-                "{flag} {}: give a number from 1 to {max}",
-                given.value
-            )));
-        }
-        notes.input(name, given.value, given.source.clone());
-        Ok(Some(given.value))
-    };
     let steps = value("steps", "--steps", &merged.steps, 64)?;
     let topk = value("topk", "--topk", &merged.topk, 64)?;
     let draft_tokens = value("draft_tokens", "--draft-tokens", &merged.draft_tokens, 1024)?;
@@ -349,13 +363,25 @@ fn dcp(merged: &merge::Merged, tp: u32, notes: &mut Notes) -> anyhow::Result<u32
 }
 
 /// Algorithms that can be asked for.
-pub(crate) const ALLREDUCE: [&str; 6] =
-    ["nccl", "one-shot", "two-shot", "island", "host-staged", "auto"];
+pub(crate) const ALLREDUCE: [&str; 6] = [
+    "nccl",
+    "one-shot",
+    "two-shot",
+    "island",
+    "host-staged",
+    "auto",
+];
 
 fn allreduce(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<String> {
     let (name, source) = match &merged.allreduce {
-        Some(given) => (given.value.trim().to_ascii_lowercase(), given.source.clone()),
-        None => ("nccl".to_string(), "what engines use where nothing else is forced".to_string()),
+        Some(given) => (
+            given.value.trim().to_ascii_lowercase(),
+            given.source.clone(),
+        ),
+        None => (
+            "nccl".to_string(),
+            "what engines use where nothing else is forced".to_string(),
+        ),
     };
     if !ALLREDUCE.contains(&name.as_str()) {
         return Err(input::error(format!(

@@ -95,7 +95,9 @@ fn config_files(given: &str) -> anyhow::Result<Option<ConfigFiles>> {
         }));
     }
     if given.ends_with(".json") {
-        return Err(input::error(format!("{given}: no such file; check the path")));
+        return Err(input::error(format!(
+            "{given}: no such file; check the path"
+        )));
     }
     Ok(None)
 }
@@ -157,7 +159,9 @@ pub(super) fn draft(
     }
     // `eagle3`, or `kimi-k2.5-eagle3`: the kind is the last word.
     let (owner, kind) = match lower.rsplit_once('-') {
-        Some((owner, kind)) if ["eagle3", "eagle", "dflash", "mtp"].contains(&kind) => (owner, kind),
+        Some((owner, kind)) if ["eagle3", "eagle", "dflash", "mtp"].contains(&kind) => {
+            (owner, kind)
+        }
         _ => (model_name, lower.as_str()),
     };
     match catalog::find_draft(owner, kind) {

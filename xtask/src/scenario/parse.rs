@@ -78,9 +78,9 @@ pub(crate) fn byte_sizes(flag: &str, text: &str) -> anyhow::Result<Vec<u64>> {
 pub(crate) fn gpu_list(flag: &str, text: &str) -> anyhow::Result<Vec<usize>> {
     let mut values = Vec::new();
     for part in split_list(flag, text)? {
-        let value: usize = part.parse().map_err(|_| {
-            input::error(format!("{flag} {text}: {part} is not a GPU number"))
-        })?;
+        let value: usize = part
+            .parse()
+            .map_err(|_| input::error(format!("{flag} {text}: {part} is not a GPU number")))?;
         if values.contains(&value) {
             return Err(input::error(format!("{flag} {text}: {part} stands twice")));
         }

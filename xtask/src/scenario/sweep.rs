@@ -30,7 +30,11 @@ pub(super) fn allreduce_table(
     };
     let shown = path.display().to_string();
     let table = parse_allreduce_table(&input::read_text(path)?, &shown)?;
-    notes.input("allreduce_table", shown, "--allreduce-table: your own measurement");
+    notes.input(
+        "allreduce_table",
+        shown,
+        "--allreduce-table: your own measurement",
+    );
     Ok(Some(table))
 }
 
@@ -45,9 +49,7 @@ fn parse_allreduce_table(text: &str, shown: &str) -> anyhow::Result<Vec<(u64, f6
         let bytes = cells.next().and_then(|c| c.parse::<u64>().ok());
         let time_us = cells.next().and_then(|c| c.parse::<f64>().ok());
         match (bytes, time_us) {
-            (Some(bytes), Some(time_us))
-                if bytes > 0 && time_us.is_finite() && time_us > 0.0 =>
-            {
+            (Some(bytes), Some(time_us)) if bytes > 0 && time_us.is_finite() && time_us > 0.0 => {
                 rows.push((bytes, time_us));
             }
             // A header may stand first.
