@@ -9,6 +9,9 @@ pub mod cycle;
 pub mod economics;
 pub mod error;
 pub mod head;
+pub mod montecarlo;
+pub mod sampling;
+pub mod trees;
 pub mod verdict;
 
 pub use acceptance::band::AcceptanceBand;

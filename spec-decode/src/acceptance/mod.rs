@@ -4,5 +4,7 @@
 pub mod band;
 pub mod chain;
 pub mod fit;
+pub mod metrics;
 pub mod posterior;
 pub mod prior;
+pub mod warnings;
