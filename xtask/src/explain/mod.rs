@@ -1,6 +1,9 @@
 //! `explain`: what a log or bench output says, what is wrong, what to change.
+//!
+//! Readers go by what engines and tools print, never by a file's name. A text may be a paste with
+//! colours lost, lines wrapped or cut, several runs in a row; [`text::Doc`] makes that one thing.
 
-// The readers are used by `predict` too, through the four functions below.
+// `--accept LOG` and `--from-log LOG` of the other commands use what is exported here.
 #![allow(dead_code, unused_imports)]
 
 mod accept;
@@ -8,20 +11,78 @@ mod args;
 mod bench_facts;
 mod config;
 mod facts;
+mod findings;
 mod machine;
 mod nccl;
 mod other_engines;
 mod p2p;
+mod render;
 mod scenario;
 mod sglang;
 pub(crate) mod text;
 mod vllm;
 
+use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
+
+use serde_json::json;
 
 pub(crate) use accept::{AcceptReading, LogAcceptance, accept_from_log};
 pub(crate) use facts::{Fact, Facts, Value};
+pub(crate) use findings::{Finding, Severity};
 pub(crate) use scenario::{LogScenario, scenario_from_log};
+
+use crate::input;
+
+/// Fact names of the contract: absent ones are null in `--json`.
+const CONTRACT: &[&str] = &[
+    "accept_length",
+    "accept_length_source",
+    "avg_busbw_gb_s",
+    "bar1_mib",
+    "bidirectional_gb_s",
+    "chunked_prefill_size",
+    "concurrency",
+    "context_len",
+    "draft_vocab",
+    "engine",
+    "engine_version",
+    "error_kind",
+    "free_after_gib",
+    "free_after_pool_gib",
+    "free_before_gib",
+    "free_when_ready_gib",
+    "gen_tok_s",
+    "gpu_blocks",
+    "gpu_memory_utilization",
+    "gpus",
+    "graph_gib",
+    "head_dim",
+    "kv_bytes_per_token",
+    "kv_gib",
+    "kv_heads",
+    "kv_needed_gib",
+    "kv_tokens",
+    "layers",
+    "longest_context",
+    "max_concurrency",
+    "max_model_len",
+    "max_running_requests",
+    "mean_itl_ms",
+    "mean_tpot_ms",
+    "mean_ttft_ms",
+    "mem_fraction",
+    "memory_mib",
+    "op",
+    "output_tok_s",
+    "ranks",
+    "requests_per_s",
+    "sliding_window",
+    "spec_tokens",
+    "unidirectional_gb_s",
+    "weights_gib",
+];
 
 /// Reads the facts in a text; `name` is what the user called it. Never fails: a text that says
 /// nothing gives no facts.
@@ -42,10 +103,97 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     if facts.is_empty() {
         config::read(text, &mut facts);
     }
+    findings::derive(&mut facts);
     facts
 }
 
 /// Runs `cargo xtask explain`.
-pub(crate) fn run(_args: &crate::cli::ExplainArgs) -> anyhow::Result<ExitCode> {
-    Err(crate::input::error("`explain` is not built yet"))
+pub(crate) fn run(args: &crate::cli::ExplainArgs) -> anyhow::Result<ExitCode> {
+    let mut files = Vec::new();
+    for path in &args.files {
+        let (text, name) = read_input(path)?;
+        let facts = facts_from_text(&text, &name);
+        if facts.kinds.is_empty() && args.files.len() == 1 {
+            return Err(input::error(format!(
+                "{name}: nothing recognised in it; explain reads SGLang, vLLM, TensorRT-LLM and \
+                 llama.cpp logs, bench outputs, nccl-tests, NCCL_DEBUG, p2pBandwidthLatencyTest, \
+                 nvbandwidth, nvidia-smi, lspci, topologies and config.json"
+            )));
+        }
+        files.push(facts);
+    }
+    let findings = findings::find(&files);
+    let command = scenario::command_line(&files);
+    if args.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&report(&files, &findings, command.as_deref()))?
+        );
+    } else {
+        print!("{}", render::text(&files, &findings, command.as_deref()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `{schema, facts, files, findings, predict}`; `facts` is the first file's word on each name.
+fn report(files: &[Facts], findings: &[Finding], command: Option<&str>) -> serde_json::Value {
+    let mut merged = serde_json::Map::new();
+    for facts in files {
+        if let serde_json::Value::Object(map) = facts.to_json(&[]) {
+            for (name, fact) in map {
+                merged.entry(name).or_insert(fact);
+            }
+        }
+    }
+    for name in CONTRACT {
+        merged
+            .entry((*name).to_string())
+            .or_insert_with(|| json!({"value": null}));
+    }
+    let each: Vec<serde_json::Value> = files
+        .iter()
+        .map(|facts| {
+            json!({
+                "file": facts.file,
+                "kinds": facts.kinds,
+                "facts": facts.to_json(&[]),
+                "notes": facts.notes,
+            })
+        })
+        .collect();
+    json!({
+        "schema": 1,
+        "facts": merged,
+        "files": each,
+        "findings": findings,
+        "predict": command,
+    })
+}
+
+/// A file, or standard input for `-`.
+fn read_input(path: &Path) -> anyhow::Result<(String, String)> {
+    let (text, name) = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        let limit = input::MAX_FILE_BYTES + 1;
+        std::io::stdin()
+            .lock()
+            .take(limit)
+            .read_to_end(&mut bytes)?;
+        if bytes.len() as u64 == limit {
+            return Err(input::error(format!(
+                "standard input: more than the {} MiB that are read; cut it to the part that matters",
+                input::MAX_FILE_BYTES >> 20
+            )));
+        }
+        let name = "standard input";
+        (input::text_from_bytes(bytes, name)?, name.to_string())
+    } else {
+        (input::read_text(path)?, path.display().to_string())
+    };
+    if text.trim().is_empty() {
+        return Err(input::error(format!(
+            "{name}: is empty; nothing to explain"
+        )));
+    }
+    Ok((text, name))
 }

@@ -101,3 +101,75 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         max_running_requests: whole("max_running_requests"),
     }
 }
+
+/// The `predict` command that goes on from what the files say; `None` where they name neither a
+/// model nor an engine.
+pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
+    let log = files.iter().find(|facts| facts.text("engine").is_some())?;
+    let said = scenario_from_facts(log);
+    let mut words = vec!["cargo xtask predict".to_string()];
+    let mut push = |flag: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let quoted = if value.contains(' ') {
+                format!("'{value}'")
+            } else {
+                value
+            };
+            words.push(format!("{flag} {quoted}"));
+        }
+    };
+    push(
+        "--model",
+        said.model.as_ref().map(|(path, _)| model_name(path)),
+    );
+    let engine = said
+        .engine
+        .as_ref()
+        .map(|(engine, _)| match &said.engine_version {
+            Some((version, _)) => format!("{engine}@{version}"),
+            None => engine.clone(),
+        });
+    push("--engine", engine);
+    push("--tp", said.tp.map(|(n, _)| n.to_string()));
+    push(
+        "--dcp",
+        said.dcp.filter(|(n, _)| *n > 1).map(|(n, _)| n.to_string()),
+    );
+    push("--mem-fraction", said.mem_fraction.map(|(f, _)| short(f)));
+    push("--kv-dtype", said.kv_dtype.map(|(dtype, _)| dtype));
+    if said.draft.is_some() || said.spec_algorithm.is_some() {
+        let draft = said
+            .draft
+            .as_ref()
+            .map_or("mtp".to_string(), |(path, _)| model_name(path));
+        push("--draft", Some(draft));
+    }
+    push("--steps", said.steps.map(|(n, _)| n.to_string()));
+    let depth = said.steps.map(|(n, _)| n);
+    let accept = said.accept_length.zip(depth);
+    push(
+        "--accept",
+        accept.map(|((length, _), depth)| format!("{}@{depth}", short(length))),
+    );
+    let baseline = files.iter().find(|facts| {
+        facts.number("bench_points").is_some_and(|n| n > 1.0)
+            && facts.get("accept_length").is_none()
+    });
+    push("--baseline", baseline.map(|facts| facts.file.clone()));
+    (words.len() > 2).then(|| words.join(" "))
+}
+
+/// The last part of a path or repository name.
+fn model_name(path: &str) -> String {
+    path.trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or(path)
+        .to_string()
+}
+
+/// Three decimals, without an empty tail.
+fn short(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}

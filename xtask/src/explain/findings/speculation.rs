@@ -1,0 +1,124 @@
+//! Acceptance that means a broken load, settings that waste drafts, verify outside graphs.
+
+use super::{Finding, Severity, show};
+use crate::explain::facts::Facts;
+
+pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
+    acceptance(facts, found);
+    wasted(facts, found);
+    outside_graphs(facts, found);
+}
+
+fn acceptance(facts: &Facts, found: &mut Vec<Finding>) {
+    let Some(length) = facts.number("accept_length") else {
+        return;
+    };
+    let depth = facts
+        .number("spec_steps")
+        .or_else(|| facts.number("spec_tokens"));
+    let drafted = facts
+        .number("spec_draft_tokens")
+        .map(|tokens| tokens - 1.0)
+        .into_iter()
+        .chain(depth)
+        .fold(0.0, f64::max);
+    if drafted > 0.0 && length > drafted + 1.005 {
+        found.push(Finding::new(
+            Severity::Broken,
+            facts,
+            "accept_length",
+            format!("accept length {} is impossible with {drafted} drafted tokens", show(length)),
+            format!("at most {} tokens can come from one pass", drafted + 1.0),
+            "the settings and the measurement are of different launches; use neither with the other",
+        ));
+        return;
+    }
+    if length <= 1.02 {
+        found.push(Finding::new(
+            Severity::Broken,
+            facts,
+            "accept_length",
+            format!(
+                "accept length {}: nothing is accepted, speculation is pure cost",
+                show(length)
+            ),
+            "even a poor draft gets 1.3; 1.00 means that the draft was loaded wrong or sees wrong \
+             hidden states",
+            "check in this order: draft made for this very target and revision, weights of the \
+             draft all loaded (no `missing keys`), target not quantised with a rotation that the \
+             draft lacks, engine version known to support this draft; until then turn it off",
+        ));
+    } else if length < 1.3 && depth.unwrap_or(3.0) >= 3.0 {
+        found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "accept_length",
+            format!("accept length {} is too low to pay", show(length)),
+            "public drafts of depth 3 reach 1.8 to 3.2",
+            "chat template and sampling the draft was trained for? reduced draft vocabulary on \
+             this language? a fused all-reduce that corrupts hidden states (compare with NCCL)?",
+        ));
+    }
+}
+
+/// SGLang verifies the root too: with width 1, draft tokens = steps + 1.
+fn wasted(facts: &Facts, found: &mut Vec<Finding>) {
+    let (Some(steps), Some(tokens)) = (
+        facts.number("spec_steps"),
+        facts.number("spec_draft_tokens"),
+    ) else {
+        return;
+    };
+    if facts.text("engine") != Some("sglang") {
+        return;
+    }
+    let width = facts.number("spec_topk").unwrap_or(1.0);
+    if width == 1.0 && tokens < steps + 1.0 && steps > 0.0 {
+        found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "spec_draft_tokens",
+            format!(
+                "{} of {steps} drafted tokens are thrown away",
+                steps + 1.0 - tokens
+            ),
+            format!("{tokens} tokens are verified, one of them is the root"),
+            format!("--speculative-num-draft-tokens {}", steps + 1.0),
+        ));
+    }
+}
+
+fn outside_graphs(facts: &Facts, found: &mut Vec<Finding>) {
+    let speculative = facts.get("spec_algorithm").is_some() || facts.get("accept_length").is_some();
+    if let (Some(lines), Some(eager)) = (
+        facts.number("decode_lines"),
+        facts.number("decode_lines_outside_graph"),
+    ) {
+        if eager >= 0.1 * lines && eager >= 2.0 {
+            let pass = if speculative { "verify" } else { "decode" };
+            let limit = facts
+                .number("cuda_graph_max_bs")
+                .map_or(String::new(), |n| format!(" (now {n})"));
+            found.push(Finding::new(
+                Severity::Costly,
+                facts,
+                "decode_lines_outside_graph",
+                format!("{eager} of {lines} decode lines ran outside CUDA graphs"),
+                format!("a {pass} pass without its graph pays the launch of every kernel"),
+                format!(
+                    "raise --cuda-graph-max-bs{limit} above the requests at a time, and check \
+                         that graphs are not disabled"
+                ),
+            ));
+        }
+    } else if speculative && facts.text("cuda_graph_disabled").is_some() {
+        found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "cuda_graph_disabled",
+            "CUDA graphs are off while speculation is on",
+            "draft steps are all launch cost: several passes of a small head per cycle",
+            "remove --enforce-eager (vLLM) or --disable-cuda-graph (SGLang)",
+        ));
+    }
+}

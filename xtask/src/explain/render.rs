@@ -1,0 +1,175 @@
+//! The human text of `explain`: findings first, then facts file by file, then what to run.
+
+use super::facts::{Fact, Facts, Value};
+use super::findings::{Finding, Severity};
+
+/// Facts shown in text; all others are in `--json`.
+const SHOWN: &[&str] = &[
+    "engine",
+    "engine_version",
+    "model",
+    "quant",
+    "gpu",
+    "gpus",
+    "tp",
+    "mem_fraction",
+    "mem_fraction_in_use",
+    "mem_fraction_min",
+    "gpu_memory_utilization",
+    "free_before_gib",
+    "weights_gib",
+    "draft_weights_gib",
+    "free_after_gib",
+    "kv_gib",
+    "draft_kv_gib",
+    "kv_tokens",
+    "kv_needed_gib",
+    "longest_context",
+    "gpu_blocks",
+    "max_concurrency",
+    "free_after_pool_gib",
+    "graph_gib",
+    "free_when_ready_gib",
+    "max_running_requests",
+    "context_len",
+    "max_model_len",
+    "chunked_prefill_size",
+    "kv_dtype",
+    "spec_algorithm",
+    "draft_model",
+    "spec_steps",
+    "spec_tokens",
+    "spec_topk",
+    "spec_draft_tokens",
+    "accept_length",
+    "gen_tok_s",
+    "concurrency",
+    "output_tok_s",
+    "requests_per_s",
+    "mean_ttft_ms",
+    "mean_tpot_ms",
+    "mean_itl_ms",
+    "op",
+    "ranks",
+    "distinct_gpus",
+    "avg_busbw_gb_s",
+    "max_busbw_gb_s",
+    "smallest_bytes",
+    "smallest_time_us",
+    "nccl_p2p_links",
+    "nccl_shm_links",
+    "nccl_net_links",
+    "nccl_channels",
+    "unidirectional_gb_s",
+    "bidirectional_gb_s",
+    "p2p_latency_us",
+    "slowest_pair_gb_s",
+    "p2p",
+    "d2d_read_gb_s",
+    "d2d_write_gb_s",
+    "h2d_gb_s",
+    "d2h_gb_s",
+    "farthest_link",
+    "nvlink",
+    "memory_mib",
+    "bar1_mib",
+    "iommu",
+    "layers",
+    "kv_heads",
+    "head_dim",
+    "kv_bytes_per_token",
+    "sliding_window",
+    "draft_vocab",
+    "error_kind",
+    "ready",
+];
+
+/// The whole text.
+pub(crate) fn text(files: &[Facts], findings: &[Finding], command: Option<&str>) -> String {
+    let mut out = String::new();
+    for finding in findings {
+        let word = match finding.severity {
+            Severity::Broken => "WRONG",
+            Severity::Costly => "COSTS",
+            Severity::Note => "note ",
+        };
+        out.push_str(&format!("{word}  {}   [{}]\n", finding.what, finding.place));
+        wrap(&mut out, "       why  ", &finding.why);
+        wrap(&mut out, "       do   ", &finding.mend);
+    }
+    if findings.is_empty() {
+        out.push_str("nothing wrong found in what these files say\n");
+    }
+    for facts in files {
+        out.push('\n');
+        file(&mut out, facts);
+    }
+    if let Some(command) = command {
+        out.push_str(&format!("\nnext   {command}\n"));
+    }
+    out
+}
+
+fn file(out: &mut String, facts: &Facts) {
+    let kinds = if facts.kinds.is_empty() {
+        "not recognised".to_string()
+    } else {
+        facts.kinds.join(", ")
+    };
+    out.push_str(&format!("{}   ({kinds})\n", facts.file));
+    for note in &facts.notes {
+        wrap(out, "  note  ", note);
+    }
+    for name in SHOWN {
+        if let Some(fact) = facts.get(name) {
+            line(out, fact);
+        }
+    }
+}
+
+fn line(out: &mut String, fact: &Fact) {
+    let value = match &fact.value {
+        Value::Number(number) => plain(*number),
+        Value::Text(text) => text.clone(),
+    };
+    let how = fact
+        .how
+        .as_ref()
+        .map_or(String::new(), |how| format!("  ({how})"));
+    out.push_str(&format!(
+        "  {:<22} {value:<18} line {}{how}\n",
+        fact.name, fact.line
+    ));
+}
+
+/// At most five significant decimals, none where there are none.
+fn plain(number: f64) -> String {
+    let text = format!("{number:.5}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text.is_empty() || text == "-0" {
+        "0".to_string()
+    } else {
+        text.to_string()
+    }
+}
+
+/// Words of `text` behind `head`, later lines indented to it, 100 columns.
+fn wrap(out: &mut String, head: &str, text: &str) {
+    let mut column = head.chars().count();
+    out.push_str(head);
+    let indent = column;
+    for (index, word) in text.split_whitespace().enumerate() {
+        let width = word.chars().count();
+        if index > 0 && column + 1 + width > 100 {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if index > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += width;
+    }
+    out.push('\n');
+}
