@@ -12,6 +12,96 @@ pub(crate) fn points(doc: &Doc) -> Vec<BenchPoint> {
     if points.is_empty() {
         points = streams(doc);
     }
+    if points.is_empty() {
+        points = llama(doc);
+    }
+    if points.is_empty() {
+        points = labelled(doc);
+    }
+    points
+}
+
+/// llama-bench (`test` = tg128, `t/s`), llama-batched-bench (`B`, `S_TG t/s`) and
+/// llama-sweep-bench (`N_KV`, `S_TG t/s`): generation only.
+fn llama(doc: &Doc) -> Vec<BenchPoint> {
+    let mut points = Vec::new();
+    let mut head: Vec<String> = Vec::new();
+    for (number, line) in &doc.lines {
+        let row = cells(line);
+        if row.iter().any(|cell| *cell == "t/s" || *cell == "S_TG t/s") {
+            head = row.iter().map(|cell| (*cell).to_string()).collect();
+            continue;
+        }
+        if row.len() != head.len() || head.is_empty() {
+            continue;
+        }
+        let cell = |name: &str| {
+            let at = head.iter().position(|h| h == name)?;
+            row.get(at).copied()
+        };
+        let figure = |name: &str| cell(name).and_then(leading_number).map(|(value, _)| value);
+        let speed = match cell("test") {
+            Some(test) if test.starts_with("tg") => figure("t/s"),
+            Some(_) => None,
+            None => figure("S_TG t/s"),
+        };
+        let Some(tok_s) = speed else { continue };
+        points.push(BenchPoint {
+            concurrency: Some(figure("B").unwrap_or(1.0)),
+            output_tok_s: Some(tok_s),
+            context: if cell("B").is_some() {
+                figure("PP")
+            } else {
+                figure("N_KV")
+            },
+            tool: "llama-bench",
+            line: *number,
+            ..BenchPoint::default()
+        });
+    }
+    points
+}
+
+/// trtllm-bench and scripts after it: `Total Output Throughput (tokens/sec): 274.18`; GenAI-Perf
+/// of 2024 prints its throughput below the table: `Output token throughput (per sec): 184.02`.
+fn labelled(doc: &Doc) -> Vec<BenchPoint> {
+    let mut points: Vec<BenchPoint> = Vec::new();
+    let mut open = BenchPoint {
+        tool: "labelled-bench",
+        ..BenchPoint::default()
+    };
+    for (number, line) in &doc.lines {
+        let Some((label, rest)) = line.trim().rsplit_once(':') else {
+            continue;
+        };
+        let Some((value, _)) = leading_number(rest) else {
+            continue;
+        };
+        let label = label.trim().to_lowercase();
+        let slot = match label.as_str() {
+            "total output throughput (tokens/sec)"
+            | "output token throughput (per sec)"
+            | "output token throughput (tokens/sec)" => {
+                if open.output_tok_s.is_some() {
+                    points.push(std::mem::take(&mut open));
+                    open.tool = "labelled-bench";
+                }
+                open.line = *number;
+                &mut open.output_tok_s
+            }
+            "request throughput (req/sec)" | "request throughput (per sec)" => {
+                &mut open.requests_per_s
+            }
+            "average time-to-first-token [ttft] (ms)" | "avg ttft (ms)" => &mut open.mean_ttft_ms,
+            "average time-per-output-token [tpot] (ms)" | "avg tpot (ms)" => &mut open.mean_tpot_ms,
+            "concurrency level" => &mut open.concurrency,
+            _ => continue,
+        };
+        *slot = Some(value);
+    }
+    if open.output_tok_s.is_some() {
+        points.push(open);
+    }
     points
 }
 

@@ -26,7 +26,38 @@ pub(crate) fn read(doc: &Doc, text: &str, facts: &mut Facts) {
             last.line
         ));
     }
+    pairs(&points, facts);
     point(last, facts);
+}
+
+/// Runs with and without speculation: comparable only at one concurrency.
+fn pairs(points: &[BenchPoint], facts: &mut Facts) {
+    let speculative = |point: &&BenchPoint| point.accept_length.is_some();
+    let plain: Vec<&BenchPoint> = points.iter().filter(|p| !speculative(p)).collect();
+    let mut compared = 0;
+    for with in points.iter().filter(speculative).take(64) {
+        let other = plain.iter().rev().find(|without| {
+            without.concurrency == with.concurrency && without.context == with.context
+        });
+        let Some((fast, slow)) = other.and_then(|o| with.output_tok_s.zip(o.output_tok_s)) else {
+            continue;
+        };
+        if slow > 0.0 {
+            compared += 1;
+            facts.notes.push(format!(
+                "with speculation {fast:.1} tok/s, without {slow:.1}, at concurrency {}: {:.2}x",
+                with.concurrency.unwrap_or(1.0),
+                fast / slow
+            ));
+        }
+    }
+    if compared == 0 && !plain.is_empty() && plain.len() < points.len() {
+        facts.notes.push(
+            "the runs with and without speculation differ in concurrency too: they do not say \
+             whether it pays"
+                .to_string(),
+        );
+    }
 }
 
 fn point(point: &BenchPoint, facts: &mut Facts) {

@@ -119,18 +119,20 @@ fn shape(model: &Map<String, Value>, at: &Places, facts: &mut Facts) {
     if let Some(layers) = layers {
         facts.set("layers", layers, at.line("\"num_hidden_layers\""));
     }
-    if let Some(kv_heads) = kv_heads {
+    // MLA caches one latent a layer; its num_key_value_heads counts something else.
+    let latent = number(model, &["kv_lora_rank"]).is_some();
+    if let Some(kv_heads) = kv_heads.filter(|_| !latent) {
         facts.set("kv_heads", kv_heads, at.line("\"num_key_value_heads\""));
     }
     match (head_dim, derived) {
         (Some(dim), _) => facts.set("head_dim", dim, at.line("\"head_dim\"")),
-        (None, Some(dim)) => facts.derive(
+        (None, Some(dim)) if !latent => facts.derive(
             "head_dim",
             dim,
             at.line("\"hidden_size\""),
             "hidden size over heads",
         ),
-        (None, None) => {}
+        (None, _) => {}
     }
     if let Some(context) = number(
         model,

@@ -16,6 +16,7 @@ pub(crate) fn read(doc: &Doc, text: &str, facts: &mut Facts) {
     smi_nvlink(doc, facts);
     hwloc_xml(doc, facts);
     lspci(doc, facts);
+    lspci_tree(doc, facts);
     boot(doc, facts);
 }
 
@@ -350,6 +351,23 @@ fn lspci(doc: &Doc, facts: &mut Facts) {
     } else if bridges > 0 {
         facts.kinds.push("lspci");
     }
+}
+
+/// `lspci -t` without `-v`: a tree without names.
+fn lspci_tree(doc: &Doc, facts: &mut Facts) {
+    let root = |line: &str| line.contains("-[0000:") || line.trim_start().starts_with("-[");
+    let Some((number, _)) = doc.lines.iter().find(|(_, line)| root(line)) else {
+        return;
+    };
+    facts.kinds.push("lspci-tree");
+    let named = doc.flat.contains("NVIDIA") || doc.flat.contains("Device");
+    if !named {
+        facts.notes.push(
+            "the tree has no device names (lspci -t): `lspci -tv` would say which are GPUs"
+                .to_string(),
+        );
+    }
+    facts.set("pci_tree", "true", *number);
 }
 
 /// `0000:15:01.0` or `15:01.0` at the beginning of a line.

@@ -61,7 +61,7 @@ fn tests(doc: &Doc, facts: &mut Facts) {
         facts.set("smallest_time_us", row.time_us, row.line);
     }
     if let Some(list) = &listed {
-        if list.distinct_devices > 0 && list.distinct_devices < list.ranks {
+        if list.distinct_devices > 0 && list.distinct_devices < list.lines {
             facts.set("distinct_gpus", list.distinct_devices as f64, list.line);
         }
         if let Some(name) = &list.gpu {
@@ -81,17 +81,17 @@ fn tests(doc: &Doc, facts: &mut Facts) {
 /// Rows of the last table in the text.
 fn last_table(doc: &Doc) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut open = false;
+    // With its columns cut down a table has no type; otherwise a line without one is the second
+    // half of a row that something was printed into.
+    let mut typed: Option<bool> = None;
     for (number, line) in &doc.lines {
         if line.contains("algbw") && line.contains("busbw") {
             rows.clear();
-            open = true;
+            typed = Some(line.contains(" type"));
             continue;
         }
-        if !open {
-            continue;
-        }
-        if let Some(row) = row(line, *number) {
+        let Some(typed) = typed else { continue };
+        if let Some(row) = row(line, *number, typed) {
             rows.push(row);
         }
     }
@@ -100,7 +100,7 @@ fn last_table(doc: &Doc) -> Vec<Row> {
 
 /// A row, behind an `mpirun` tag if there is one: size, [count, type, redop, root,] time, algbw,
 /// busbw[, wrong], and perhaps the in-place half.
-fn row(line: &str, number: usize) -> Option<Row> {
+fn row(line: &str, number: usize, with_type: bool) -> Option<Row> {
     let body = untagged(line);
     let words: Vec<&str> = body.split_whitespace().take(16).collect();
     let whole = |word: &&str| {
@@ -108,7 +108,7 @@ fn row(line: &str, number: usize) -> Option<Row> {
             .filter(|(_, n)| *n == word.len())
             .map(|(v, _)| v)
     };
-    let bytes = words.first().and_then(whole)?;
+    let bytes = words.first().filter(|w| !w.contains('.')).and_then(whole)?;
     let typed = words
         .get(2)
         .is_some_and(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.len() < 12);
@@ -116,15 +116,17 @@ fn row(line: &str, number: usize) -> Option<Row> {
         // Columns were cut down to size, time, algbw, busbw.
         let figures: Vec<f64> = words.iter().map_while(|w| whole(&w)).collect();
         return match figures.as_slice() {
-            [bytes, time_us, alg_gb_s, bus_gb_s, ..] if words.len() <= 9 => Some(Row {
-                bytes: *bytes,
-                count: None,
-                reduces: None,
-                time_us: *time_us,
-                alg_gb_s: *alg_gb_s,
-                bus_gb_s: *bus_gb_s,
-                line: number,
-            }),
+            [bytes, time_us, alg_gb_s, bus_gb_s, ..] if !with_type && words.len() <= 9 => {
+                Some(Row {
+                    bytes: *bytes,
+                    count: None,
+                    reduces: None,
+                    time_us: *time_us,
+                    alg_gb_s: *alg_gb_s,
+                    bus_gb_s: *bus_gb_s,
+                    line: number,
+                })
+            }
             _ => None,
         };
     }
@@ -171,6 +173,8 @@ fn untagged(line: &str) -> &str {
 #[derive(Debug)]
 struct Listed {
     ranks: usize,
+    /// Lines of the list: fewer than ranks where its beginning is cut.
+    lines: usize,
     distinct_devices: usize,
     cut: bool,
     gpu: Option<String>,
@@ -183,6 +187,7 @@ fn ranks_listed(doc: &Doc) -> Option<Listed> {
     let mut devices: Vec<String> = Vec::new();
     let mut listed = Listed {
         ranks: 0,
+        lines: 0,
         distinct_devices: 0,
         cut: false,
         gpu: None,
@@ -193,6 +198,7 @@ fn ranks_listed(doc: &Doc) -> Option<Listed> {
         if line.contains("Using devices") {
             highest = None;
             devices.clear();
+            listed.lines = 0;
             listed.cut = false;
             known_bus = true;
         }
@@ -211,6 +217,7 @@ fn ranks_listed(doc: &Doc) -> Option<Listed> {
         }
         highest = Some(highest.unwrap_or(0).max(rank as usize));
         listed.line = *number;
+        listed.lines += 1;
         let host = between(line, " on ", " device").unwrap_or("").trim();
         let bus = between(line, "[", "]");
         let bus = line

@@ -211,6 +211,13 @@ fn nvbandwidth(doc: &Doc, matrices: &[Matrix], facts: &mut Facts) {
     } else if let Some(matrix) = matrices.iter().max_by_key(|m| m.columns) {
         facts.set_if_absent("gpus", matrix.columns as f64, matrix.line);
     }
+    let known = devices.len();
+    if known > 0 && matrices.iter().any(|matrix| matrix.columns > known) {
+        facts.notes.push(format!(
+            "a matrix has more columns than there are devices ({known}): edited by hand"
+        ));
+        return;
+    }
     for matrix in matrices {
         let title = &matrix.title;
         let name = if title.contains("GPU(row) -> GPU(column)") {

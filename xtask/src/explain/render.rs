@@ -49,6 +49,8 @@ const SHOWN: &[&str] = &[
     "mean_ttft_ms",
     "mean_tpot_ms",
     "mean_itl_ms",
+    "median_ttft_ms",
+    "median_tpot_ms",
     "op",
     "ranks",
     "distinct_gpus",

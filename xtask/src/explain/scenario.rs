@@ -28,7 +28,7 @@ pub(crate) struct LogScenario {
     pub(crate) context: Option<(u32, usize)>,
     /// Speculative algorithm as the engine names it.
     pub(crate) spec_algorithm: Option<(String, usize)>,
-    /// Draft model path or name.
+    /// Draft model path or name; `mtp` where it is the target's own.
     pub(crate) draft: Option<(String, usize)>,
     /// Draft steps.
     pub(crate) steps: Option<(u32, usize)>,
@@ -92,7 +92,11 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         quant: text("quant"),
         context: whole("context_len").or_else(|| whole("max_model_len")),
         spec_algorithm: text("spec_algorithm"),
-        draft: text("draft_model"),
+        draft: text("draft_model").map(|(draft, line)| {
+            // The target's own path: its built-in MTP layers.
+            let built_in = facts.text("model") == Some(draft.as_str());
+            (if built_in { "mtp".to_string() } else { draft }, line)
+        }),
         steps: whole("spec_steps").or_else(|| whole("spec_tokens")),
         topk: whole("spec_topk"),
         draft_tokens: whole("spec_draft_tokens"),
@@ -118,10 +122,11 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
             words.push(format!("{flag} {quoted}"));
         }
     };
-    push(
-        "--model",
-        said.model.as_ref().map(|(path, _)| model_name(path)),
-    );
+    let model = match &said.model {
+        Some((path, _)) => model_name(path),
+        None => "MODEL".to_string(),
+    };
+    push("--model", Some(model));
     let engine = said
         .engine
         .as_ref()
@@ -156,7 +161,7 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
             && facts.get("accept_length").is_none()
     });
     push("--baseline", baseline.map(|facts| facts.file.clone()));
-    (words.len() > 2).then(|| words.join(" "))
+    (words.len() > 3).then(|| words.join(" "))
 }
 
 /// The last part of a path or repository name.

@@ -34,6 +34,9 @@ enum Kind {
 const PHRASES: &[(&str, Kind)] = &[
     ("server_args=", Kind::Args),
     ("Load weight begin", Kind::Begin),
+    // 0.1.x
+    ("load weight begin", Kind::Begin),
+    ("load weight end", Kind::End),
     ("Load weight end", Kind::End),
     ("KV Cache is allocated", Kind::Pool),
     ("Mamba Cache is allocated", Kind::Mamba),
@@ -92,6 +95,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         }
     }
     flags(doc, facts);
+    ranks(doc, facts);
     decode(&events, facts);
     failure(&events, facts);
 }
@@ -105,7 +109,10 @@ fn recognised(doc: &Doc, events: &[Event]) -> bool {
         )
     };
     events.iter().any(|event| own(event.kind))
-        || (doc.flat.contains("sglang") && flag(&doc.flat, "--mem-fraction-static").is_some())
+        || (doc.flat.contains("sglang")
+            && ["--mem-fraction-static", "--speculative-num-steps"]
+                .iter()
+                .any(|name| flag(&doc.flat, name).is_some()))
 }
 
 /// Every phrase of the list with its surroundings, in order.
@@ -235,6 +242,28 @@ fn server_args(rest: &str, line: usize, facts: &mut Facts) {
     }
 }
 
+/// Ranks seen in any line's tag, as the tensor-parallel size where no argument gave it. Rank 0
+/// alone says nothing: many lines are printed by it only.
+fn ranks(doc: &Doc, facts: &mut Facts) {
+    let mut highest = (0.0, 0);
+    for at in doc.after_all(" TP") {
+        let window = doc.window(at, 6);
+        let Some((rank, length)) = super::text::number_prefix(window) else {
+            continue;
+        };
+        let ends = window
+            .get(length..)
+            .is_some_and(|w| w.starts_with([']', ' ']));
+        if ends && rank > highest.0 && rank.fract() == 0.0 {
+            highest = (rank, doc.line_at(at));
+        }
+    }
+    if highest.0 > 0.0 && facts.get("tp").is_none() {
+        let how = "highest rank tag in the log";
+        facts.derive("tp", highest.0 + 1.0, highest.1, how);
+    }
+}
+
 /// Settings from a command line in the text, where no printed arguments gave them.
 fn flags(doc: &Doc, facts: &mut Facts) {
     for (name, fact) in [
@@ -250,6 +279,10 @@ fn flags(doc: &Doc, facts: &mut Facts) {
         if let Some((value, at)) = flag_number(&doc.flat, name) {
             facts.set_if_absent(fact, value, doc.line_at(at));
         }
+    }
+    if let Some(value) = argument_number(&doc.flat, "mem_fraction_static") {
+        let at = doc.flat.find("mem_fraction_static").unwrap_or(0);
+        facts.set_if_absent("mem_fraction", value, doc.line_at(at));
     }
     for (name, fact) in [
         ("--model-path", "model"),
@@ -327,9 +360,27 @@ fn usual_speed(speeds: &[(f64, f64)]) -> Option<(f64, f64)> {
         .filter(|(r, _)| *r == running)
         .map(|(_, s)| *s)
         .collect();
-    let middle = crate::score::quantile(&same, 0.5)?;
+    let middle = crate::score::quantile(&same, 0.5).filter(|_| same.len() > 1)?;
     let steady: Vec<f64> = same.into_iter().filter(|s| *s >= 0.5 * middle).collect();
     Some((running, crate::score::quantile(&steady, 0.5)?))
+}
+
+/// Printed by a server that runs.
+fn alive(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Fired | Kind::Ready | Kind::Decode | Kind::Prefill
+    )
+}
+
+/// A log that stops in the middle of a step: no error line, and no later step.
+fn silent_end(events: &[Event], facts: &mut Facts) {
+    let stage = match events.last().map(|event| (event.kind, event.line)) {
+        Some((Kind::GraphBegin, line)) => ("during graph capture", line),
+        Some((Kind::Begin, line)) => ("while weights load", line),
+        _ => return,
+    };
+    facts.set("ends_in", stage.0, stage.1);
 }
 
 /// How it ended, where it ended badly.
@@ -340,11 +391,10 @@ fn failure(events: &[Event], facts: &mut Facts) {
             Kind::MinViable | Kind::NotEnough | Kind::OutOfMemory
         )
     }) else {
+        silent_end(events, facts);
         return;
     };
-    let later = events
-        .iter()
-        .any(|e| e.line > event.line && matches!(e.kind, Kind::Fired | Kind::Ready | Kind::Decode));
+    let later = events.iter().any(|e| e.line > event.line && alive(e.kind));
     if later {
         return;
     }

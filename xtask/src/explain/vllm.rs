@@ -54,6 +54,8 @@ const PHRASES: &[(&str, Kind)] = &[
         Kind::TooLongV0,
     ),
     ("Avg generation throughput:", Kind::Speed),
+    // The banner of 0.20 and later.
+    ("█ version", Kind::Version),
     ("OutOfMemoryError", Kind::OutOfMemory),
     ("CUDA out of memory", Kind::OutOfMemory),
 ];
@@ -174,7 +176,7 @@ fn starts<'a, 'b>(events: &'b [Event<'a>]) -> Vec<&'b [Event<'a>]> {
         had_memory |= memory(event.kind);
         settled |= matches!(
             event.kind,
-            Kind::Concurrency | Kind::NoMemory | Kind::FreeMemory | Kind::TooLong | Kind::TooLongV0
+            Kind::Concurrency | Kind::NoMemory | Kind::TooLong | Kind::TooLongV0
         );
     }
     cuts.push(events.len());
@@ -213,6 +215,7 @@ fn version(text: &str, line: usize, facts: &mut Facts) {
 }
 
 fn arguments(rest: &str, line: usize, facts: &mut Facts) {
+    let (outer, inner) = without_speculation(rest);
     for (key, name) in [
         ("gpu_memory_utilization", "gpu_memory_utilization"),
         ("max_model_len", "max_model_len"),
@@ -230,31 +233,54 @@ fn arguments(rest: &str, line: usize, facts: &mut Facts) {
         }
     }
     for (key, name) in [("model", "model"), ("quantization", "quant")] {
-        if let Some(value) = argument(rest, key) {
+        if let Some(value) = argument(&outer, key) {
             facts.set_if_absent(name, value, line);
         }
     }
-    if let Some(dtype) = argument(rest, "kv_cache_dtype").filter(|d| *d != "auto") {
+    if let Some(dtype) = argument(&outer, "kv_cache_dtype").filter(|d| *d != "auto") {
         facts.set_if_absent("kv_dtype", dtype, line);
     }
     if argument(rest, "enforce_eager").is_some_and(|v| v.eq_ignore_ascii_case("true")) {
         facts.set_if_absent("cuda_graph_disabled", "true", line);
     }
-    let Some(at) = rest.find("speculative_config") else {
-        return;
-    };
-    let inner = rest.get(at..).unwrap_or("");
-    let inner = super::text::cut(inner, 600);
     if let Some(method) = argument(inner, "method") {
         facts.set_if_absent("spec_algorithm", method, line);
     }
-    let body = inner.find(['{', '(']).and_then(|open| inner.get(open..));
-    if let Some(draft) = body.and_then(|body| {
-        let end = body.find(['}', ')']).unwrap_or(body.len());
-        argument(body.get(..end)?, "model")
-    }) {
+    if let Some(draft) = argument(inner, "model") {
         facts.set_if_absent("draft_model", draft, line);
     }
+}
+
+/// The arguments without the body of `speculative_config`, which has a `model` of its own, and
+/// that body.
+fn without_speculation(rest: &str) -> (String, &str) {
+    let whole = || (rest.to_string(), "");
+    let Some(at) = rest.find("speculative_config") else {
+        return whole();
+    };
+    let tail = rest.get(at..).unwrap_or("");
+    let head = super::text::cut(tail, 60);
+    let Some(open) = head.find(['{', '(']) else {
+        return whole();
+    };
+    let mut depth = 0_usize;
+    for (index, byte) in tail.bytes().enumerate().skip(open) {
+        match byte {
+            b'{' | b'(' | b'[' => depth += 1,
+            b'}' | b')' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            let inner = tail.get(open..index).unwrap_or("");
+            let after = tail.get(index..).unwrap_or("");
+            let before = rest.get(..at).unwrap_or("");
+            return (format!("{before}{after}"), inner);
+        }
+    }
+    (
+        rest.get(..at).unwrap_or("").to_string(),
+        tail.get(open..).unwrap_or(""),
+    )
 }
 
 /// Weights, pool, blocks.
@@ -300,7 +326,8 @@ fn memory_facts(run: &[Event], facts: &mut Facts) {
         }
     }
     if let Some(event) = last(Kind::Graphs) {
-        if let Some(gib) = number_after(event.rest, "took") {
+        // Memory freed meanwhile can make the printed difference negative.
+        if let Some(gib) = number_after(event.rest, "took").filter(|gib| *gib >= 0.0) {
             facts.set("graph_gib", gib, event.line);
         }
     }
@@ -352,18 +379,30 @@ fn limits(run: &[Event], facts: &mut Facts) {
                 if let Some(total) = number_after(event.rest, "/") {
                     facts.set("total_gib", total, event.line);
                 }
-                if let Some(wanted) = event.rest.find("utilization (").and_then(|at| {
-                    let (_, rest) = leading_number(event.rest.get(at + 13..)?)?;
-                    leading_number(rest.trim_start_matches(','))
-                }) {
-                    facts.set("wanted_gib", wanted.0, event.line);
-                }
-                if let Some(fraction) = number_after(event.rest, "utilization (") {
-                    facts.set_if_absent("gpu_memory_utilization", fraction, event.line);
-                }
+                desired(event, facts);
             }
             _ => {}
         }
+    }
+}
+
+/// `desired GPU memory utilization (0.08, 9.73 GiB)`, in the report of a start that went well
+/// `Desired GPU memory utilization is (0.9, 71.26 GiB)`.
+fn desired(event: &Event, facts: &mut Facts) {
+    let Some(pair) = event
+        .rest
+        .split("utilization")
+        .nth(1)
+        .map(|tail| tail.trim_start_matches([' ', 'i', 's', '(']))
+    else {
+        return;
+    };
+    let Some((fraction, rest)) = leading_number(pair) else {
+        return;
+    };
+    facts.set_if_absent("gpu_memory_utilization", fraction, event.line);
+    if let Some((wanted, _)) = leading_number(rest.trim_start_matches(',')) {
+        facts.set("wanted_gib", wanted, event.line);
     }
 }
 
@@ -393,11 +432,10 @@ fn too_long(event: &Event, facts: &mut Facts) {
 
 /// How it ended, where it ended badly.
 fn failure(doc: &Doc, run: &[Event], facts: &mut Facts) {
-    let Some(event) = run.iter().rev().find(|e| {
-        matches!(
-            e.kind,
-            Kind::NoMemory | Kind::FreeMemory | Kind::TooLong | Kind::TooLongV0 | Kind::OutOfMemory
-        )
+    let Some(event) = run.iter().rev().find(|e| match e.kind {
+        Kind::NoMemory | Kind::TooLong | Kind::TooLongV0 | Kind::OutOfMemory => true,
+        Kind::FreeMemory => e.rest.contains("less than"),
+        _ => false,
     }) else {
         let sized = run
             .iter()

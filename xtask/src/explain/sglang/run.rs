@@ -155,7 +155,6 @@ impl<'a> Run<'a> {
         if let Some((rest, line)) = self.args {
             server_args(rest, line, facts);
         }
-        self.report_ranks(facts);
         self.report_loads(facts);
         self.report_pools(facts);
         if let Some((gib, line)) = self.budget {
@@ -167,27 +166,6 @@ impl<'a> Run<'a> {
         self.report_ready(facts);
         if let Some(line) = self.fired {
             facts.set("ready", "true", line);
-        }
-    }
-
-    /// Ranks seen, as the tensor-parallel size where no argument gave it.
-    fn report_ranks(&self, facts: &mut Facts) {
-        let highest = self
-            .ranks
-            .iter()
-            .filter_map(|rank| {
-                let tag = rank.tag;
-                let at = tag.find("TP")?;
-                super::super::text::number_prefix(tag.get(at + 2..)?).map(|(n, _)| n)
-            })
-            .fold(-1.0, f64::max);
-        if highest >= 0.0 && facts.get("tp").is_none() {
-            facts.derive(
-                "tp",
-                highest + 1.0,
-                self.line,
-                "highest rank tag in the log",
-            );
         }
     }
 
