@@ -1,0 +1,177 @@
+//! Attention over the cache: GQA, MLA, sparse index, compressed, linear and state-space layers.
+//!
+//! GQA is fitted on `data/op_times/decode_attention_*` (batch 1 to 128, 128 to 131,072 tokens, 1 to
+//! 96 query heads): median error 0.04 to 0.08 with four constants a family. There is no public
+//! table for MLA; it takes the same constants with its own shape, and a share of bandwidth and of
+//! the arithmetic rate that fits the Kimi servers of `data/speculation`.
+
+use super::op::OpTime;
+use crate::gpus::{Family, Gpu};
+
+/// Efficiencies of decode attention.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct AttentionRates {
+    /// Launch, the split's combine kernel, tail, us.
+    pub(crate) fixed_us: f64,
+    /// Share of the data-sheet bandwidth.
+    pub(crate) bandwidth: f64,
+    /// Share of the data-sheet bf16 rate.
+    pub(crate) compute: f64,
+    /// Added per doubling of the context above 128 tokens, us.
+    pub(crate) doubling_us: f64,
+}
+
+/// Fitted per family; data-centre Blackwell takes Hopper's shares.
+pub(crate) fn attention_rates(family: Family) -> AttentionRates {
+    let (fixed_us, bandwidth, compute, doubling_us) = match family {
+        Family::Hopper | Family::Cdna3 => (11.5, 0.90, 0.34, 0.49),
+        Family::Ampere | Family::Volta | Family::Turing => (15.3, 0.744, 0.34, 1.6),
+        Family::BlackwellRtx | Family::Ada => (11.1, 0.971, 0.8, 1.2),
+        Family::Blackwell => (8.0, 0.88, 0.34, 0.49),
+    };
+    AttentionRates {
+        fixed_us,
+        bandwidth,
+        compute,
+        doubling_us,
+    }
+}
+
+/// Query rows that one key-value head is multiplied with at least.
+const LEAST_ROWS: f64 = 16.0;
+/// MLA: share of bandwidth. Assumption of the order of the published FlashMLA figures.
+const MLA_BANDWIDTH: f64 = 0.70;
+/// MLA: share of the bf16 rate.
+const MLA_COMPUTE: f64 = 0.50;
+/// MLA: more fixed time than GQA (cache write of latent and rope, two reshapes), us.
+const MLA_FIXED_US: f64 = 4.0;
+/// State layers read and write their state at this share of bandwidth.
+const STATE_BANDWIDTH: f64 = 0.60;
+/// A recurrent step: short convolution, gates and the state update, us.
+const STATE_FIXED_US: f64 = 10.0;
+
+/// What is read of the cache and by whom, on one rank.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Reading {
+    /// Sequences.
+    pub(crate) sequences: f64,
+    /// Query tokens per sequence: 1 for a decode step, more for a verify.
+    pub(crate) tokens: f64,
+    /// Cached tokens that a query sees, on this rank.
+    pub(crate) context: f64,
+    /// How often the cache is read: 1 when one pass serves all query tokens.
+    pub(crate) passes: f64,
+}
+
+impl Reading {
+    fn doublings(&self) -> f64 {
+        (self.context / 128.0).max(1.0).log2()
+    }
+}
+
+/// GQA with `heads` query and `kv_heads` key-value heads on this rank; `kv_bytes` per element.
+pub(crate) fn gqa(
+    gpu: &Gpu,
+    read: &Reading,
+    heads: f64,
+    kv_heads: f64,
+    kv_row: f64,
+    kv_bytes: f64,
+) -> OpTime {
+    let r = attention_rates(gpu.family);
+    let elements = read.sequences * read.context * kv_heads * kv_row;
+    let memory_us = elements * kv_bytes * read.passes / (gpu.bandwidth_gb_s * 1e3 * r.bandwidth);
+    let rows = (heads / kv_heads * read.tokens).max(LEAST_ROWS);
+    let compute_us = 2.0 * elements * rows / (gpu.tflops_bf16.max(1.0) * 1e6 * r.compute);
+    let fixed_us = r.fixed_us + r.doubling_us * read.doublings();
+    OpTime::overlapped(fixed_us, memory_us, compute_us, 2.0)
+}
+
+/// MLA: every head reads one latent of `latent` + `rope` elements per token.
+pub(crate) fn mla(
+    gpu: &Gpu,
+    read: &Reading,
+    heads: f64,
+    latent: f64,
+    rope: f64,
+    kv_bytes: f64,
+) -> OpTime {
+    let r = attention_rates(gpu.family);
+    let cached = read.sequences * read.context;
+    let memory_us = cached * (latent + rope) * kv_bytes * read.passes
+        / (gpu.bandwidth_gb_s * 1e3 * MLA_BANDWIDTH);
+    let rows = (heads * read.tokens).max(LEAST_ROWS);
+    let compute_us = 2.0 * cached * rows * (2.0 * latent + rope)
+        / (gpu.tflops_bf16.max(1.0) * 1e6 * MLA_COMPUTE);
+    let fixed_us = r.fixed_us + MLA_FIXED_US + r.doubling_us * read.doublings();
+    OpTime::overlapped(fixed_us, memory_us, compute_us, 3.0)
+}
+
+/// Scoring every cached token by a small index key and picking the best.
+pub(crate) fn index_scan(gpu: &Gpu, read: &Reading, heads: f64, head_dim: f64) -> OpTime {
+    let r = attention_rates(gpu.family);
+    let cached = read.sequences * read.context;
+    // One byte an element and a 4-byte scale per key, as the engines cache it.
+    let memory_us =
+        cached * (head_dim + 4.0) * read.passes / (gpu.bandwidth_gb_s * 1e3 * MLA_BANDWIDTH);
+    let rate = gpu.tflops_fp8.max(gpu.tflops_bf16).max(1.0) * 1e6 * MLA_COMPUTE;
+    let compute_us = 2.0 * cached * read.tokens * heads * head_dim / rate;
+    // Scores, top-k and the gather are three kernels.
+    OpTime::overlapped(2.0 * r.fixed_us, memory_us, compute_us, 3.0)
+}
+
+/// A recurrent layer that reads and writes `state_bytes` per sequence for each query token.
+pub(crate) fn recurrent(gpu: &Gpu, read: &Reading, state_bytes: f64) -> OpTime {
+    // A verify keeps the state of every draft token, so it writes each.
+    let moved = read.sequences * state_bytes * (1.0 + read.tokens);
+    let memory_us = moved / (gpu.bandwidth_gb_s * 1e3 * STATE_BANDWIDTH);
+    OpTime::overlapped(STATE_FIXED_US, memory_us, 0.0, 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpus::find;
+
+    fn read(sequences: f64, context: f64) -> Reading {
+        Reading {
+            sequences,
+            tokens: 1.0,
+            context,
+            passes: 1.0,
+        }
+    }
+
+    #[test]
+    fn measured_decode_attention_is_met_within_a_fifth() {
+        // `data/op_times/decode_attention_h200_sxm_vllm0.24.0.csv`: 32 query, 8 kv heads of 128.
+        let gpu = find("h200").expect("catalogue");
+        for (batch, context, measured_us) in [
+            (1.0, 128.0, 11.74),
+            (1.0, 65536.0, 84.33),
+            (8.0, 8192.0, 83.35),
+            (64.0, 512.0, 51.61),
+            (64.0, 8192.0, 490.76),
+            (128.0, 4096.0, 492.62),
+        ] {
+            let us = gqa(gpu, &read(batch, context), 32.0, 8.0, 256.0, 2.0).total_us();
+            let error = (us / measured_us as f64).ln().abs();
+            assert!(
+                error < 0.2,
+                "{batch} x {context}: {us:.1} for {measured_us}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_verify_reads_the_cache_once() {
+        let gpu = find("h200").expect("catalogue");
+        let plain = gqa(gpu, &read(8.0, 65536.0), 32.0, 8.0, 256.0, 2.0);
+        let verify = Reading {
+            tokens: 4.0,
+            ..read(8.0, 65536.0)
+        };
+        let verify = gqa(gpu, &verify, 32.0, 8.0, 256.0, 2.0);
+        assert!(verify.total_us() < 1.1 * plain.total_us());
+    }
+}

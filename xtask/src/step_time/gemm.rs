@@ -1,0 +1,165 @@
+//! Dense matrix products: weights stream once from memory, tiles fill the SMs in waves.
+//!
+//! Fitted on 12 sizes of m, 19 of n and k (`data/op_times/gemm_*`, vLLM 0.24 and 0.14) by least
+//! absolute log error per GPU family and number class, m up to 512. The fit knows that small
+//! weights repeat out of the last-level cache in a benchmark loop; a forward pass never finds its
+//! weights there, so the prediction leaves that term out.
+
+use super::op::{Class, Numbers, OpTime};
+use crate::gpus::{Family, Gpu};
+
+/// Efficiencies of matrix products on a GPU family in one number class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct GemmRates {
+    /// Launch, ramp and tail, us.
+    pub(crate) fixed_us: f64,
+    /// Share of the data-sheet bandwidth.
+    pub(crate) bandwidth: f64,
+    /// Time a tile needs for one step along k however few rows it has, ns.
+    pub(crate) k_step_ns: f64,
+    /// Share of the data-sheet rate that full tiles reach.
+    pub(crate) compute: f64,
+    /// How much idle SMs help a grid of few tiles by splitting k: 0 not at all, 1 fully.
+    pub(crate) split_k: f64,
+}
+
+const fn rates(
+    fixed_us: f64,
+    bandwidth: f64,
+    k_step_ns: f64,
+    compute: f64,
+    split_k: f64,
+) -> GemmRates {
+    GemmRates {
+        fixed_us,
+        bandwidth,
+        k_step_ns,
+        compute,
+        split_k,
+    }
+}
+
+/// Fitted on a100_sxm, h100_sxm, h200_sxm and rtx_pro_6000_server (gemm tables). Families without
+/// a table take the nearest: Ada and older from Ampere with GDDR bandwidth as on the RTX PRO
+/// 6000, data-centre Blackwell from Hopper (its fp4 from both), MI300 from Hopper.
+pub(crate) fn gemm_rates(family: Family, class: Class) -> GemmRates {
+    use Class::{Byte, Fp4, Half, WeightOnly4};
+    match (family, class) {
+        (Family::Hopper | Family::Cdna3, Half | WeightOnly4) => rates(3.4, 0.87, 3.2, 0.94, 0.68),
+        (Family::Hopper | Family::Cdna3, Byte | Fp4) => rates(5.3, 0.80, 1.3, 0.62, 0.30),
+        (Family::Ampere | Family::Volta | Family::Turing, _) => rates(5.2, 0.75, 6.5, 0.80, 0.87),
+        (Family::Ada, Half | WeightOnly4) => rates(4.0, 0.90, 5.0, 0.79, 0.90),
+        (Family::Ada, Byte | Fp4) => rates(5.0, 0.90, 5.1, 0.68, 0.53),
+        (Family::BlackwellRtx, Half | WeightOnly4) => rates(3.2, 0.936, 3.4, 0.786, 0.95),
+        (Family::BlackwellRtx, Byte) => rates(4.9, 0.947, 5.1, 0.68, 0.53),
+        (Family::BlackwellRtx, Fp4) => rates(6.2, 0.67, 3.5, 0.87, 0.02),
+        (Family::Blackwell, Half | WeightOnly4) => rates(3.4, 0.85, 3.2, 0.85, 0.70),
+        (Family::Blackwell, Byte) => rates(5.3, 0.80, 1.3, 0.62, 0.30),
+        (Family::Blackwell, Fp4) => rates(4.0, 0.75, 1.3, 0.60, 0.30),
+    }
+}
+
+/// Columns of an output tile.
+const TILE_N: f64 = 128.0;
+/// Fewest share of the SMs that splitting k is taken to fill.
+const LEAST_FILL: f64 = 1.0 / 16.0;
+/// Activations are read and written near the processor: at this multiple of memory bandwidth.
+const ACTIVATION_BANDWIDTH: f64 = 3.0;
+
+/// Time of `m` rows times an `n` x `k` weight matrix.
+pub(crate) fn gemm(gpu: &Gpu, numbers: &Numbers, m: f64, n: f64, k: f64) -> OpTime {
+    if n < 1.0 || k < 1.0 || m <= 0.0 {
+        return OpTime::default();
+    }
+    let r = gemm_rates(gpu.family, numbers.class);
+    let bytes_per_us = gpu.bandwidth_gb_s * 1e3;
+    let memory_us = n * k * numbers.bytes / (bytes_per_us * r.bandwidth)
+        + 2.0 * m * (k + n) / (bytes_per_us * ACTIVATION_BANDWIDTH);
+    let sms = f64::from(gpu.sm_count.max(1));
+    let tile_m = if m <= 64.0 { 64.0 } else { 128.0 };
+    let fill = (m / tile_m).ceil() * (n / TILE_N).ceil() / sms;
+    let flops_per_us_sm = numbers.tflops * 1e6 / sms * r.compute;
+    let tile_us = (k * r.k_step_ns * 1e-3).max(2.0 * tile_m * TILE_N * k / flops_per_us_sm);
+    // Below one wave idle SMs split k; above, half of the last wave's idle time is hidden.
+    let waves = if fill < 1.0 {
+        fill.max(LEAST_FILL).powf(r.split_k)
+    } else {
+        0.5 * fill + 0.5 * fill.ceil()
+    };
+    OpTime::overlapped(r.fixed_us, memory_us, tile_us * waves, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpus::find;
+    use kvplan::WeightFormat;
+
+    /// `data/op_times/gemm_*`: GPU, format, m, n, k, us. Weights too large for the cache.
+    const ROWS: &[(&str, WeightFormat, f64, f64, f64, f64)] = &[
+        (
+            "h200-sxm",
+            WeightFormat::Bf16,
+            1.0,
+            16384.0,
+            16384.0,
+            125.01,
+        ),
+        ("h200-sxm", WeightFormat::Bf16, 64.0, 8192.0, 8192.0, 36.98),
+        ("h200-sxm", WeightFormat::Bf16, 512.0, 8192.0, 8192.0, 90.29),
+        ("h200-sxm", WeightFormat::Fp8, 8.0, 16384.0, 16384.0, 71.6),
+        ("h200-sxm", WeightFormat::Fp8, 128.0, 8192.0, 8192.0, 26.72),
+        (
+            "rtx-pro-6000-server",
+            WeightFormat::Bf16,
+            4.0,
+            16384.0,
+            16384.0,
+            351.83,
+        ),
+        (
+            "rtx-pro-6000-server",
+            WeightFormat::Fp8,
+            16.0,
+            16384.0,
+            16384.0,
+            187.17,
+        ),
+        (
+            "rtx-pro-6000-server",
+            WeightFormat::Nvfp4,
+            64.0,
+            16384.0,
+            16384.0,
+            113.1,
+        ),
+        (
+            "rtx-pro-6000-server",
+            WeightFormat::Nvfp4,
+            8.0,
+            2048.0,
+            8192.0,
+            33.83,
+        ),
+    ];
+
+    #[test]
+    fn measured_products_are_met_within_thirty_percent() {
+        for (name, format, m, n, k, measured_us) in ROWS {
+            let gpu = find(name).expect("catalogue");
+            let us = gemm(gpu, &Numbers::of(*format, gpu), *m, *n, *k).total_us();
+            let error = (us / measured_us).ln().abs();
+            assert!(
+                error < 0.25,
+                "{name} {format:?} {m}x{n}x{k}: {us:.1} for {measured_us}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_rows_take_no_time() {
+        let gpu = find("h200").expect("catalogue");
+        let numbers = Numbers::of(WeightFormat::Bf16, gpu);
+        assert_eq!(gemm(gpu, &numbers, 1.0, 0.0, 4096.0), OpTime::default());
+    }
+}

@@ -1,0 +1,396 @@
+//! One decoder layer as the operations one rank runs.
+
+use kvplan::{Attention, Ffn, KvDtype, Layer, Model, Moe, Sharding};
+
+use super::attention::{Reading, gqa, index_scan, mla, recurrent};
+use super::gemm::gemm;
+use super::moe::{ExpertShape, ROUTING_SKEW, TouchCurve, experts};
+use super::op::{Numbers, OpTime};
+use crate::gpus::Gpu;
+
+/// Times of one layer on one rank by cause, and what the engine adds per launch.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct LayerTime {
+    /// Dense products.
+    pub(crate) dense: OpTime,
+    /// Routed experts.
+    pub(crate) experts: OpTime,
+    /// Reading the cache.
+    pub(crate) cache: OpTime,
+    /// Small elementwise kernels, a count.
+    pub(crate) small_kernels: f64,
+    /// All-reduces under tensor parallelism.
+    pub(crate) all_reduces: f64,
+    /// Bytes that decode-context parallelism gathers and scatters, per query token.
+    pub(crate) dcp_bytes_per_token: f64,
+    /// 1 where the layer has routed experts.
+    pub(crate) routed: f64,
+}
+
+/// A layer kind with what is computed once for it.
+#[derive(Debug, Clone)]
+pub(crate) struct LayerKind {
+    layer: Layer,
+    /// How many layers of the model are of this kind.
+    pub(crate) count: f64,
+    touch: Option<TouchCurve>,
+}
+
+impl LayerKind {
+    /// The kinds of `layers` in order of first appearance.
+    pub(crate) fn of(layers: &[Layer]) -> Vec<Self> {
+        let mut kinds: Vec<Self> = Vec::new();
+        for layer in layers {
+            if let Some(kind) = kinds.iter_mut().find(|kind| kind.layer == *layer) {
+                kind.count += 1.0;
+                continue;
+            }
+            let touch = match layer.ffn {
+                Ffn::Moe(moe) => Some(TouchCurve::new(moe.experts, moe.topk, ROUTING_SKEW)),
+                _ => None,
+            };
+            kinds.push(Self {
+                layer: *layer,
+                count: 1.0,
+                touch,
+            });
+        }
+        kinds
+    }
+
+    /// Query-key plus value elements of all heads: what a pair of tokens costs in attention.
+    pub(crate) fn heads_times_dims(&self) -> f64 {
+        match &self.layer.attention {
+            Attention::Gqa(a) => a.heads as f64 * (a.head_dim + a.v_head_dim) as f64,
+            Attention::Mla(a) => {
+                let row = a.qk_nope_head_dim + a.qk_rope_head_dim + a.v_head_dim;
+                a.heads as f64 * row as f64
+            }
+            Attention::Compressed(a) => 2.0 * a.heads as f64 * a.head_dim as f64,
+            Attention::Linear(_) | Attention::Mamba(_) | Attention::None => 0.0,
+        }
+    }
+
+    /// Elements of the recurrent state, all heads; 0 for layers with a cache.
+    pub(crate) fn state_elements(&self) -> f64 {
+        match &self.layer.attention {
+            Attention::Linear(a) => (a.value_heads * a.value_dim * a.key_dim) as f64,
+            Attention::Mamba(a) => (a.heads * a.head_dim * a.state) as f64,
+            _ => 0.0,
+        }
+    }
+
+    /// Tokens a query of this layer sees at most, where that is bounded.
+    pub(crate) fn window(&self) -> Option<f64> {
+        match &self.layer.attention {
+            Attention::Gqa(a) => a.window.map(|w| w as f64),
+            Attention::Mla(a) => a.indexer.map(|i| i.topk as f64),
+            Attention::Compressed(a) => Some(a.window as f64),
+            _ => None,
+        }
+    }
+}
+
+/// What a pass runs over, whole group of ranks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Batch {
+    /// Sequences of all ranks.
+    pub(crate) sequences: f64,
+    /// Query tokens per sequence.
+    pub(crate) tokens: f64,
+    /// Cached tokens per sequence.
+    pub(crate) context: f64,
+    /// How often the cache is read.
+    pub(crate) passes: f64,
+    /// Tokens that route like independent ones: fewer than all where a sequence drafts several,
+    /// because neighbours choose alike.
+    pub(crate) routed_tokens: f64,
+}
+
+/// What stays the same over the layers of a pass.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rank<'a> {
+    pub(crate) gpu: &'a Gpu,
+    pub(crate) sharding: Sharding,
+    pub(crate) kv_dtype: KvDtype,
+    /// Width of the residual stream.
+    pub(crate) hidden: f64,
+}
+
+impl Rank<'_> {
+    fn attention_ranks(&self) -> f64 {
+        self.sharding.attention_tp().max(1) as f64
+    }
+
+    fn ranks(&self) -> f64 {
+        self.sharding.tp.max(1) as f64
+    }
+
+    /// Bytes of a cached element.
+    fn kv_bytes(&self) -> f64 {
+        self.kv_dtype.bytes(4096) as f64 / 4096.0
+    }
+
+    /// The cache as this rank reads it; `window` bounds what a query sees.
+    fn reading(&self, batch: &Batch, window: Option<u64>) -> Reading {
+        let seen = window.map_or(batch.context, |w| batch.context.min(w as f64));
+        Reading {
+            sequences: batch.sequences / self.sharding.dp_attention.max(1) as f64,
+            tokens: batch.tokens,
+            context: (seen / self.sharding.dcp.max(1) as f64).max(1.0),
+            passes: batch.passes,
+        }
+    }
+}
+
+/// Times of one layer of `kind` for `batch`.
+pub(crate) fn layer_time(rank: &Rank<'_>, kind: &LayerKind, batch: &Batch) -> LayerTime {
+    let mut time = LayerTime::default();
+    token_mixing(rank, &kind.layer, batch, &mut time);
+    let tokens = batch.sequences * batch.tokens;
+    let formats = &kind.layer.formats;
+    match kind.layer.ffn {
+        Ffn::Dense { inter, gated } => {
+            let numbers = Numbers::of(formats.dense, rank.gpu);
+            time.dense += feed_forward(rank, &numbers, tokens, inter as f64, gated);
+            time.small_kernels += 3.0;
+            time.all_reduces += 1.0;
+        }
+        Ffn::Moe(moe) => {
+            routed(rank, &moe, kind, batch, &mut time);
+            time.all_reduces += 1.0;
+        }
+        Ffn::None => {}
+    }
+    time
+}
+
+/// Up (and gate) and down projections of an inner width cut over the ranks.
+fn feed_forward(
+    rank: &Rank<'_>,
+    numbers: &Numbers,
+    tokens: f64,
+    inter: f64,
+    gated: bool,
+) -> OpTime {
+    let local = inter / rank.ranks();
+    let up = if gated { 2.0 * local } else { local };
+    gemm(rank.gpu, numbers, tokens, up, rank.hidden)
+        + gemm(rank.gpu, numbers, tokens, rank.hidden, local)
+}
+
+fn routed(rank: &Rank<'_>, moe: &Moe, kind: &LayerKind, batch: &Batch, time: &mut LayerTime) {
+    let formats = &kind.layer.formats;
+    let tokens = batch.sequences * batch.tokens;
+    let expert_ranks = rank.sharding.ep.clamp(1, rank.sharding.tp.max(1)) as f64;
+    let width = moe.latent.map_or(rank.hidden, |latent| latent as f64);
+    let shape = ExpertShape {
+        hidden: width,
+        inter: moe.expert_inter as f64 / (rank.ranks() / expert_ranks).max(1.0),
+        matrices: if moe.gated { 3.0 } else { 2.0 },
+        topk: moe.topk as f64,
+        ranks: expert_ranks,
+    };
+    let touched = kind
+        .touch
+        .as_ref()
+        .map_or(moe.experts as f64, |curve| curve.at(batch.routed_tokens));
+    let numbers = Numbers::of(formats.experts, rank.gpu);
+    time.experts += experts(rank.gpu, &numbers, &shape, tokens, touched);
+    time.routed += 1.0;
+    // The router works in 16 bits.
+    let half = Numbers::of(kvplan::WeightFormat::Bf16, rank.gpu);
+    time.dense += gemm(rank.gpu, &half, tokens, moe.experts as f64, rank.hidden);
+    time.small_kernels += 2.0;
+    if moe.latent.is_some() {
+        let shared = Numbers::of(formats.shared, rank.gpu);
+        time.dense += gemm(rank.gpu, &shared, tokens, width, rank.hidden)
+            + gemm(rank.gpu, &shared, tokens, rank.hidden, width);
+    }
+    for (inter, format) in [
+        (moe.shared_inter, formats.shared),
+        (moe.parallel_dense_inter, formats.dense),
+    ] {
+        if inter > 0 {
+            let numbers = Numbers::of(format, rank.gpu);
+            time.dense += feed_forward(rank, &numbers, tokens, inter as f64, moe.gated);
+            time.small_kernels += 2.0;
+        }
+    }
+}
+
+fn token_mixing(rank: &Rank<'_>, layer: &Layer, batch: &Batch, time: &mut LayerTime) {
+    let gpu = rank.gpu;
+    let ranks = rank.attention_ranks();
+    let tokens = batch.sequences * batch.tokens / rank.sharding.dp_attention.max(1) as f64;
+    let numbers_in = Numbers::of(layer.formats.attention_in, gpu);
+    let numbers_out = Numbers::of(layer.formats.attention_out, gpu);
+    let hidden = rank.hidden;
+    if layer.attention == Attention::None {
+        return;
+    }
+    time.small_kernels += 2.0;
+    time.all_reduces += 1.0;
+    match &layer.attention {
+        Attention::Gqa(a) => {
+            let heads = (a.heads as f64 / ranks).max(1.0);
+            let kv_heads = (a.kv_heads as f64 / ranks).max(1.0);
+            let gate = if a.output_gate { 2.0 } else { 1.0 };
+            let v_rows = if a.v_is_k { 0.0 } else { a.v_head_dim as f64 };
+            let rows = heads * a.head_dim as f64 * gate + kv_heads * (a.head_dim as f64 + v_rows);
+            let width = hidden * a.input_hiddens.max(1) as f64;
+            time.dense += gemm(gpu, &numbers_in, tokens, rows, width)
+                + gemm(
+                    gpu,
+                    &numbers_out,
+                    tokens,
+                    hidden,
+                    heads * a.v_head_dim as f64,
+                );
+            let mut read = rank.reading(batch, a.window);
+            if let Some(index) = a.indexer {
+                time.cache += index_scan(gpu, &read, index.heads as f64, index.head_dim as f64);
+                read.context = read.context.min(index.topk.max(1) as f64);
+            }
+            let kv_row = (a.head_dim + a.v_head_dim) as f64;
+            // Under decode-context parallelism a rank's part of the cache holds all its heads' rows.
+            time.cache += gqa(gpu, &read, heads, kv_heads, kv_row, rank.kv_bytes());
+            time.dcp_bytes_per_token += 2.0 * a.heads as f64 * (a.head_dim + a.v_head_dim) as f64;
+            time.small_kernels += 3.0;
+        }
+        Attention::Mla(a) => latent(rank, a, batch, [&numbers_in, &numbers_out], time),
+        Attention::Compressed(a) => {
+            let heads = (a.heads as f64 / ranks).max(1.0);
+            let (q_rank, dim) = (a.q_lora_rank as f64, a.head_dim as f64);
+            time.dense += gemm(gpu, &numbers_in, tokens, q_rank + 3.0 * dim, hidden)
+                + gemm(gpu, &numbers_in, tokens, heads * dim, q_rank)
+                + gemm(gpu, &numbers_out, tokens, a.o_lora_rank as f64, heads * dim)
+                + gemm(
+                    gpu,
+                    &numbers_out,
+                    tokens,
+                    hidden,
+                    (a.o_groups * a.o_lora_rank) as f64 / ranks,
+                );
+            let far = if a.ratio > 0 {
+                batch.context / a.ratio as f64
+            } else {
+                0.0
+            };
+            let mut read = rank.reading(batch, None);
+            read.context = far.max(1.0);
+            let mut seen = far;
+            if let Some(index) = a.indexer {
+                time.cache += index_scan(gpu, &read, index.heads as f64, index.head_dim as f64);
+                seen = far.min(index.topk as f64);
+            }
+            read.context = batch.context.min(a.window as f64) + seen;
+            time.cache += mla(gpu, &read, heads, dim / 2.0, dim / 2.0, rank.kv_bytes());
+            time.small_kernels += 8.0;
+        }
+        Attention::Linear(a) => {
+            let heads = (a.value_heads as f64 / ranks).max(1.0);
+            let keys = 2.0 * (a.key_heads as f64 / ranks).max(1.0) * a.key_dim as f64;
+            let values = heads * a.value_dim as f64;
+            time.dense += gemm(
+                gpu,
+                &numbers_in,
+                tokens,
+                keys + 2.0 * values + 2.0 * heads,
+                hidden,
+            ) + gemm(gpu, &numbers_out, tokens, hidden, values);
+            let state = values * a.key_dim as f64 * a.state_element_bytes as f64;
+            time.cache += recurrent(gpu, &rank.reading(batch, None), state);
+            time.small_kernels += 4.0;
+        }
+        Attention::Mamba(a) => {
+            let heads = (a.heads as f64 / ranks).max(1.0);
+            let inner = heads * a.head_dim as f64;
+            let shared = 2.0 * (a.groups * a.state) as f64;
+            time.dense += gemm(
+                gpu,
+                &numbers_in,
+                tokens,
+                2.0 * inner + shared + heads,
+                hidden,
+            ) + gemm(gpu, &numbers_out, tokens, hidden, inner);
+            let state = inner * a.state as f64 * a.state_element_bytes as f64;
+            time.cache += recurrent(gpu, &rank.reading(batch, None), state);
+            time.small_kernels += 4.0;
+        }
+        Attention::None => {}
+    }
+}
+
+/// MLA in its absorbed form: queries go through the latent, so two small products stand in for the
+/// key and value up-projections.
+fn latent(
+    rank: &Rank<'_>,
+    a: &kvplan::Mla,
+    batch: &Batch,
+    [numbers_in, numbers_out]: [&Numbers; 2],
+    time: &mut LayerTime,
+) {
+    let (gpu, hidden) = (rank.gpu, rank.hidden);
+    let tokens = batch.sequences * batch.tokens / rank.sharding.dp_attention.max(1) as f64;
+    let heads = (a.heads as f64 / rank.attention_ranks()).max(1.0);
+    let (kv_rank, rope) = (a.kv_lora_rank as f64, a.qk_rope_head_dim as f64);
+    let qk = a.qk_nope_head_dim as f64 + rope;
+    let value = a.v_head_dim as f64;
+    let q_width = match a.q_lora_rank {
+        Some(q_rank) => {
+            time.dense += gemm(
+                gpu,
+                numbers_in,
+                tokens,
+                q_rank as f64 + kv_rank + rope,
+                hidden,
+            );
+            q_rank as f64
+        }
+        None => {
+            time.dense += gemm(gpu, numbers_in, tokens, kv_rank + rope, hidden);
+            hidden
+        }
+    };
+    let half = Numbers::of(kvplan::WeightFormat::Bf16, gpu);
+    time.dense += gemm(gpu, numbers_in, tokens, heads * qk, q_width)
+        + gemm(
+            gpu,
+            &half,
+            tokens,
+            heads * a.qk_nope_head_dim as f64,
+            kv_rank,
+        )
+        + gemm(gpu, &half, tokens, heads * value, kv_rank)
+        + gemm(gpu, numbers_out, tokens, hidden, heads * value);
+    if a.output_gate {
+        time.dense += gemm(gpu, numbers_in, tokens, heads * value, hidden);
+    }
+    let mut read = rank.reading(batch, None);
+    if let Some(index) = a.indexer {
+        if index.own {
+            time.cache += index_scan(gpu, &read, index.heads as f64, index.head_dim as f64);
+            let key_width = (index.heads * index.head_dim) as f64;
+            time.dense += gemm(gpu, numbers_in, tokens, key_width, q_width);
+        }
+        read.context = read.context.min((index.topk as f64).max(1.0));
+    }
+    // Under decode-context parallelism every rank serves all heads of its share of the context.
+    let served = heads * rank.sharding.dcp.max(1) as f64;
+    time.cache += mla(gpu, &read, served, kv_rank, rope, rank.kv_bytes());
+    time.dcp_bytes_per_token += 2.0 * a.heads as f64 * (2.0 * kv_rank + rope);
+    time.small_kernels += 5.0;
+}
+
+/// The output head: `vocab` rows over the ranks.
+pub(crate) fn head_time(rank: &Rank<'_>, model: &Model, vocab: u64, tokens: f64) -> OpTime {
+    let numbers = Numbers::of(model.head_format, rank.gpu);
+    gemm(
+        rank.gpu,
+        &numbers,
+        tokens,
+        vocab as f64 / rank.attention_ranks(),
+        rank.hidden,
+    )
+}

@@ -1,0 +1,276 @@
+//! Routed experts: only the experts that some token chose are read.
+//!
+//! Fitted on `data/op_times/moe_*` (vLLM 0.24 and 0.14; 1 to 512 tokens, 8 to 896 experts, 1 to 8
+//! ranks, balanced and skewed routing): median error 0.07 to 0.10 with three constants per family
+//! and class and one exponent for the skew of routing.
+
+use super::op::{Class, Numbers, OpTime};
+use crate::gpus::{Family, Gpu};
+
+/// Skew of routing: the i-th most popular expert is chosen in proportion to i^-SKEW. 0.58 fits the
+/// skewed rows of every table (0.49 to 0.77), and is what a served model is taken to have.
+pub(crate) const ROUTING_SKEW: f64 = 0.58;
+
+/// Rows a tile of the grouped product has at least.
+const TILE_ROWS: f64 = 16.0;
+
+/// Efficiencies of grouped expert products.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct MoeRates {
+    /// Routing, permuting, launch and tail of all kernels, us.
+    pub(crate) fixed_us: f64,
+    /// Share of the data-sheet bandwidth.
+    pub(crate) bandwidth: f64,
+    /// Share of the data-sheet rate on tiles of 16 rows and more.
+    pub(crate) compute: f64,
+}
+
+const fn rates(fixed_us: f64, bandwidth: f64, compute: f64) -> MoeRates {
+    MoeRates {
+        fixed_us,
+        bandwidth,
+        compute,
+    }
+}
+
+/// Fitted per family and class. Data-centre Blackwell has no table: bandwidth and compute shares
+/// are Hopper's and the RTX PRO's, the fixed part is that of the one fused kernel its engines run.
+pub(crate) fn moe_rates(family: Family, class: Class, bytes: f64) -> MoeRates {
+    use Class::{Byte, Fp4, Half, WeightOnly4};
+    // MXFP4 (gpt-oss) runs other kernels than grouped int4: 0.53 bytes a weight against 0.56.
+    let mxfp4 = bytes < 0.54;
+    match (family, class) {
+        (Family::Hopper | Family::Cdna3, Half) => rates(33.0, 0.88, 0.17),
+        (Family::Hopper | Family::Cdna3, Byte | Fp4) => rates(39.0, 0.84, 0.235),
+        (Family::Hopper | Family::Cdna3, WeightOnly4) if mxfp4 => rates(52.0, 0.65, 0.24),
+        (Family::Hopper | Family::Cdna3, WeightOnly4) => rates(41.0, 0.71, 0.40),
+        (Family::Ampere | Family::Volta | Family::Turing, _) => rates(31.0, 0.62, 0.26),
+        (Family::Ada | Family::BlackwellRtx, Half) => rates(23.0, 0.913, 0.18),
+        (Family::Ada | Family::BlackwellRtx, Byte) => rates(28.0, 0.885, 0.215),
+        (Family::Ada | Family::BlackwellRtx, Fp4) => rates(45.0, 0.854, 0.324),
+        (Family::Ada | Family::BlackwellRtx, WeightOnly4) if mxfp4 => rates(19.0, 0.85, 0.30),
+        (Family::Ada | Family::BlackwellRtx, WeightOnly4) => rates(13.0, 0.886, 0.39),
+        (Family::Blackwell, Half) => rates(25.0, 0.85, 0.17),
+        (Family::Blackwell, Byte) => rates(25.0, 0.84, 0.235),
+        (Family::Blackwell, Fp4) => rates(18.0, 0.80, 0.25),
+        (Family::Blackwell, WeightOnly4) => rates(40.0, 0.70, 0.24),
+    }
+}
+
+/// Distinct experts that `tokens` tokens choose, as a curve computed once per layer kind.
+#[derive(Debug, Clone)]
+pub(crate) struct TouchCurve {
+    /// Expected experts at `tokens` = 2^(index / STEPS).
+    touched: Vec<f64>,
+    experts: f64,
+    topk: f64,
+}
+
+/// Points of the curve per doubling of tokens.
+const STEPS: f64 = 4.0;
+/// Doublings covered; beyond, every expert is touched.
+const DOUBLINGS: usize = 24;
+
+impl TouchCurve {
+    /// Independent tokens that choose `topk` of `experts` with popularity i^-`skew`.
+    pub(crate) fn new(experts: u64, topk: u64, skew: f64) -> Self {
+        let count = experts.clamp(1, 65_536);
+        let weights: Vec<f64> = (1..=count).map(|i| (i as f64).powf(-skew)).collect();
+        let sum: f64 = weights.iter().sum();
+        let topk = topk.clamp(1, count) as f64;
+        // ln of the chance that one token leaves the expert alone.
+        let misses: Vec<f64> = weights
+            .iter()
+            .map(|w| (-(topk * w / sum).min(1.0 - 1e-12)).ln_1p())
+            .collect();
+        let touched = (0..=DOUBLINGS * STEPS as usize)
+            .map(|i| {
+                let tokens = 2f64.powf(i as f64 / STEPS);
+                misses.iter().map(|m| -(m * tokens).exp_m1()).sum()
+            })
+            .collect();
+        Self {
+            touched,
+            experts: count as f64,
+            topk,
+        }
+    }
+
+    /// Expected distinct experts, never fewer than one token's.
+    pub(crate) fn at(&self, tokens: f64) -> f64 {
+        let position = tokens.max(1.0).log2() * STEPS;
+        let below = position.floor().max(0.0);
+        let index = if below.is_finite() {
+            below as usize
+        } else {
+            usize::MAX
+        };
+        match (
+            self.touched.get(index),
+            self.touched.get(index.saturating_add(1)),
+        ) {
+            (Some(low), Some(high)) => low + (high - low) * (position - below),
+            _ => self.experts,
+        }
+        .max(self.topk.min(self.touched.first().copied().unwrap_or(1.0)))
+    }
+}
+
+/// A mixture of experts as one rank sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ExpertShape {
+    /// Width the experts work in.
+    pub(crate) hidden: f64,
+    /// Inner width of an expert on this rank.
+    pub(crate) inter: f64,
+    /// Matrices: 3 gated, 2 plain.
+    pub(crate) matrices: f64,
+    /// Experts a token goes through.
+    pub(crate) topk: f64,
+    /// Expert-parallel ranks.
+    pub(crate) ranks: f64,
+}
+
+/// The fullest expert-parallel rank has this much more than the mean: fitted on servers with
+/// expert parallelism (`data/end_to_end`), leave-one-model-out 0.14 to 0.18.
+pub(crate) const EXPERT_IMBALANCE: f64 = 1.15;
+
+/// Time of the routed experts for `tokens` tokens (all ranks together) that touch `touched`
+/// distinct experts.
+pub(crate) fn experts(
+    gpu: &Gpu,
+    numbers: &Numbers,
+    shape: &ExpertShape,
+    tokens: f64,
+    touched: f64,
+) -> OpTime {
+    let r = moe_rates(gpu.family, numbers.class, numbers.bytes);
+    let imbalance = if shape.ranks > 1.0 {
+        EXPERT_IMBALANCE
+    } else {
+        1.0
+    };
+    let local = (touched / shape.ranks * imbalance).max(1.0);
+    let weights = shape.matrices * shape.hidden * shape.inter;
+    let memory_us = local * weights * numbers.bytes / (gpu.bandwidth_gb_s * 1e3 * r.bandwidth);
+    let rows = (TILE_ROWS * local).max(tokens * shape.topk / shape.ranks * imbalance);
+    let compute_us = rows * 2.0 * weights / (numbers.tflops * 1e6 * r.compute);
+    OpTime::overlapped(r.fixed_us, memory_us, compute_us, 4.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpus::find;
+    use kvplan::WeightFormat;
+
+    #[test]
+    fn touched_experts_grow_from_topk_to_all() {
+        let curve = TouchCurve::new(384, 8, ROUTING_SKEW);
+        let one = curve.at(1.0);
+        assert!((7.0..=8.001).contains(&one), "{one}");
+        let mut last = 0.0;
+        for tokens in [1.0, 1.5, 2.0, 7.0, 64.0, 1e3, 1e6, 1e12, f64::INFINITY] {
+            let now = curve.at(tokens);
+            assert!(now >= last && now <= 384.0, "{tokens}: {now}");
+            last = now;
+        }
+        let even = TouchCurve::new(384, 8, 0.0).at(32.0);
+        let formula = 384.0 * (1.0 - (1.0 - 8.0 / 384.0f64).powi(32));
+        assert!((even / formula - 1.0).abs() < 1e-9, "{even} {formula}");
+    }
+
+    /// `data/op_times/moe_*`, power_law_1.01: GPU, format, hidden, inter, topk, experts, tp, tokens, us.
+    #[test]
+    fn measured_experts_are_met_within_a_third() {
+        let int4 = WeightFormat::Int4 {
+            group: 32,
+            zero_point: false,
+        };
+        let rows = [
+            (
+                "h200-sxm",
+                WeightFormat::Fp8Block,
+                7168u64,
+                2048u64,
+                8u64,
+                256u64,
+                1u64,
+                16.0,
+                890.73,
+            ),
+            (
+                "h200-sxm",
+                WeightFormat::Fp8Block,
+                7168,
+                2048,
+                8,
+                256,
+                1,
+                1.0,
+                114.7,
+            ),
+            (
+                "h200-sxm",
+                WeightFormat::Bf16,
+                3072,
+                1024,
+                8,
+                256,
+                1,
+                64.0,
+                840.79,
+            ),
+            (
+                "rtx-pro-6000-server",
+                int4,
+                7168,
+                2048,
+                8,
+                384,
+                1,
+                32.0,
+                2658.48,
+            ),
+            (
+                "rtx-pro-6000-server",
+                int4,
+                7168,
+                2048,
+                8,
+                384,
+                1,
+                4.0,
+                551.96,
+            ),
+            (
+                "rtx-pro-6000-server",
+                WeightFormat::Nvfp4,
+                7168,
+                2048,
+                8,
+                384,
+                4,
+                8.0,
+                352.24,
+            ),
+        ];
+        for (name, format, hidden, inter, topk, experts_n, tp, tokens, measured_us) in rows {
+            let gpu = find(name).expect("catalogue");
+            let shape = ExpertShape {
+                hidden: hidden as f64,
+                inter: (inter / tp) as f64,
+                matrices: 3.0,
+                topk: topk as f64,
+                ranks: 1.0,
+            };
+            let touched = TouchCurve::new(experts_n, topk, ROUTING_SKEW).at(tokens);
+            let us = experts(gpu, &Numbers::of(format, gpu), &shape, tokens, touched).total_us();
+            let error = (us / measured_us).ln().abs();
+            assert!(
+                error < 0.33,
+                "{name} {format:?} {tokens}: {us:.0} for {measured_us}"
+            );
+        }
+    }
+}

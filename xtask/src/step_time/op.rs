@@ -1,0 +1,134 @@
+//! What every operation model returns, and the number classes that decide which units compute.
+
+use std::ops::{Add, AddAssign, Mul};
+
+use kvplan::WeightFormat;
+
+use crate::gpus::Gpu;
+
+/// Time of one kernel or a few that belong together, microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct OpTime {
+    /// Launch, ramp and tail: what remains when there is no data.
+    pub(crate) fixed_us: f64,
+    /// Reading weights or cache at the bandwidth this kernel reaches.
+    pub(crate) memory_us: f64,
+    /// What arithmetic adds beyond that.
+    pub(crate) compute_us: f64,
+    /// Kernels launched, for engines that launch them one by one.
+    pub(crate) kernels: f64,
+}
+
+impl OpTime {
+    /// A kernel whose memory and compute phases overlap: the cubic mean of both, which is within
+    /// 26 % of the longer one and equals it when the other is small.
+    pub(crate) fn overlapped(fixed_us: f64, memory_us: f64, compute_us: f64, kernels: f64) -> Self {
+        let both = (memory_us.powi(3) + compute_us.powi(3)).cbrt();
+        Self {
+            fixed_us,
+            memory_us,
+            compute_us: (both - memory_us).max(0.0),
+            kernels,
+        }
+    }
+
+    /// Only launch cost.
+    pub(crate) fn launches(fixed_us: f64, kernels: f64) -> Self {
+        Self {
+            fixed_us,
+            kernels,
+            ..Self::default()
+        }
+    }
+
+    /// Time beyond the fixed part.
+    pub(crate) fn work_us(&self) -> f64 {
+        self.memory_us + self.compute_us
+    }
+
+    /// All of it.
+    pub(crate) fn total_us(&self) -> f64 {
+        self.fixed_us + self.work_us()
+    }
+}
+
+impl Add for OpTime {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            fixed_us: self.fixed_us + other.fixed_us,
+            memory_us: self.memory_us + other.memory_us,
+            compute_us: self.compute_us + other.compute_us,
+            kernels: self.kernels + other.kernels,
+        }
+    }
+}
+
+impl AddAssign for OpTime {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Mul<f64> for OpTime {
+    type Output = Self;
+    fn mul(self, times: f64) -> Self {
+        Self {
+            fixed_us: self.fixed_us * times,
+            memory_us: self.memory_us * times,
+            compute_us: self.compute_us * times,
+            kernels: self.kernels * times,
+        }
+    }
+}
+
+/// Which units multiply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    /// 16-bit operands.
+    Half,
+    /// 8-bit operands (fp8, mxfp8, int8).
+    Byte,
+    /// 4-bit operands on units that take them.
+    Fp4,
+    /// 4- or 8-bit weights widened to 16 bits before multiplying (Marlin and kin).
+    WeightOnly4,
+}
+
+/// A weight format on a card: units, bytes and rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Numbers {
+    /// Units that multiply.
+    pub(crate) class: Class,
+    /// Bytes a weight takes, scales included.
+    pub(crate) bytes: f64,
+    /// Dense data-sheet rate of those units, TFLOPS.
+    pub(crate) tflops: f64,
+}
+
+impl Numbers {
+    /// How `format` runs on `gpu`. A card without the units runs it weight-only.
+    pub(crate) fn of(format: WeightFormat, gpu: &Gpu) -> Self {
+        let half = gpu.tflops_bf16.max(1.0);
+        let (class, tflops) = match format {
+            WeightFormat::F32 | WeightFormat::Bf16 | WeightFormat::F16 => (Class::Half, half),
+            WeightFormat::Fp8 | WeightFormat::Fp8Block | WeightFormat::Mxfp8 => {
+                if gpu.tflops_fp8 > 0.0 {
+                    (Class::Byte, gpu.tflops_fp8)
+                } else {
+                    (Class::WeightOnly4, half)
+                }
+            }
+            WeightFormat::Int8 => (Class::Byte, gpu.tops_int8.max(half)),
+            WeightFormat::Nvfp4 if gpu.tflops_fp4 > 0.0 => (Class::Fp4, gpu.tflops_fp4),
+            WeightFormat::Nvfp4 | WeightFormat::Int4 { .. } | WeightFormat::Mxfp4 => {
+                (Class::WeightOnly4, half)
+            }
+        };
+        Self {
+            class,
+            bytes: format.bytes_per_param(),
+            tflops,
+        }
+    }
+}

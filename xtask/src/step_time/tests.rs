@@ -1,0 +1,154 @@
+//! Laws of the step-time model, and the measured steps it has to meet.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::gpus;
+
+/// A model read from the public config of that name in the measured data.
+fn config(name: &str) -> Option<Model> {
+    let path = tests_data()?.join("hf_configs").join(name);
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(Model::from_config_json(&text, name).expect("a public config is read"))
+}
+
+fn setup(tp: u64, engine: Engine) -> Setup {
+    Setup {
+        sharding: Sharding::tp(tp),
+        kv_dtype: KvDtype::Bf16,
+        overhead: Overhead::of(engine, None),
+        graphs: true,
+    }
+}
+
+/// An all-reduce with a latency and a bandwidth.
+fn line(bytes: f64) -> f64 {
+    12.0 + bytes / 25e3
+}
+
+#[test]
+fn llama_8b_steps_on_an_h200_are_met_within_five_percent() {
+    // vLLM 0.24 plain decode, `data/engine/vllm_h200.jsonl`: concurrency, context, ms.
+    let Some(model) = config("meta-llama--Meta-Llama-3.1-8B_config.json") else {
+        return;
+    };
+    let gpu = gpus::find("h200").expect("catalogue");
+    let server = Server::new(&model, gpu, &setup(1, Engine::Vllm), &line);
+    for (sequences, context, measured_ms) in [
+        (1.0, 128.0, 4.905),
+        (8.0, 128.0, 4.958),
+        (64.0, 128.0, 5.919),
+        (128.0, 128.0, 7.179),
+        (1.0, 8000.0, 5.201),
+        (8.0, 8000.0, 6.871),
+        (32.0, 8000.0, 12.823),
+    ] {
+        // 192 tokens are generated, so the mean context is 96 longer.
+        let ms = server.plain_ms(sequences, context + 96.0);
+        let error = (ms / measured_ms as f64).ln().abs();
+        assert!(
+            error < 0.05,
+            "{sequences} x {context}: {ms:.3} for {measured_ms}"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_step_never_gets_cheaper_with_more_to_do(
+        sequences in 1.0f64..600.0, more in 1.0f64..3.0,
+        tokens in 1u32..12, context in 0.0f64..200_000.0,
+        pick in 0usize..4, tp in prop::sample::select(vec![1u64, 2, 4, 8]),
+    ) {
+        let names = [
+            "meta-llama--Meta-Llama-3.1-8B_config.json",
+            "Qwen--Qwen3-235B-A22B_config.json",
+            "deepseek-ai--DeepSeek-R1_config.json",
+            "Qwen--Qwen3.5-122B-A10B_config.json",
+        ];
+        let Some(model) = config(names[pick]) else { return Ok(()); };
+        let gpu = gpus::find(["h200", "rtx-pro-6000", "b200", "a100"][pick]).expect("catalogue");
+        let server = Server::new(&model, gpu, &setup(tp, Engine::Sglang), &line);
+        let tokens = f64::from(tokens);
+        let base = server.verify_ms(sequences, tokens, context);
+        prop_assert!(base > 0.0 && base.is_finite());
+        prop_assert!(server.verify_ms(sequences * more, tokens, context) >= base * (1.0 - 1e-9));
+        prop_assert!(server.verify_ms(sequences, tokens * more, context) >= base * (1.0 - 1e-9));
+        prop_assert!(server.verify_ms(sequences, tokens, context * more) >= base * (1.0 - 1e-9));
+        // Slower links never help.
+        let slow = |bytes: f64| 2.0 * line(bytes);
+        let slower = Server::new(&model, gpu, &setup(tp, Engine::Sglang), &slow);
+        prop_assert!(slower.verify_ms(sequences, tokens, context) >= base * (1.0 - 1e-9));
+        // Eager launching never helps.
+        let eager = Setup { graphs: false, ..setup(tp, Engine::Sglang) };
+        let eager = Server::new(&model, gpu, &eager, &line);
+        prop_assert!(eager.verify_ms(sequences, tokens, context) >= base * (1.0 - 1e-9));
+    }
+
+    #[test]
+    fn absurd_inputs_give_finite_times(
+        sequences in prop::num::f64::ANY, tokens in prop::num::f64::ANY,
+        context in prop::num::f64::ANY, tp in prop::sample::select(vec![0u64, 1, 3, u64::MAX]),
+    ) {
+        let Some(model) = config("deepseek-ai--DeepSeek-R1_config.json") else { return Ok(()); };
+        let gpu = gpus::find("rtx-3090").expect("catalogue");
+        let mut setup = setup(1, Engine::Vllm);
+        setup.sharding = Sharding { tp, pp: 0, ep: tp, dp_attention: 0, dcp: tp };
+        let nonsense = |bytes: f64| if bytes > 1e6 { f64::NAN } else { -1.0 };
+        let server = Server::new(&model, gpu, &setup, &nonsense);
+        for ms in [
+            server.verify_ms(sequences, tokens, context),
+            server.draft_ms(Draft::Mtp, tp, sequences, context),
+            serving(&server, sequences, tokens, context).tpot_ms,
+        ] {
+            prop_assert!(ms.is_finite() && ms > 0.0, "{ms}");
+        }
+    }
+}
+
+#[test]
+fn verify_attention_is_not_billed_once_per_token_at_64k() {
+    // AIConfigurator bills a verify of 4 as 4 sequences: attention x 5.1 at 64k context
+    // (MiniMax-M2.7, TP8). One pass over the cache serves all query tokens.
+    let Some(model) = config("MiniMaxAI--MiniMax-M2.7_config.json") else {
+        return;
+    };
+    let gpu = gpus::find("rtx-pro-6000-server").expect("catalogue");
+    let server = Server::new(&model, gpu, &setup(8, Engine::Vllm), &line);
+    let plain = server.plain(8.0, 65_536.0);
+    let verify = server.verify(8.0, 4.0, 65_536.0);
+    assert!(
+        verify.kv_ms < 1.6 * plain.kv_ms,
+        "{} {}",
+        verify.kv_ms,
+        plain.kv_ms
+    );
+    assert!(verify.total() < 2.5 * plain.total());
+}
+
+#[test]
+fn ten_thousand_operating_points_take_less_than_a_second() {
+    let Some(model) = config("deepseek-ai--DeepSeek-R1_config.json") else {
+        return;
+    };
+    let gpu = gpus::find("rtx-pro-6000").expect("catalogue");
+    let server = Server::new(&model, gpu, &setup(8, Engine::Vllm), &line);
+    let start = std::time::Instant::now();
+    let mut sum = 0.0;
+    for i in 0..10_000u32 {
+        let sequences = f64::from(1 + i % 128);
+        sum += server.verify_ms(sequences, f64::from(1 + i % 7), f64::from(i) * 13.0);
+    }
+    let taken = start.elapsed();
+    println!(
+        "10,000 operating points: {:.0} ms (target under 1000)",
+        taken.as_secs_f64() * 1e3
+    );
+    assert!(sum.is_finite());
+    assert!(
+        taken.as_secs_f64() < 1.0 || cfg!(debug_assertions),
+        "{taken:?}"
+    );
+}
