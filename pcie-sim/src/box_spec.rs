@@ -12,6 +12,7 @@ mod query;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+pub(crate) use check::size as check_text;
 pub use check::{GPUS_READ_MAX, GPUS_SIMULATED_MAX, TEXT_BYTES_MAX};
 pub use flat::{GpuLinks, GpuWiring};
 pub use query::PathClass;

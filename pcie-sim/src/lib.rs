@@ -28,3 +28,4 @@ pub use contention::{Contention, contention};
 pub use pattern::Transfer;
 pub use tlp::Access;
 pub use topology::Topology;
+pub mod readers;
