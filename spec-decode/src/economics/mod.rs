@@ -5,9 +5,18 @@
 //! cycle. It can never exceed the accept length, because a cycle contains a target forward over
 //! at least the tokens of a plain step.
 
+pub mod break_even;
+pub mod chance;
 pub mod depth;
+pub mod draft;
+pub mod goodput;
+pub mod schedule;
 
+pub use break_even::{Flip, PayRange, flips, pay_range};
+pub use chance::{probability_pays, speedup_band};
 pub use depth::{DepthChoice, DepthOption, choose_depth};
+pub use goodput::{Goodput, LoadShare, goodput};
+pub use schedule::{DepthRange, DepthTable};
 
 /// A further draft step in plain steps, where nothing is known of the box: the cost that predicts
 /// the speedups at other depths of 64 public groups of runs best (0.065; ten pairs on their own
