@@ -1,0 +1,160 @@
+//! All-reduce times on the scenario's box: modelled by pcie-sim, or the user's own table.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use pcie_sim::{Algorithm, Arch, CollectiveTime, Options, Topology, all_reduce, choose_best};
+
+use super::answer::AllReduceTime;
+use crate::input;
+use crate::scenario::Scenario;
+
+/// Element size of what is reduced: engines sum activations in 16 bits.
+pub(crate) const ELEMENT_BYTES: u64 = 2;
+/// Half-width of the band of a time measured at this very size: run to run.
+const MEASURED_SPREAD: f64 = 0.05;
+
+/// The links of a scenario, ready to be asked for times.
+pub(crate) struct Links<'a> {
+    topology: Topology,
+    ranks: &'a [usize],
+    table: Option<&'a [(u64, f64)]>,
+    options: Options,
+    known: RefCell<HashMap<(Choice, u64), CollectiveTime>>,
+}
+
+/// What is asked for by `--allreduce`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Choice {
+    /// One algorithm.
+    One(Algorithm),
+    /// The fastest at each size.
+    Fastest,
+}
+
+impl Choice {
+    /// Reads the flag's value.
+    pub(crate) fn parse(name: &str) -> anyhow::Result<Self> {
+        if name == "auto" {
+            return Ok(Self::Fastest);
+        }
+        name.parse::<Algorithm>()
+            .map(Self::One)
+            .map_err(|e| input::error(format!("--allreduce {name}: {e}")))
+    }
+}
+
+impl<'a> Links<'a> {
+    /// Builds the topology of a scenario.
+    pub(crate) fn new(scenario: &'a Scenario) -> anyhow::Result<Self> {
+        let arch = Arch::parse(&scenario.gpu.arch).unwrap_or(Arch::AMPERE);
+        let topology = Topology::from_spec(&scenario.wiring, arch)
+            .map_err(|e| input::error(format!("box {}: {e}", scenario.wiring.name)))?;
+        Ok(Self {
+            topology,
+            ranks: &scenario.ranks,
+            table: scenario.allreduce_table.as_deref(),
+            options: Options::default(),
+            known: RefCell::new(HashMap::new()),
+        })
+    }
+
+    /// The topology itself.
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// What the model assumes of the wiring.
+    pub(crate) fn assumptions(&self) -> &[(String, String)] {
+        &self.topology.assumptions
+    }
+
+    /// Time of one all-reduce of `bytes`; the user's table wins over the model.
+    ///
+    /// # Errors
+    /// The algorithm cannot run on these GPUs.
+    pub(crate) fn time(&self, choice: Choice, bytes: u64) -> anyhow::Result<CollectiveTime> {
+        if let Some(known) = self.known.borrow().get(&(choice, bytes)) {
+            return Ok(known.clone());
+        }
+        let unavailable =
+            |e: pcie_sim::Unavailable| input::error(format!("--allreduce: {e}"));
+        let mut time = match choice {
+            Choice::One(algorithm) => {
+                all_reduce(&self.topology, self.ranks, algorithm, bytes, &self.options)
+                    .map_err(unavailable)?
+            }
+            Choice::Fastest => {
+                choose_best(&self.topology, self.ranks, bytes, &self.options)
+                    .map_err(unavailable)?
+                    .1
+            }
+        };
+        if let Some(us) = self.table.and_then(|table| interpolate(table, bytes)) {
+            time.time_us = us;
+            time.low_us = us * (1.0 - MEASURED_SPREAD);
+            time.high_us = us * (1.0 + MEASURED_SPREAD);
+            time.basis = pcie_sim::Basis::Measured;
+            time.algorithm_name = "your table".to_string();
+        }
+        self.known
+            .borrow_mut()
+            .insert((choice, bytes), time.clone());
+        Ok(time)
+    }
+
+    /// Time in µs for the step model; an algorithm that cannot run costs nothing here because it
+    /// was refused when the scenario was taken.
+    pub(crate) fn time_us(&self, choice: Choice, bytes: u64) -> f64 {
+        if self.ranks.len() < 2 || bytes == 0 {
+            return 0.0;
+        }
+        self.time(choice, bytes).map_or(0.0, |t| t.time_us)
+    }
+
+    /// A row of the answer.
+    pub(crate) fn row(&self, choice: Choice, bytes: u64, per_pass: u64) -> Option<AllReduceTime> {
+        let time = self.time(choice, bytes).ok()?;
+        Some(AllReduceTime {
+            algorithm: time.algorithm_name,
+            bytes,
+            time_us: time.time_us,
+            time_us_low: time.low_us,
+            time_us_high: time.high_us,
+            measured: time.basis == pcie_sim::Basis::Measured,
+            per_pass_ms: time.time_us * per_pass as f64 / 1000.0,
+        })
+    }
+}
+
+/// Log-linear between the table's points, flat below the first, by bandwidth beyond the last.
+fn interpolate(table: &[(u64, f64)], bytes: u64) -> Option<f64> {
+    let first = table.first()?;
+    let last = table.last()?;
+    if bytes <= first.0 {
+        return Some(first.1);
+    }
+    if bytes >= last.0 {
+        return Some(last.1 * (bytes as f64 / last.0 as f64).max(1.0));
+    }
+    let above = table.iter().position(|row| row.0 >= bytes)?;
+    let (low, high) = (table.get(above.checked_sub(1)?)?, table.get(above)?);
+    let share = ((bytes as f64).ln() - (low.0 as f64).ln())
+        / ((high.0 as f64).ln() - (low.0 as f64).ln());
+    Some((low.1.ln() + share * (high.1.ln() - low.1.ln())).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_read_between_and_beyond_its_points() {
+        let table = [(1024, 10.0), (4096, 40.0)];
+        assert_eq!(interpolate(&table, 8), Some(10.0));
+        let middle = interpolate(&table, 2048).expect("inside");
+        assert!((middle - 20.0).abs() < 1e-9, "{middle}");
+        assert_eq!(interpolate(&table, 8192), Some(80.0));
+        assert_eq!(interpolate(&[], 1), None);
+    }
+}
