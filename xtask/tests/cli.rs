@@ -41,7 +41,11 @@ fn refuses(arguments: &[&str], word: &str) {
     let output = xtask(arguments);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
-    assert_eq!(error.trim_end().lines().count(), 1, "{arguments:?}: {error}");
+    assert_eq!(
+        error.trim_end().lines().count(),
+        1,
+        "{arguments:?}: {error}"
+    );
     assert!(error.contains(word), "{arguments:?}: {error}");
 }
 
@@ -57,37 +61,86 @@ fn the_default_prediction_has_every_key_of_the_contract() {
     assert!(output.status.success());
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     for key in [
-        "schema", "scenario", "verdict", "because", "best", "break_even_accept_length",
-        "pays_up_to_concurrency", "points", "memory", "allreduce", "flips", "engine_flags",
+        "schema",
+        "scenario",
+        "verdict",
+        "because",
+        "best",
+        "break_even_accept_length",
+        "pays_up_to_concurrency",
+        "points",
+        "memory",
+        "allreduce",
+        "flips",
+        "engine_flags",
         "depth_table",
     ] {
         assert!(answer.get(key).is_some(), "no {key}");
     }
     for key in [
-        "steps", "topk", "draft_tokens", "draft_tp", "allreduce", "speedup", "speedup_low",
-        "speedup_high", "probability_pays",
+        "steps",
+        "topk",
+        "draft_tokens",
+        "draft_tp",
+        "allreduce",
+        "speedup",
+        "speedup_low",
+        "speedup_high",
+        "probability_pays",
     ] {
         assert!(answer["best"].get(key).is_some(), "no best.{key}");
     }
     for key in [
-        "concurrency", "context", "steps", "accept_length", "baseline_tok_s", "spec_tok_s",
-        "speedup", "speedup_low", "speedup_high", "baseline_step_ms", "cycle_ms", "draft_ms",
-        "verify_ms", "verify_parts_ms",
+        "concurrency",
+        "context",
+        "steps",
+        "accept_length",
+        "baseline_tok_s",
+        "spec_tok_s",
+        "speedup",
+        "speedup_low",
+        "speedup_high",
+        "baseline_step_ms",
+        "cycle_ms",
+        "draft_ms",
+        "verify_ms",
+        "verify_parts_ms",
     ] {
         assert!(answer["points"][0].get(key).is_some(), "no points.{key}");
     }
-    for key in ["weights", "experts", "kv", "compute", "allreduce", "launch", "other"] {
+    for key in [
+        "weights",
+        "experts",
+        "kv",
+        "compute",
+        "allreduce",
+        "launch",
+        "other",
+    ] {
         let part = &answer["points"][0]["verify_parts_ms"];
         assert!(part.get(key).is_some(), "no verify_parts_ms.{key}");
     }
     for key in [
-        "fits", "kv_tokens", "kv_tokens_without_speculation", "fraction_min", "fraction_max",
+        "fits",
+        "kv_tokens",
+        "kv_tokens_without_speculation",
+        "fraction_min",
+        "fraction_max",
         "ledger",
     ] {
         assert!(answer["memory"].get(key).is_some(), "no memory.{key}");
     }
-    for key in ["algorithm", "bytes", "time_us", "time_us_low", "time_us_high"] {
-        assert!(answer["allreduce"][0].get(key).is_some(), "no allreduce.{key}");
+    for key in [
+        "algorithm",
+        "bytes",
+        "time_us",
+        "time_us_low",
+        "time_us_high",
+    ] {
+        assert!(
+            answer["allreduce"][0].get(key).is_some(),
+            "no allreduce.{key}"
+        );
     }
     assert!(answer["engine_flags"]["sglang"].is_array());
     assert!(answer["engine_flags"]["vllm"].is_array());
@@ -126,11 +179,23 @@ fn bad_input_is_one_line_and_exit_code_2() {
     refuses(&with(&["--quant", "int3"]), "int3");
     refuses(&with(&["--allreduce", "magic"]), "--allreduce");
     refuses(&with(&["--steps", "0"]), "--steps");
-    refuses(&["predict", "--model", "qwen3-8bb", "--gpu", "rtx-4090"], "qwen3-8b");
-    refuses(&["predict", "--model", "qwen3-8b", "--gpu", "rtx-4900"], "rtx-4090");
-    refuses(&["predict", "--model", "qwen3-8b", "--box", "no-such-box"], "no-such-box");
+    refuses(
+        &["predict", "--model", "qwen3-8bb", "--gpu", "rtx-4090"],
+        "qwen3-8b",
+    );
+    refuses(
+        &["predict", "--model", "qwen3-8b", "--gpu", "rtx-4900"],
+        "rtx-4090",
+    );
+    refuses(
+        &["predict", "--model", "qwen3-8b", "--box", "no-such-box"],
+        "no-such-box",
+    );
     refuses(&["predict", "--model", "qwen3-8b"], "--gpu");
-    refuses(&["predict", "--model", "missing.json", "--gpu", "h100"], "missing.json");
+    refuses(
+        &["predict", "--model", "missing.json", "--gpu", "h100"],
+        "missing.json",
+    );
     refuses(&["predict", "--scenario", "missing.toml"], "missing.toml");
     refuses(&["explain", "missing.log"], "missing.log");
     refuses(&["score", "--data", "missing"], "missing");
@@ -146,11 +211,23 @@ fn files_that_are_not_what_they_should_be_are_refused() {
         let shown = path.to_string_lossy().into_owned();
         refuses(&["predict", "--model", &shown, "--gpu", "h100"], "error");
         let with_topology = [
-            "predict", "--model", "qwen3-8b", "--gpu", "h100", "--topology", shown.as_str(),
+            "predict",
+            "--model",
+            "qwen3-8b",
+            "--gpu",
+            "h100",
+            "--topology",
+            shown.as_str(),
         ];
         refuses(&with_topology, "error");
         let with_baseline = [
-            "predict", "--model", "qwen3-8b", "--gpu", "h100", "--baseline", shown.as_str(),
+            "predict",
+            "--model",
+            "qwen3-8b",
+            "--gpu",
+            "h100",
+            "--baseline",
+            shown.as_str(),
         ];
         refuses(&with_baseline, "error");
     }
@@ -215,7 +292,13 @@ fn every_config_and_every_topology_is_answered_or_refused_in_one_line() {
         let config = &configs[index % configs.len()];
         let topology = &topologies[index % topologies.len()];
         let output = xtask(&[
-            "predict", "--model", config, "--gpu", "rtx-4090", "--topology", topology,
+            "predict",
+            "--model",
+            config,
+            "--gpu",
+            "rtx-4090",
+            "--topology",
+            topology,
         ]);
         answers_or_refuses(&output, &format!("{config} with {topology}"));
     }
