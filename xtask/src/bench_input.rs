@@ -8,6 +8,8 @@
 mod json;
 mod tables;
 
+use std::collections::BTreeMap;
+
 use crate::explain::text::{Doc, leading_number};
 
 /// One measured operating point.
@@ -84,7 +86,7 @@ pub(crate) fn sweep_from_text(text: &str, name: &str) -> anyhow::Result<Vec<(f64
         .iter()
         .filter_map(|p| p.context)
         .fold(f64::INFINITY, f64::min);
-    let mut sweep: Vec<(f64, f64)> = Vec::new();
+    let mut sweep: BTreeMap<u64, f64> = BTreeMap::new();
     let mut nameless = 0;
     for point in &points {
         if point.accept_length.is_some() || point.context.is_some_and(|c| c > shortest) {
@@ -97,14 +99,14 @@ pub(crate) fn sweep_from_text(text: &str, name: &str) -> anyhow::Result<Vec<(f64
         if !(concurrency >= 1.0 && tok_s > 0.0) {
             continue;
         }
-        match sweep.iter_mut().find(|(c, _)| *c == concurrency) {
-            Some(known) => known.1 = tok_s,
-            None => sweep.push((concurrency, tok_s)),
-        }
+        // The bits of positive floats are in the order of the floats.
+        sweep.insert(concurrency.to_bits(), tok_s);
     }
-    sweep.sort_by(|a, b| a.0.total_cmp(&b.0));
     if !sweep.is_empty() {
-        return Ok(sweep);
+        return Ok(sweep
+            .into_iter()
+            .map(|(bits, tok_s)| (f64::from_bits(bits), tok_s))
+            .collect());
     }
     let why = if speculative > 0 {
         "its runs were made with speculation on; a baseline is the same bench without it"

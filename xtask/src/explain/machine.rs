@@ -20,57 +20,77 @@ pub(crate) fn read(doc: &Doc, text: &str, facts: &mut Facts) {
     boot(doc, facts);
 }
 
+/// A printed `topo` matrix.
+#[derive(Debug)]
+struct Matrix {
+    gpus: usize,
+    rows: usize,
+    line: usize,
+    /// Cells off the diagonal.
+    links: Vec<String>,
+}
+
 /// `topo -m` and `topo -p2p`: a header `GPU0 GPU1 …` and a row per GPU. The last matrix counts;
 /// two boxes in one text are noted.
 fn matrix(doc: &Doc, facts: &mut Facts) {
-    let mut found: Vec<(usize, usize, Vec<String>)> = Vec::new();
-    let mut rows = 0;
-    let mut header: Option<(usize, usize)> = None;
-    let mut links: Vec<String> = Vec::new();
-    let close = |header: &mut Option<(usize, usize)>,
-                 rows: &mut usize,
-                 links: &mut Vec<String>,
-                 found: &mut Vec<(usize, usize, Vec<String>)>| {
-        if let Some((columns, line)) = header.take().filter(|_| *rows > 0) {
-            found.push((columns.max(*rows), line, std::mem::take(links)));
-        }
-        links.clear();
-        *rows = 0;
-    };
+    let mut found: Vec<Matrix> = Vec::new();
     for (number, line) in &doc.lines {
         let words: Vec<&str> = line.split_whitespace().take(80).collect();
-        let start = words.iter().position(|word| *word == "GPU0");
-        let columns = start.map_or(0, |at| gpu_labels(words.get(at..).unwrap_or(&[])));
-        if columns >= 2 {
-            close(&mut header, &mut rows, &mut links, &mut found);
-            header = Some((columns, *number));
+        if let Some(gpus) = matrix_header(&words) {
+            found.retain(|matrix| matrix.rows > 0);
+            found.push(Matrix {
+                gpus,
+                rows: 0,
+                line: *number,
+                links: Vec::new(),
+            });
             continue;
         }
-        if let (Some((columns, _)), Some(first)) = (header, words.first()) {
-            if *first == format!("GPU{rows}") {
-                let row = words.iter().skip(1).take(columns);
-                links.extend(row.filter(|w| **w != "X").map(|w| (*w).to_string()));
-                rows += 1;
-            }
+        let Some(matrix) = found.last_mut() else {
+            continue;
+        };
+        if words
+            .first()
+            .is_some_and(|w| *w == format!("GPU{}", matrix.rows))
+        {
+            let row = words.iter().skip(1).take(matrix.gpus);
+            let cells = row.filter(|w| **w != "X").map(|w| (*w).to_string());
+            matrix.links.extend(cells);
+            matrix.rows += 1;
         }
     }
-    close(&mut header, &mut rows, &mut links, &mut found);
-    let Some((gpus, line, links)) = found.last() else {
+    found.retain(|matrix| matrix.rows > 0);
+    let Some(last) = found.last() else {
         return;
     };
     facts.kinds.push("topo-matrix");
-    facts.set("gpus", *gpus as f64, *line);
-    if found.iter().any(|(other, _, _)| other != gpus) || found.len() > 1 {
+    facts.set("gpus", last.gpus.max(last.rows) as f64, last.line);
+    if found.len() > 1 {
         facts.notes.push(format!(
             "{} topology matrices in one file; the facts are those of the last",
             found.len()
         ));
     }
-    if links
-        .iter()
-        .any(|l| l == "OK" || l == "NS" || l == "GNS" || l == "CNS" || l == "TNS")
-    {
-        let ok = links.iter().filter(|l| *l == "OK").count();
+    matrix_cells(&last.links, last.line, facts);
+}
+
+/// The GPUs named in a header; a row begins with one of them only. A header may stand behind a
+/// label (`topology: GPU0 GPU1`); that of a single GPU is told by what follows.
+fn matrix_header(words: &[&str]) -> Option<usize> {
+    let start = words.iter().position(|word| *word == "GPU0")?;
+    let named = words.get(start..)?;
+    let gpus = gpu_labels(named);
+    let alone = named
+        .get(1)
+        .is_some_and(|next| *next == "CPU" || next.starts_with("NIC") || next.starts_with("mlx"));
+    (gpus >= 2 || (gpus == 1 && alone)).then_some(gpus)
+}
+
+/// What the cells say: P2P states, or the kinds of links.
+fn matrix_cells(links: &[String], line: usize, facts: &mut Facts) {
+    const STATES: [&str; 5] = ["OK", "NS", "GNS", "CNS", "TNS"];
+    if links.iter().any(|link| STATES.contains(&link.as_str())) {
+        let ok = links.iter().filter(|link| *link == "OK").count();
         let word = if ok == links.len() {
             "on"
         } else if ok == 0 {
@@ -78,21 +98,18 @@ fn matrix(doc: &Doc, facts: &mut Facts) {
         } else {
             "some"
         };
-        facts.set("p2p", word, *line);
+        facts.set("p2p", word, line);
         return;
     }
-    const ORDER: [&str; 5] = ["PIX", "PXB", "PHB", "NODE", "SYS"];
-    let far = ORDER
-        .iter()
-        .rev()
-        .find(|kind| links.iter().any(|l| l == *kind));
+    const ORDER: [&str; 5] = ["SYS", "NODE", "PHB", "PXB", "PIX"];
+    let far = ORDER.iter().find(|kind| links.iter().any(|l| l == *kind));
     if let Some(kind) = far {
-        facts.set("farthest_link", *kind, *line);
+        facts.set("farthest_link", *kind, line);
     }
-    let nvlink = links.iter().filter(|l| l.starts_with("NV")).count();
+    let nvlink = links.iter().filter(|link| link.starts_with("NV")).count();
     if nvlink > 0 {
         let word = if nvlink == links.len() { "all" } else { "some" };
-        facts.set("nvlink", word, *line);
+        facts.set("nvlink", word, line);
     }
 }
 

@@ -12,6 +12,8 @@ mod bench_facts;
 mod config;
 mod facts;
 mod findings;
+#[cfg(test)]
+mod hostile;
 mod machine;
 mod nccl;
 mod other_engines;
@@ -196,4 +198,14 @@ fn read_input(path: &Path) -> anyhow::Result<(String, String)> {
         )));
     }
     Ok((text, name))
+}
+
+/// The folder of measured data for tests, where it is there: `SHARED_DATA`, else beside the
+/// checkout.
+#[cfg(test)]
+pub(crate) fn shared_data() -> Option<std::path::PathBuf> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
+    let path = std::env::var_os("SHARED_DATA").map_or_else(|| beside.into(), Into::into);
+    let path: std::path::PathBuf = path;
+    path.is_dir().then_some(path)
 }

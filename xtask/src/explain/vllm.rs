@@ -1,6 +1,8 @@
 //! vLLM logs of every era: V0 (`llm_engine.py`, `worker.py`), V1 (`gpu_worker.py`,
 //! `kv_cache_utils.py`), and the errors that end a start.
 
+mod limits;
+
 use super::args::{argument, argument_number, flag, flag_number};
 use super::facts::Facts;
 use super::text::{Doc, leading_number, number_after};
@@ -105,9 +107,9 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         }
         settings(run, facts);
         memory_facts(run, facts);
-        limits(run, facts);
-        failure(doc, run, facts);
-        speed(run, facts);
+        limits::limits(run, facts);
+        limits::failure(doc, run, facts);
+        limits::speed(run, facts);
     }
     flags(doc, facts);
     acceptance_facts(doc, facts);
@@ -351,139 +353,6 @@ fn instance(run: &[Event], facts: &mut Facts) {
     }
     if let Some(value) = number_after(event.rest, "model weights take") {
         facts.set_if_absent("weights_gib", value, event.line);
-    }
-}
-
-/// How many requests of full length fit, and the errors that name a limit.
-fn limits(run: &[Event], facts: &mut Facts) {
-    if let Some(event) = run.iter().rev().find(|e| e.kind == Kind::Concurrency) {
-        if let Some((length, _)) = leading_number(event.rest) {
-            facts.set_if_absent("max_model_len", length, event.line);
-        }
-        if let Some(requests) = number_after(event.rest, "per request:") {
-            facts.set("max_concurrency", requests, event.line);
-        }
-    }
-    for event in run {
-        match event.kind {
-            Kind::TooLong => too_long(event, facts),
-            Kind::TooLongV0 => {
-                if let Some(tokens) = number_after(event.rest, "(") {
-                    facts.set("kv_tokens", tokens, event.line);
-                }
-            }
-            Kind::FreeMemory => {
-                if let Some(free) = number_after(event.rest, "(") {
-                    facts.set("free_before_gib", free, event.line);
-                }
-                if let Some(total) = number_after(event.rest, "/") {
-                    facts.set("total_gib", total, event.line);
-                }
-                desired(event, facts);
-            }
-            _ => {}
-        }
-    }
-}
-
-/// `desired GPU memory utilization (0.08, 9.73 GiB)`, in the report of a start that went well
-/// `Desired GPU memory utilization is (0.9, 71.26 GiB)`.
-fn desired(event: &Event, facts: &mut Facts) {
-    let Some(pair) = event
-        .rest
-        .split("utilization")
-        .nth(1)
-        .map(|tail| tail.trim_start_matches([' ', 'i', 's', '(']))
-    else {
-        return;
-    };
-    let Some((fraction, rest)) = leading_number(pair) else {
-        return;
-    };
-    facts.set_if_absent("gpu_memory_utilization", fraction, event.line);
-    if let Some((wanted, _)) = leading_number(rest.trim_start_matches(',')) {
-        facts.set("wanted_gib", wanted, event.line);
-    }
-}
-
-/// `… max seq len (1048576), (4.78 GiB KV cache is needed, which is larger than the available KV
-/// cache memory (4.0 GiB). … the estimated maximum model length is 849536.`
-fn too_long(event: &Event, facts: &mut Facts) {
-    let rest = event.rest;
-    if let Some(length) = number_after(rest, "max seq len (") {
-        facts.set("max_model_len", length, event.line);
-    }
-    let needed = rest.find("GiB KV cache is needed").and_then(|at| {
-        let before = rest.get(..at)?.trim_end();
-        let start = before.rfind([' ', '('])? + 1;
-        leading_number(before.get(start..)?)
-    });
-    if let Some((needed, _)) = needed {
-        facts.set("kv_needed_gib", needed, event.line);
-    }
-    let had = number_after(rest, "available KV cache memory (");
-    if let Some(had) = had {
-        facts.set("kv_gib", had, event.line);
-    }
-    if let Some(longest) = number_after(rest, "estimated maximum model length is") {
-        facts.set("longest_context", longest, event.line);
-    }
-}
-
-/// How it ended, where it ended badly.
-fn failure(doc: &Doc, run: &[Event], facts: &mut Facts) {
-    let Some(event) = run.iter().rev().find(|e| match e.kind {
-        Kind::NoMemory | Kind::TooLong | Kind::TooLongV0 | Kind::OutOfMemory => true,
-        Kind::FreeMemory => e.rest.contains("less than"),
-        _ => false,
-    }) else {
-        let sized = run
-            .iter()
-            .any(|e| matches!(e.kind, Kind::Tokens | Kind::Blocks | Kind::Available));
-        let started = run.iter().find(|e| e.kind == Kind::Weights);
-        if let (Some(weights), false) = (started, sized) {
-            if doc.line_at(doc.flat.len()) > weights.line {
-                facts.set("error_kind", "ends-before-kv-sizing", weights.line);
-            }
-        }
-        return;
-    };
-    if run.iter().any(|e| e.at > event.at && e.kind == Kind::Speed) {
-        return;
-    }
-    let kind = match event.kind {
-        Kind::NoMemory => "no-memory-for-kv",
-        Kind::FreeMemory => "too-little-free-at-start",
-        Kind::TooLong | Kind::TooLongV0 => "context-does-not-fit",
-        _ => "out-of-memory",
-    };
-    facts.set("error_kind", kind, event.line);
-}
-
-/// `Avg generation throughput`: the median of the full windows. A window that begins or ends in
-/// idle time is below; zeros are idle.
-fn speed(run: &[Event], facts: &mut Facts) {
-    let busy: Vec<(f64, f64, usize)> = run
-        .iter()
-        .filter(|event| event.kind == Kind::Speed)
-        .filter_map(|event| {
-            let (speed, _) = leading_number(event.rest)?;
-            let running = number_after(event.rest, "Running:")?;
-            (speed > 0.0 && running > 0.0).then_some((running, speed, event.line))
-        })
-        .collect();
-    let Some(most) = busy.iter().map(|b| b.0).max_by(f64::total_cmp) else {
-        return;
-    };
-    let same: Vec<f64> = busy.iter().filter(|b| b.0 == most).map(|b| b.1).collect();
-    let line = busy.last().map_or(0, |b| b.2);
-    if let Some(speed) = crate::score::quantile(&same, 0.5) {
-        facts.derive(
-            "gen_tok_s",
-            speed,
-            line,
-            format!("median of the windows at {most} running"),
-        );
     }
 }
 

@@ -7,6 +7,10 @@ use crate::explain::facts::Facts;
 /// pool holds nothing useful (a few thousand tokens of a small model).
 const USEFUL_POOL_GIB: f64 = 0.5;
 
+/// Above this least fraction nothing is left for graphs and activations either (1.5 % of a 96 GiB
+/// card is 1.4 GiB).
+const FULL_CARD: f64 = 0.985;
+
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     match facts.text("engine") {
         Some("vllm") => vllm(facts, found),
@@ -85,23 +89,9 @@ fn sglang(facts: &Facts, found: &mut Vec<Finding>) {
             return;
         }
     }
-    if pool.least() >= 0.985 {
-        found.push(Finding::new(
-            Severity::Broken,
-            facts,
-            "free_after_gib",
-            "the weights fill the card: no memory fraction can work",
-            format!(
-                "{} GiB of {} GiB are free after the weights; the least fraction is {:.4}",
-                show(pool.after),
-                show(pool.before),
-                pool.least()
-            ),
-            "more GPUs (--tp), a smaller weight format (--quantization), or another card",
-        ));
-        return;
-    }
-    if let Some(flag) = flag.filter(|flag| *flag <= pool.least()) {
+    if pool.least() >= FULL_CARD {
+        found.push(full_card(facts, &pool));
+    } else if let Some(flag) = flag.filter(|flag| *flag <= pool.least()) {
         let what = format!("--mem-fraction-static {flag} can never start here");
         found.push(refusal(facts, &pool, flag, what, used));
     } else if let Some(flag) = flag.filter(|flag| pool.kv(*flag) < USEFUL_POOL_GIB) {
@@ -144,6 +134,22 @@ fn sglang(facts: &Facts, found: &mut Vec<Finding>) {
             "give that figure when asking how much a draft would cost",
         ));
     }
+}
+
+fn full_card(facts: &Facts, pool: &Pool) -> Finding {
+    Finding::new(
+        Severity::Broken,
+        facts,
+        "free_after_gib",
+        "the weights fill the card: no memory fraction can work",
+        format!(
+            "{} GiB of {} GiB are free after the weights; the least fraction is {:.4}",
+            show(pool.after),
+            show(pool.before),
+            pool.least()
+        ),
+        "more GPUs (--tp), a smaller weight format (--quantization), or another card",
+    )
 }
 
 /// The pool proves another fraction than the one named.
@@ -241,7 +247,7 @@ fn min_viable_alone(facts: &Facts, flag: Option<f64>, found: &mut Vec<Finding>) 
         return;
     };
     let first = ((least * 1000.0).floor() + 1.0) / 1000.0;
-    let (what, mend) = if least >= 0.985 {
+    let (what, mend) = if least >= FULL_CARD {
         (
             "the weights fill the card: no memory fraction can work".to_string(),
             "more GPUs (--tp), a smaller weight format, or another card".to_string(),

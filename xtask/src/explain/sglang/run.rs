@@ -4,6 +4,12 @@ use super::super::facts::Facts;
 use super::super::text::number_after;
 use super::{Event, Kind, server_args};
 
+/// Rank tags told apart.
+const MOST_RANKS: usize = 1024;
+
+/// Pools of one rank.
+const MOST_POOLS: usize = 64;
+
 /// A weight load of one rank.
 #[derive(Debug, Clone, Default)]
 struct Load {
@@ -106,6 +112,8 @@ impl<'a> Run<'a> {
     fn rank(&mut self, tag: &'a str) -> &mut Rank<'a> {
         let index = match self.ranks.iter().position(|rank| rank.tag == tag) {
             Some(index) => index,
+            // No machine has more; what comes after is noise and goes to the last.
+            None if self.ranks.len() >= MOST_RANKS => self.ranks.len() - 1,
             None => {
                 self.ranks.push(Rank {
                     tag,
@@ -334,7 +342,7 @@ impl Rank<'_> {
         };
         // Several ranks without tags print the same line.
         let again = |known: &Pool| known.tokens == pool.tokens && known.gib == pool.gib;
-        if !self.pools.iter().any(again) {
+        if self.pools.len() < MOST_POOLS && !self.pools.iter().any(again) {
             self.pools.push(pool);
         }
     }
