@@ -64,7 +64,7 @@ pub(super) fn toml_error(text: &str, error: &toml::de::Error) -> ReadError {
     } else if what.starts_with("missing field") {
         "add the key"
     } else {
-        "see the box file in docs/ARCHITECTURE.md"
+        "see pcie-sim/catalog/two-switch-8.toml for the form"
     };
     ReadError::new(line, what, mend)
 }
@@ -90,27 +90,7 @@ impl BoxSpec {
                 "give `name`, 1 to 128 characters",
             ));
         }
-        let gpus = self
-            .nodes
-            .iter()
-            .filter(|n| n.kind == NodeKind::Gpu)
-            .count();
-        if gpus == 0 {
-            return Err(ReadError::new(
-                None,
-                "no GPU in the box",
-                "add a [[node]] of kind \"gpu\"",
-            ));
-        }
-        if gpus > GPUS_READ_MAX || self.nodes.len() > NODES_MAX {
-            return Err(ReadError::new(
-                None,
-                format!("{gpus} GPUs and {} nodes in one box", self.nodes.len()),
-                format!(
-                    "one server is read, up to {GPUS_READ_MAX} GPUs ({GPUS_SIMULATED_MAX} are simulated)"
-                ),
-            ));
-        }
+        self.check_counts()?;
         let mut index_of: HashMap<&str, usize> = HashMap::new();
         for (i, node) in self.nodes.iter().enumerate() {
             let fail = |what: String, mend: &str| {
@@ -133,6 +113,36 @@ impl BoxSpec {
             self.check_node(node, &index_of)
                 .map_err(|(what, mend)| ReadError::new(header_line(text, "node", i), what, mend))?;
         }
+        self.check_links(text, &index_of)?;
+        self.check_figures(text)
+    }
+
+    fn check_counts(&self) -> Result<(), ReadError> {
+        let gpus = self
+            .nodes
+            .iter()
+            .filter(|n| n.kind == NodeKind::Gpu)
+            .count();
+        if gpus == 0 {
+            return Err(ReadError::new(
+                None,
+                "no GPU in the box",
+                "add a [[node]] of kind \"gpu\"",
+            ));
+        }
+        if gpus > GPUS_READ_MAX || self.nodes.len() > NODES_MAX {
+            return Err(ReadError::new(
+                None,
+                format!("{gpus} GPUs and {} nodes in one box", self.nodes.len()),
+                format!(
+                    "one server is read, up to {GPUS_READ_MAX} GPUs ({GPUS_SIMULATED_MAX} are simulated)"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_links(&self, text: &str, index_of: &HashMap<&str, usize>) -> Result<(), ReadError> {
         for (i, link) in self.links.iter().enumerate() {
             let fail = |what: String, mend: &str| {
                 Err(ReadError::new(header_line(text, "link", i), what, mend))
@@ -158,7 +168,7 @@ impl BoxSpec {
                 );
             }
         }
-        self.check_figures(text)
+        Ok(())
     }
 
     fn check_node(
@@ -200,31 +210,7 @@ impl BoxSpec {
                 "hang it on one",
             );
         }
-        match node.pcie_gen {
-            Some(1..=7) => {}
-            Some(other) => return fail(format!("'{id}' has PCIe gen {other}"), "gen is 1 to 7"),
-            None => {
-                return fail(
-                    format!("'{id}' has a parent but no `gen`"),
-                    "add gen and lanes",
-                );
-            }
-        }
-        match node.lanes {
-            Some(1 | 2 | 4 | 8 | 12 | 16 | 32) => {}
-            Some(other) => {
-                return fail(
-                    format!("'{id}' has {other} lanes"),
-                    "lanes are 1, 2, 4, 8, 12, 16 or 32",
-                );
-            }
-            None => {
-                return fail(
-                    format!("'{id}' has a parent but no `lanes`"),
-                    "add gen and lanes",
-                );
-            }
-        }
+        check_port(node)?;
         let mut at = node;
         for _ in 0..DEPTH_MAX {
             let Some(next) = &at.parent else {
@@ -272,6 +258,38 @@ impl BoxSpec {
         }
         Ok(())
     }
+}
+
+/// Generation and lanes of a node that has a parent.
+fn check_port(node: &Node) -> Result<(), (String, String)> {
+    let id = &node.id;
+    let fail = |what: String, mend: &str| Err((what, mend.to_string()));
+    match node.pcie_gen {
+        Some(1..=7) => {}
+        Some(other) => return fail(format!("'{id}' has PCIe gen {other}"), "gen is 1 to 7"),
+        None => {
+            return fail(
+                format!("'{id}' has a parent but no `gen`"),
+                "add gen and lanes",
+            );
+        }
+    }
+    match node.lanes {
+        Some(1 | 2 | 4 | 8 | 12 | 16 | 32) => {}
+        Some(other) => {
+            return fail(
+                format!("'{id}' has {other} lanes"),
+                "lanes are 1, 2, 4, 8, 12, 16 or 32",
+            );
+        }
+        None => {
+            return fail(
+                format!("'{id}' has a parent but no `lanes`"),
+                "add gen and lanes",
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Whether a rate in GB/s can be believed.

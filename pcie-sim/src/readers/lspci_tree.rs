@@ -54,35 +54,7 @@ pub(super) fn read(lines: &[String], hints: &Hints) -> Result<BoxSpec, ReadError
         drawing.line(line);
     }
     let named = drawing.names.iter().any(|n| !n.is_empty());
-    let mut gpus = if named {
-        drawing.gpus_by_name()
-    } else {
-        drawing.gpus_by_functions()
-    };
-    gpus.sort_by_key(|i| {
-        drawing
-            .devices
-            .get(*i)
-            .map(|d| address_key(&d.bus))
-            .unwrap_or_default()
-    });
-    if gpus.is_empty() {
-        let what = if named {
-            "no GPU in this lspci tree"
-        } else {
-            "this lspci tree has no names, so GPUs cannot be told from other devices"
-        };
-        return Err(ReadError::new(
-            None,
-            what,
-            "give `lspci -tv`, `lspci -vv` (as root) or `nvidia-smi topo -m`",
-        ));
-    }
-    for i in &gpus {
-        if let Some(d) = drawing.devices.get_mut(*i) {
-            d.kind = DeviceKind::Gpu;
-        }
-    }
+    let gpus = drawing.find_gpus(named)?;
     let addresses: Vec<String> = gpus
         .iter()
         .filter_map(|i| drawing.devices.get(*i))
@@ -211,6 +183,39 @@ impl Drawing {
             }
             _ => None,
         }
+    }
+
+    /// GPUs in address order, marked as such.
+    fn find_gpus(&mut self, named: bool) -> Result<Vec<usize>, ReadError> {
+        let mut gpus = if named {
+            self.gpus_by_name()
+        } else {
+            self.gpus_by_functions()
+        };
+        gpus.sort_by_key(|i| {
+            self.devices
+                .get(*i)
+                .map(|d| address_key(&d.bus))
+                .unwrap_or_default()
+        });
+        if gpus.is_empty() {
+            let what = if named {
+                "no GPU in this lspci tree"
+            } else {
+                "this lspci tree has no names, so GPUs cannot be told from other devices"
+            };
+            return Err(ReadError::new(
+                None,
+                what,
+                "give `lspci -tv`, `lspci -vv` (as root) or `nvidia-smi topo -m`",
+            ));
+        }
+        for i in &gpus {
+            if let Some(d) = self.devices.get_mut(*i) {
+                d.kind = DeviceKind::Gpu;
+            }
+        }
+        Ok(gpus)
     }
 
     fn gpus_by_name(&mut self) -> Vec<usize> {

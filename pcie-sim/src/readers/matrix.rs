@@ -278,103 +278,108 @@ impl Row {
     }
 }
 
-fn complete(draft: &Draft) -> Result<Matrix, ReadError> {
-    let whole = "paste the whole output of nvidia-smi again";
-    let gpus: Vec<(usize, &String)> = draft
+/// What to do about a matrix that cannot be right.
+const WHOLE: &str = "paste the whole output of nvidia-smi again";
+
+/// A GPU column: its place among all columns, and its name.
+type Column<'a> = (usize, &'a String);
+
+fn gpu_columns(draft: &Draft) -> Result<Vec<Column<'_>>, ReadError> {
+    let gpus: Vec<Column> = draft
         .columns
         .iter()
         .enumerate()
         .filter(|(_, c)| is_gpu(c))
         .collect();
-    let n = gpus.len();
-    if n > GPUS_READ_MAX {
+    let fail = |what: String, mend: &str| Err(ReadError::new(Some(draft.line), what, mend));
+    if gpus.len() > GPUS_READ_MAX {
         let mend = format!("one server is read, up to {GPUS_READ_MAX} GPUs");
-        return Err(ReadError::new(
-            Some(draft.line),
-            format!("a matrix of {n} GPUs"),
-            mend,
-        ));
+        return fail(format!("a matrix of {} GPUs", gpus.len()), &mend);
     }
     for (i, (_, name)) in gpus.iter().enumerate() {
         if gpus.iter().skip(i + 1).any(|(_, other)| other == name) {
-            return Err(ReadError::new(
-                Some(draft.line),
-                format!("two columns are called {name}"),
-                whole,
-            ));
+            return fail(format!("two columns are called {name}"), WHOLE);
         }
     }
-    let mut cells = vec![vec![Cell::Missing; n]; n];
-    let mut numa = vec![None; n];
-    let mut affinity = vec![None; n];
+    Ok(gpus)
+}
+
+fn complete(draft: &Draft) -> Result<Matrix, ReadError> {
+    let gpus = gpu_columns(draft)?;
+    let n = gpus.len();
+    let mut matrix = Matrix {
+        line: draft.line,
+        p2p: false,
+        letter: draft.letter,
+        cells: vec![vec![Cell::Missing; n]; n],
+        numa: vec![None; n],
+        affinity: vec![None; n],
+    };
     let mut seen = vec![false; n];
     for row in &draft.rows {
         let Some(i) = gpus.iter().position(|(_, name)| **name == row.label) else {
             continue;
         };
+        let fail = |what: String| Err(ReadError::new(Some(row.line), what, WHOLE));
         if std::mem::replace(&mut seen[i], true) {
-            return Err(ReadError::new(
-                Some(row.line),
-                format!("a second row {}", row.label),
-                whole,
-            ));
+            return fail(format!("a second row {}", row.label));
         }
         // A cell that is none of the codes stops the row short of its columns.
         if let (true, Some(odd)) = (row.cells.len() < draft.columns.len(), row.rest.first()) {
-            let what = format!("'{odd}' in row {} is no topology code", row.label);
-            return Err(ReadError::new(Some(row.line), what, whole));
+            return fail(format!("'{odd}' in row {} is no topology code", row.label));
         }
+        matrix.take(i, row, &gpus)?;
+    }
+    let fail = |what: String| Err(ReadError::new(Some(draft.line), what, WHOLE));
+    for (i, row) in matrix.cells.iter().enumerate() {
+        if let Some(j) = (0..n).find(|j| *j != i && row.get(*j) == Some(&Cell::Missing)) {
+            let name = |k: usize| gpus.get(k).map_or("?", |(_, name)| name.as_str());
+            return fail(format!(
+                "nothing says how {} and {} are joined",
+                name(i),
+                name(j)
+            ));
+        }
+    }
+    matrix.p2p = matrix.cells.iter().flatten().any(|c| c.is_p2p());
+    if matrix.p2p && matrix.cells.iter().flatten().any(|c| c.is_topology()) {
+        return fail("wiring and peer access codes in one matrix".to_string());
+    }
+    Ok(matrix)
+}
+
+impl Matrix {
+    /// Takes the row of GPU `i`, checked against the diagonal and against the rows before it.
+    fn take(&mut self, i: usize, row: &Row, gpus: &[Column]) -> Result<(), ReadError> {
+        let fail = |what: String| Err(ReadError::new(Some(row.line), what, WHOLE));
         for (j, (column, name)) in gpus.iter().enumerate() {
             let value = row.cells.get(*column).copied().unwrap_or(Cell::Missing);
-            if (value == Cell::Itself) != (i == j) && value != Cell::Missing {
-                let what = format!(
+            if value == Cell::Missing {
+                continue;
+            }
+            if (value == Cell::Itself) != (i == j) {
+                return fail(format!(
                     "row {} and column {name} do not fit: columns are shifted",
                     row.label
-                );
-                return Err(ReadError::new(Some(row.line), what, whole));
+                ));
             }
-            let other = cells[j][i];
-            if other != Cell::Missing && value != Cell::Missing && other != value {
-                let what = format!("{} to {name} and back differ", row.label);
-                return Err(ReadError::new(Some(row.line), what, whole));
+            let other = self.cell(j, i);
+            if other != Cell::Missing && other != value {
+                return fail(format!("{} to {name} and back differ", row.label));
             }
-            if value != Cell::Missing {
-                cells[i][j] = value;
-                cells[j][i] = value;
-            }
+            self.cells[i][j] = value;
+            self.cells[j][i] = value;
         }
-        affinity[i] = row
+        self.affinity[i] = row
             .rest
             .first()
             .filter(|t| is_affinity(t) && *t != "N/A")
             .cloned();
-        numa[i] = row
+        self.numa[i] = row
             .rest
             .get(1)
             .and_then(|t| t.parse().ok())
             .filter(|v| *v < 1024);
+        Ok(())
     }
-    for (i, row) in cells.iter().enumerate() {
-        if let Some(j) = (0..n).find(|j| *j != i && row.get(*j) == Some(&Cell::Missing)) {
-            let name = |k: usize| gpus.get(k).map_or("?", |(_, name)| name.as_str());
-            let what = format!("nothing says how {} and {} are joined", name(i), name(j));
-            return Err(ReadError::new(Some(draft.line), what, whole));
-        }
-    }
-    let p2p = cells.iter().flatten().any(|c| c.is_p2p());
-    if p2p && cells.iter().flatten().any(|c| c.is_topology()) {
-        return Err(ReadError::new(
-            Some(draft.line),
-            "wiring and peer access codes in one matrix",
-            whole,
-        ));
-    }
-    Ok(Matrix {
-        line: draft.line,
-        p2p,
-        letter: draft.letter,
-        cells,
-        numa,
-        affinity,
-    })
 }

@@ -3,7 +3,7 @@
 use super::pci::{Device, DeviceKind, Tree, address_key, gen_of_rate, lanes_of};
 use super::xml::{self, Document, Element};
 use super::{Hints, ReadError, devices};
-use crate::box_spec::{BoxSpec, Link, LinkKind, NodeKind};
+use crate::box_spec::{BoxSpec, Link, LinkKind, Node, NodeKind};
 
 pub(super) fn read(text: &str, hints: &Hints) -> Result<BoxSpec, ReadError> {
     let doc = xml::parse(text, "system")?;
@@ -36,31 +36,8 @@ pub(super) fn read(text: &str, hints: &Hints) -> Result<BoxSpec, ReadError> {
             "NCCL fills that in on the machine itself: give NCCL_TOPO_DUMP_FILE's output or `nvidia-smi topo -m`",
         ));
     }
-    let all_numbered = walk.gpus.iter().all(|g| g.dev.is_some());
-    let bus = |g: &Found| {
-        walk.devices
-            .get(g.device)
-            .map(|d| address_key(&d.bus))
-            .unwrap_or_default()
-    };
-    if all_numbered {
-        walk.gpus.sort_by_key(|g| g.dev);
-    } else {
-        // CUDA numbers equal GPUs by PCI address.
-        let mut keyed: Vec<(Vec<u64>, Found)> =
-            walk.gpus.iter().map(|g| (bus(g), g.clone())).collect();
-        keyed.sort_by(|a, b| a.0.cmp(&b.0));
-        walk.gpus = keyed.into_iter().map(|(_, g)| g).collect();
-    }
-    let mut seen: Vec<&str> = walk.devices.iter().map(|d| d.bus.as_str()).collect();
-    seen.sort_unstable();
-    if let Some(twice) = seen.windows(2).find(|w| w[0] == w[1] && !w[0].is_empty()) {
-        return Err(ReadError::new(
-            None,
-            format!("two devices have the busid {}", twice[0]),
-            "keep the file of one machine",
-        ));
-    }
+    walk.number_gpus();
+    walk.check_addresses()?;
     let flat = walk.gpus.len() > 1
         && walk.gpus.iter().all(|g| {
             walk.devices
@@ -91,7 +68,6 @@ pub(super) fn read(text: &str, hints: &Hints) -> Result<BoxSpec, ReadError> {
 }
 
 /// A GPU of the file.
-#[derive(Clone)]
 struct Found {
     device: usize,
     element: usize,
@@ -107,6 +83,34 @@ struct Walk<'d, 'a> {
 }
 
 impl Walk<'_, '_> {
+    /// Puts GPUs in CUDA order: by `dev`, else by PCI address, as CUDA numbers equal GPUs.
+    fn number_gpus(&mut self) {
+        if self.gpus.iter().all(|g| g.dev.is_some()) {
+            self.gpus.sort_by_key(|g| g.dev);
+            return;
+        }
+        let devices = &self.devices;
+        self.gpus.sort_by_key(|g| {
+            devices
+                .get(g.device)
+                .map(|d| address_key(&d.bus))
+                .unwrap_or_default()
+        });
+    }
+
+    fn check_addresses(&self) -> Result<(), ReadError> {
+        let mut seen: Vec<&str> = self.devices.iter().map(|d| d.bus.as_str()).collect();
+        seen.sort_unstable();
+        match seen.windows(2).find(|w| w[0] == w[1]) {
+            Some(twice) => Err(ReadError::new(
+                None,
+                format!("two devices have the busid {}", twice[0]),
+                "keep the file of one machine",
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Reads the `pci` elements under an element; the scanner bounds the depth.
     fn descend(
         &mut self,
@@ -228,19 +232,61 @@ fn xgmi_rate(gcn: &str) -> f64 {
     }
 }
 
-/// Adds `<nvlink>` and `<xgmi>` elements, each pair once.
+/// Most link elements kept: 64 GPUs with 18 links each list fewer.
+const SHOWN_MAX: usize = 2048;
+
+/// One `<nvlink>` or `<xgmi>` element of GPU `from`.
+struct Shown {
+    from: usize,
+    /// The other GPU; None: an NVSwitch.
+    to: Option<usize>,
+    kind: LinkKind,
+    gb_s: f64,
+}
+
+/// All link elements between GPUs and to NVSwitches.
+fn shown(doc: &Document, gpus: &[Found], tree: &Tree) -> Vec<Shown> {
+    let bus_of = |g: &Found| tree.devices.get(g.device).map(|d| d.bus.as_str());
+    let mut out = Vec::new();
+    for (from, gpu) in gpus.iter().enumerate() {
+        let owner = doc.elements.get(gpu.element);
+        let sm = owner.and_then(|e| e.get("sm")?.parse().ok()).unwrap_or(0);
+        let gcn = owner.and_then(|e| e.get("gcn")).unwrap_or("");
+        for (_, e) in doc.children(gpu.element) {
+            let (kind, rate) = match e.name {
+                "nvlink" => (LinkKind::Nvlink, nvlink_rate(sm)),
+                "xgmi" => (LinkKind::Xgmi, xgmi_rate(gcn)),
+                _ => continue,
+            };
+            let count = e
+                .get("count")
+                .and_then(|c| c.parse::<u32>().ok())
+                .unwrap_or(1);
+            let target = e.get("target").unwrap_or("").to_lowercase();
+            let to = gpus.iter().position(|g| bus_of(g) == Some(target.as_str()));
+            let switch = e.get("tclass").is_some_and(|c| c.starts_with("0x0680"));
+            // 64 links is far above any GPU; links to a CPU carry no GPU traffic.
+            if out.len() < SHOWN_MAX
+                && (1..=64).contains(&count)
+                && to != Some(from)
+                && (to.is_some() || switch)
+            {
+                out.push(Shown {
+                    from,
+                    to,
+                    kind,
+                    gb_s: rate * f64::from(count),
+                });
+            }
+        }
+    }
+    out
+}
+
+/// Adds the link elements, each pair once.
 fn links(doc: &Document, gpus: &[Found], tree: &Tree, spec: &mut BoxSpec) {
-    let bus_of = |g: &Found| {
-        tree.devices
-            .get(g.device)
-            .map(|d| d.bus.clone())
-            .unwrap_or_default()
-    };
-    let any = gpus.iter().any(|g| {
-        doc.children(g.element)
-            .any(|(_, e)| matches!(e.name, "nvlink" | "xgmi"))
-    });
-    if !any {
+    let found = shown(doc, gpus, tree);
+    if found.is_empty() {
         return;
     }
     // What the file shows replaces what was assumed for the GPU model.
@@ -248,53 +294,27 @@ fn links(doc: &Document, gpus: &[Found], tree: &Tree, spec: &mut BoxSpec) {
     spec.links.retain(|l| !gpu_end(l));
     spec.nodes.retain(|n| n.kind != NodeKind::Nvswitch);
     spec.assumptions
-        .retain(|a| !a.what.contains("NVSwitch") && !a.what.contains("joined directly"));
-    let mut switched: Vec<(usize, f64)> = Vec::new();
-    for (i, gpu) in gpus.iter().enumerate() {
-        let owner = doc.elements.get(gpu.element);
-        let sm = owner.and_then(|e| e.get("sm")?.parse().ok()).unwrap_or(0);
-        let gcn = owner.and_then(|e| e.get("gcn")).unwrap_or("");
-        for (_, e) in doc.children(gpu.element) {
-            let count: f64 = e
-                .get("count")
-                .and_then(|c| c.parse::<u32>().ok())
-                .filter(|c| *c <= 64)
-                .unwrap_or(1)
-                .into();
-            let (kind, rate) = match e.name {
-                "nvlink" => (LinkKind::Nvlink, nvlink_rate(sm)),
-                "xgmi" => (LinkKind::Xgmi, xgmi_rate(gcn)),
-                _ => continue,
-            };
-            let target = e.get("target").unwrap_or("").to_lowercase();
-            match gpus.iter().position(|g| bus_of(g) == target) {
-                // Both ends list the link; the lower index adds it.
-                Some(j) if j > i && count > 0.0 => {
-                    let (a, b) = (format!("gpu{i}"), format!("gpu{j}"));
-                    spec.links.push(Link {
-                        a,
-                        b,
-                        kind,
-                        gb_s: rate * count,
-                    });
-                }
-                Some(_) => {}
-                None if e.get("tclass").is_some_and(|c| c.starts_with("0x0680")) && count > 0.0 => {
-                    match switched.iter_mut().find(|(have, _)| *have == i) {
-                        Some((_, sum)) => *sum += rate * count,
-                        None => switched.push((i, rate * count)),
-                    }
-                }
-                None => {}
-            }
+        .retain(|a| !a.what.contains("NV") && !a.what.contains("joined directly"));
+    for link in &found {
+        let Some(to) = link.to else { continue };
+        // Both ends list a pair as a rule; then the lower index adds it.
+        let both = found
+            .iter()
+            .any(|o| o.from == to && o.to == Some(link.from));
+        if link.from < to || !both {
+            let (a, b) = (format!("gpu{}", link.from), format!("gpu{to}"));
+            spec.links.push(Link {
+                a,
+                b,
+                kind: link.kind,
+                gb_s: link.gb_s,
+            });
         }
     }
-    if !switched.is_empty() {
-        spec.nodes.push(crate::box_spec::Node::top(
-            "nvswitch".to_string(),
-            NodeKind::Nvswitch,
-        ));
-        for (i, gb_s) in switched {
+    for i in 0..gpus.len() {
+        let to_switch = found.iter().filter(|l| l.from == i && l.to.is_none());
+        let gb_s: f64 = to_switch.map(|l| l.gb_s).sum();
+        if gb_s > 0.0 {
             let (a, b) = (format!("gpu{i}"), "nvswitch".to_string());
             spec.links.push(Link {
                 a,
@@ -303,5 +323,9 @@ fn links(doc: &Document, gpus: &[Found], tree: &Tree, spec: &mut BoxSpec) {
                 gb_s,
             });
         }
+    }
+    if spec.links.iter().any(|l| l.b == "nvswitch") {
+        spec.nodes
+            .push(Node::top("nvswitch".to_string(), NodeKind::Nvswitch));
     }
 }

@@ -156,22 +156,10 @@ impl Tree {
             .collect()
     }
 
+    /// The wiring of the listing.
     pub(super) fn build(&self, hints: &Hints) -> Result<BoxSpec, ReadError> {
+        self.check_count()?;
         let n = self.gpus.len();
-        if n == 0 {
-            return Err(ReadError::new(
-                None,
-                format!("no GPU in this {}", self.what),
-                super::GIVE,
-            ));
-        }
-        if n > GPUS_READ_MAX {
-            return Err(ReadError::new(
-                None,
-                format!("{n} GPUs in this {}", self.what),
-                format!("one server is read, up to {GPUS_READ_MAX} GPUs"),
-            ));
-        }
         let model = self.gpu_model();
         let gpu = hints.gpu.as_ref().map(|g| g.name.clone()).or(model.clone());
         let mut spec = BoxSpec::empty(box_name(hints, n, self.what), gpu, P2p::On);
@@ -192,6 +180,43 @@ impl Tree {
             spec.nodes
                 .push(Node::top(format!("cpu{s}"), NodeKind::Socket));
         }
+        let (nodes, guessed) = self.place(&socket_of, hints);
+        let (gpus, others): (Vec<Node>, Vec<Node>) =
+            nodes.into_iter().partition(|x| x.kind == NodeKind::Gpu);
+        let pcie_gen = gpus.iter().filter_map(|g| g.pcie_gen).max().unwrap_or(4);
+        spec.nodes.extend(others.into_iter().chain(gpus));
+        if guessed {
+            super::gpu_port(&mut spec, hints);
+            self.split_lanes(&mut spec);
+        }
+        spec.link_sockets(pcie_gen);
+        spec.acs = self.acs();
+        self.nvswitch(&mut spec, hints, model.as_deref());
+        finish(&mut spec, hints, None);
+        Ok(spec)
+    }
+
+    fn check_count(&self) -> Result<(), ReadError> {
+        let n = self.gpus.len();
+        if n == 0 {
+            return Err(ReadError::new(
+                None,
+                format!("no GPU in this {}", self.what),
+                super::GIVE,
+            ));
+        }
+        if n > GPUS_READ_MAX {
+            return Err(ReadError::new(
+                None,
+                format!("{n} GPUs in this {}", self.what),
+                format!("one server is read, up to {GPUS_READ_MAX} GPUs"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// GPUs and the switches above them, each with its parent; and whether a port was guessed.
+    fn place(&self, socket_of: &[usize], hints: &Hints) -> (Vec<Node>, bool) {
         let kept = self.kept_switches();
         let default = super::gpu_port(&mut BoxSpec::empty(String::new(), None, P2p::On), hints);
         let mut guessed = false;
@@ -230,27 +255,20 @@ impl Tree {
                 }
             }
         }
-        let (gpus, others): (Vec<Node>, Vec<Node>) =
-            nodes.into_iter().partition(|x| x.kind == NodeKind::Gpu);
-        let pcie_gen = gpus.iter().filter_map(|g| g.pcie_gen).max().unwrap_or(4);
-        spec.nodes.extend(others.into_iter().chain(gpus));
-        if guessed {
-            super::gpu_port(&mut spec, hints);
-            if self.split_slot() {
-                for gpu in spec.nodes.iter_mut().filter(|x| x.kind == NodeKind::Gpu) {
-                    gpu.lanes = gpu.lanes.map(|w| w.min(8));
-                }
-                spec.assume(
+        (nodes, guessed)
+    }
+
+    /// Halves the lanes of a desktop's slot pair, where the listing does not show them.
+    fn split_lanes(&self, spec: &mut BoxSpec) {
+        if self.split_slot() {
+            for gpu in spec.nodes.iter_mut().filter(|x| x.kind == NodeKind::Gpu) {
+                gpu.lanes = gpu.lanes.map(|w| w.min(8));
+            }
+            spec.assume(
                     "x8 each: two root ports of one device on a board with one host bridge (desktop) split 16 lanes",
                     "`lspci -vv`: LnkCap and LnkSta of both cards",
                 );
-            }
         }
-        spec.link_sockets(pcie_gen);
-        spec.acs = self.acs();
-        self.nvswitch(&mut spec, hints, model.as_deref());
-        finish(&mut spec, hints, None);
-        Ok(spec)
     }
 
     fn describe(&self, node: &mut Node, device: usize) {

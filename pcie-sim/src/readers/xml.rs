@@ -34,6 +34,33 @@ impl<'a> Element<'a> {
 }
 
 impl<'a> Document<'a> {
+    /// Adds an element under the open ones.
+    fn add(
+        &mut self,
+        open: &[usize],
+        name: &'a str,
+        attributes: Vec<(&'a str, &'a str)>,
+        line: usize,
+    ) -> Result<usize, ReadError> {
+        if open.len() >= DEPTH_MAX || self.elements.len() >= ELEMENTS_MAX {
+            let what = "nested or large beyond any topology";
+            return Err(ReadError::new(Some(line), what, super::GIVE));
+        }
+        let id = self.elements.len();
+        if let Some(top) = open.last().and_then(|i| self.elements.get_mut(*i)) {
+            top.children.push(id);
+        }
+        let children = Vec::new();
+        self.elements.push(Element {
+            name,
+            attributes,
+            children,
+            line,
+            text: "",
+        });
+        Ok(id)
+    }
+
     pub(super) fn children<'d>(
         &'d self,
         of: usize,
@@ -117,24 +144,7 @@ pub(super) fn parse<'a>(text: &'a str, root: &str) -> Result<Document<'a>, ReadE
                 if open.is_empty() && name != root {
                     continue;
                 }
-                if open.len() >= DEPTH_MAX || doc.elements.len() >= ELEMENTS_MAX {
-                    return Err(ReadError::new(
-                        Some(line),
-                        "nested or large beyond any topology",
-                        super::GIVE,
-                    ));
-                }
-                let id = doc.elements.len();
-                if let Some(top) = open.last().and_then(|i| doc.elements.get_mut(*i)) {
-                    top.children.push(id);
-                }
-                doc.elements.push(Element {
-                    name,
-                    attributes,
-                    children: Vec::new(),
-                    line,
-                    text: "",
-                });
+                let id = doc.add(open.as_slice(), name, attributes, line)?;
                 if !closed {
                     open.push(id);
                 } else if open.is_empty() {
