@@ -10,10 +10,9 @@ pub struct LevelPrior {
     pub log_sd: f64,
 }
 
-/// Scatter of one reading's logarithm where there is no second reading to show it: 30-second
-/// cells at one user scatter so. Source: 30-second cells of the RTX PRO 6000 sweeps, 10 to 90 %
-/// = 2.00 to 2.41 around 2.19.
-pub const ONE_READING_LOG_SD: f64 = 0.06;
+/// Scatter of one reading's logarithm where there is no second reading to show it. Source:
+/// 30-second cells of the RTX PRO 6000 sweeps, 10 to 90 % = 2.00 to 2.41 around 2.19.
+pub const ONE_READING_LOG_SD: f64 = 0.073;
 
 /// Least scatter that several readings are believed to have.
 const LEAST_LOG_SD: f64 = 0.03;

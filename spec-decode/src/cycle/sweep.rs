@@ -347,7 +347,7 @@ fn fixed_and_slope(points: &[Point], growth: Growth) -> (f64, f64) {
         y1 += weight * x * point.step_ms;
     }
     let determinant = s0 * s2 - s1 * s1;
-    if !(determinant > 1e-12 * s0 * s2) {
+    if determinant.is_nan() || determinant <= 1e-12 * s0 * s2 {
         return (1.0, growth.typical_slope);
     }
     let fixed = (y0 * s2 - y1 * s1) / determinant;

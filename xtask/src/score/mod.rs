@@ -2,7 +2,9 @@
 //! reads its part of the data folder and returns [`Area`]s.
 
 mod acceptance;
+mod engine;
 mod inputs;
+mod speedup;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -121,6 +123,8 @@ pub(crate) fn run(args: &crate::cli::ScoreArgs) -> anyhow::Result<ExitCode> {
 fn all_areas(data: &Path) -> anyhow::Result<Vec<Area>> {
     let mut areas = Vec::new();
     areas.extend(acceptance::score(data)?);
+    areas.extend(speedup::score(data)?);
+    areas.extend(engine::score(data)?);
     areas.extend(inputs::score(data)?);
     Ok(areas)
 }

@@ -1,0 +1,220 @@
+//! The cycle law run over the sweeps, with its few constants fitted on whatever rows it is given.
+
+use spec_decode::cycle::{
+    DraftStep, Growth, Speculation, Sweep, cycle, level_of_speed, steady_level,
+};
+
+use super::rows::SweepRow;
+
+/// What is fitted: the draft step over PCIe and the growth of a mixture of experts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Constants {
+    /// Draft step over PCIe.
+    pub(crate) pcie: DraftStep,
+    /// Exponent of the growth beyond a sweep.
+    pub(crate) exponent: f64,
+}
+
+impl Constants {
+    /// What `predict` uses.
+    pub(crate) const SHIPPED: Self = Self {
+        pcie: DraftStep::PCIE,
+        exponent: Growth::EXPERTS.exponent,
+    };
+
+    fn draft(&self, row: &SweepRow) -> DraftStep {
+        if row.over_pcie() {
+            self.pcie
+        } else {
+            DraftStep::LOCAL
+        }
+    }
+
+    fn growth(&self, row: &SweepRow) -> Growth {
+        let growth = row.growth();
+        if growth == Growth::EXPERTS {
+            Growth {
+                exponent: self.exponent,
+                ..growth
+            }
+        } else {
+            growth
+        }
+    }
+}
+
+/// Where accept lengths come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accept {
+    /// The sweep's own readings pooled, else the speed at its lowest usable concurrency.
+    Pooled,
+    /// The row's own reading alone, else the speed at the lowest usable concurrency as it is.
+    RowsOwn,
+    /// The head kind's prior.
+    Prior,
+}
+
+/// One predicted speedup beside the measured one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Predicted {
+    /// Which sweep.
+    pub(crate) sweep: usize,
+    /// Users.
+    pub(crate) concurrency: f64,
+    /// Measured.
+    pub(crate) measured: f64,
+    /// Predicted.
+    pub(crate) speedup: f64,
+    /// Accept length used: the most that the speedup can be.
+    pub(crate) accept_length: f64,
+    /// c x D lies beyond the sweep's last point, as the contract counts it.
+    pub(crate) outside: bool,
+    /// How far outside the sweep was read, ln.
+    pub(crate) beyond: f64,
+}
+
+impl Predicted {
+    /// ln(predicted / measured).
+    pub(crate) fn log_error(&self) -> f64 {
+        (self.speedup / self.measured).ln()
+    }
+}
+
+/// Predicts every row of a sweep; `index` is carried along. A plain table of the same box at
+/// empty context may be given beside the sweep.
+pub(crate) fn predict(
+    row: &SweepRow,
+    index: usize,
+    constants: &Constants,
+    accept: Accept,
+    beside: Option<&SweepRow>,
+) -> anyhow::Result<Vec<Predicted>> {
+    let sweep = plain_sweep(row, constants)?;
+    let table = beside.map(|b| plain_sweep(b, constants)).transpose()?;
+    let draft = constants.draft(row);
+    let verified = f64::from(row.draft_tokens.max(1));
+    let readings: Vec<f64> = row.points.iter().filter_map(|p| p.accept_length).collect();
+    let prior = row.prior();
+    let pooled = steady_level(&readings, prior);
+    let last = row.points.last().map_or(0.0, |p| p.concurrency);
+    let mut calibrated = None;
+    let mut found = Vec::with_capacity(row.points.len());
+    for point in &row.points {
+        let speculation = Speculation {
+            concurrency: point.concurrency,
+            verified_tokens: verified,
+            draft_steps: f64::from(row.depth),
+        };
+        let mut law = cycle(&sweep, draft, &speculation);
+        if let Some(table) = &table {
+            law = law.beside_short_context(table, &speculation, verify_multiplier(row));
+        }
+        let implied = law.accept_length_of_tok_s(point.spec_tok_s, point.concurrency);
+        let accept_length = match (accept, point.accept_length, calibrated) {
+            (Accept::Prior, _, _) => prior.accept_length,
+            (Accept::Pooled, Some(own), _) => pooled.unwrap_or(own),
+            (Accept::RowsOwn, Some(own), _) => own,
+            (_, None, Some(level)) => level,
+            (_, None, None) => {
+                let level = level_of_speed(implied, law.beyond, verified, prior);
+                calibrated = Some(if accept == Accept::RowsOwn {
+                    implied
+                } else {
+                    level
+                });
+                continue;
+            }
+        };
+        found.push(Predicted {
+            sweep: index,
+            concurrency: point.concurrency,
+            measured: point.speedup(),
+            speedup: law.speedup(accept_length),
+            accept_length,
+            outside: point.concurrency * verified > last,
+            beyond: law.beyond,
+        });
+    }
+    Ok(found)
+}
+
+/// How often a verify reads the KV, by attention kind and engine: vLLM's latent attention treats
+/// the drafted tokens as sequences (Triton MLA on RTX PRO 6000, Kimi-K2.6: cycles at 64k follow
+/// the plain step over c x D sequences), other attention reads it once.
+fn verify_multiplier(row: &SweepRow) -> f64 {
+    if row.shape.latent && row.engine == "vllm" {
+        f64::from(row.draft_tokens)
+    } else {
+        1.0
+    }
+}
+
+fn plain_sweep(row: &SweepRow, constants: &Constants) -> anyhow::Result<Sweep> {
+    let points: Vec<(f64, f64)> = row
+        .points
+        .iter()
+        .map(|p| (p.concurrency, p.plain_tok_s))
+        .collect();
+    Sweep::from_tok_s(&points, row.ladder(), constants.growth(row))
+        .map_err(|e| crate::input::error(format!("{} {}: {e}", row.source, row.model)))
+}
+
+/// Every combination that is tried when fitting. The share of the plain step is not among them:
+/// only sweeps with their own accept lengths would show it, and public reports do (its doc).
+fn grid() -> impl Iterator<Item = Constants> {
+    let fixed = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+    let exponents = [0.6, 0.65, 0.7, 0.75, 0.8];
+    fixed.into_iter().flat_map(move |fixed_ms| {
+        exponents.into_iter().map(move |exponent| Constants {
+            pcie: DraftStep {
+                fixed_ms,
+                ..DraftStep::PCIE
+            },
+            exponent,
+        })
+    })
+}
+
+/// For every point of the grid, the sum and number of absolute errors of each sweep.
+pub(crate) struct Fitter {
+    tried: Vec<(Constants, Vec<(f64, usize)>)>,
+}
+
+impl Fitter {
+    /// Runs the law with every combination of constants over all sweeps.
+    pub(crate) fn new(rows: &[SweepRow]) -> anyhow::Result<Self> {
+        let mut tried = Vec::new();
+        for constants in grid() {
+            let mut errors = Vec::with_capacity(rows.len());
+            for (index, row) in rows.iter().enumerate() {
+                let found = predict(row, index, &constants, Accept::Pooled, None)?;
+                let sum = found.iter().map(|p| p.log_error().abs()).sum();
+                errors.push((sum, found.len()));
+            }
+            tried.push((constants, errors));
+        }
+        Ok(Self { tried })
+    }
+
+    /// The constants of least mean absolute error over the sweeps that `keep` allows.
+    pub(crate) fn best(&self, keep: impl Fn(usize) -> bool) -> Constants {
+        let mean = |errors: &[(f64, usize)]| {
+            let (mut sum, mut n) = (0.0, 0);
+            for (index, (s, count)) in errors.iter().enumerate() {
+                if keep(index) {
+                    sum += s;
+                    n += count;
+                }
+            }
+            if n == 0 {
+                f64::INFINITY
+            } else {
+                sum / n as f64
+            }
+        };
+        self.tried
+            .iter()
+            .min_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)))
+            .map_or(Constants::SHIPPED, |(constants, _)| *constants)
+    }
+}

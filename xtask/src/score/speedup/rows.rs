@@ -1,0 +1,249 @@
+//! The sweeps of `speculation/sweeps.jsonl` as the law needs them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use kvplan::{Attention, Ffn};
+use serde::Deserialize;
+use spec_decode::cycle::{GraphLadder, Growth, LevelPrior};
+use spec_decode::{AcceptancePrior, Chain, HeadKind, PriorQuery, Task};
+
+/// One measured point.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Point {
+    /// Sequences decoded at a time.
+    pub(crate) concurrency: f64,
+    /// Tokens a second of all sequences, plain.
+    pub(crate) plain_tok_s: f64,
+    /// The same with speculation.
+    pub(crate) spec_tok_s: f64,
+    /// Accept length read at this point, bonus token included.
+    pub(crate) accept_length: Option<f64>,
+}
+
+impl Point {
+    /// Measured speedup.
+    pub(crate) fn speedup(&self) -> f64 {
+        self.spec_tok_s / self.plain_tok_s
+    }
+}
+
+/// One sweep: a model on a box at one context.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct SweepRow {
+    /// Report it comes from; the group that is left out.
+    pub(crate) source: String,
+    /// Model as the data call it.
+    pub(crate) model: String,
+    /// Head kind as the data call it.
+    pub(crate) method: String,
+    /// Draft steps.
+    pub(crate) depth: u32,
+    /// Tokens verified per sequence.
+    pub(crate) draft_tokens: u32,
+    /// Engine.
+    pub(crate) engine: String,
+    /// Card as the data call it.
+    pub(crate) gpu: String,
+    /// Tensor-parallel size.
+    pub(crate) tp: Option<u32>,
+    /// Decode-context-parallel size.
+    pub(crate) dcp: Option<u32>,
+    /// Context as the data write it: `0`, `16k`, `~83k actual …`.
+    pub(crate) context: Option<String>,
+    /// What was asked.
+    pub(crate) dataset: Option<String>,
+    /// Sampling temperature.
+    pub(crate) temperature: Option<f64>,
+    /// `PCIe5`, `NVLink`, or absent.
+    pub(crate) interconnect: Option<String>,
+    /// The points.
+    pub(crate) points: Vec<Point>,
+    /// What the architecture says.
+    #[serde(skip)]
+    pub(crate) shape: Shape,
+}
+
+/// What the law needs of a model's architecture.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// A mixture of experts.
+    pub(crate) experts: bool,
+    /// Multi-head latent attention over the whole context (no sparse index).
+    pub(crate) latent: bool,
+}
+
+impl Shape {
+    /// Of a catalogue model; of one that the catalogue lacks by the size of active parameters in
+    /// its name (`30B-A3B`).
+    pub(crate) fn of(name: &str) -> Self {
+        let Ok(found) = kvplan::catalog::find(name) else {
+            return Self {
+                experts: names_active_size(name),
+                latent: false,
+            };
+        };
+        let layers = &found.model.layers;
+        Self {
+            experts: layers.iter().any(|l| matches!(l.ffn, Ffn::Moe(_))),
+            latent: layers
+                .iter()
+                .any(|l| matches!(l.attention, Attention::Mla(mla) if mla.indexer.is_none())),
+        }
+    }
+}
+
+impl SweepRow {
+    /// Context in tokens; 0 where the row does not say.
+    pub(crate) fn context_tokens(&self) -> f64 {
+        self.context
+            .as_deref()
+            .and_then(context_tokens)
+            .unwrap_or(0.0)
+    }
+
+    /// Whether the draft's small transfers cross PCIe.
+    pub(crate) fn over_pcie(&self) -> bool {
+        let said = self.interconnect.as_deref().map(str::to_ascii_lowercase);
+        let several = self.tp.is_some_and(|tp| tp > 1);
+        match said {
+            Some(link) if link.contains("nvlink") => false,
+            Some(link) if link.contains("pcie") => several,
+            _ => several && crate::gpus::find(&self.gpu).is_ok_and(|g| g.nvlink_gb_s <= 0.0),
+        }
+    }
+
+    /// Token counts that the engine pads to.
+    pub(crate) fn ladder(&self) -> GraphLadder {
+        GraphLadder::of_engine(&self.engine)
+    }
+
+    /// How the model's step grows beyond a sweep.
+    pub(crate) fn growth(&self) -> Growth {
+        if self.shape.experts {
+            Growth::EXPERTS
+        } else {
+            Growth::DENSE
+        }
+    }
+
+    /// What is known of the accept length before it is measured.
+    pub(crate) fn prior(&self) -> LevelPrior {
+        let task = self.dataset.as_deref().and_then(|d| Task::parse(d).ok());
+        level_prior(&self.method, self.depth, task, self.temperature)
+    }
+}
+
+/// The accept length's prior for a head kind named in the data, at a depth.
+pub(crate) fn level_prior(
+    method: &str,
+    depth: u32,
+    task: Option<Task>,
+    temperature: Option<f64>,
+) -> LevelPrior {
+    let head = HeadKind::parse(method).unwrap_or(HeadKind::Mtp);
+    let prior = AcceptancePrior::new(&PriorQuery {
+        task,
+        temperature,
+        ..PriorQuery::of(head)
+    });
+    let at = |level: f64| Chain::new(level, prior.slope.mean).accept_length(depth);
+    let (low, high) = (
+        at(prior.level.mean - prior.level.sd),
+        at(prior.level.mean + prior.level.sd),
+    );
+    LevelPrior {
+        accept_length: at(prior.level.mean),
+        log_sd: (high / low).ln() / 2.0,
+    }
+}
+
+fn names_active_size(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    lower.split(['-', '_', ' ']).any(|word| {
+        word.strip_prefix('a')
+            .and_then(|rest| rest.strip_suffix('b'))
+            .is_some_and(|digits| digits.parse::<f64>().is_ok())
+    })
+}
+
+/// Catalogue names of the models in the data, from `names.tsv`.
+pub(crate) fn catalogue_names(data: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let text = crate::input::read_text(&data.join("names.tsv"))?;
+    Ok(text
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.split('\t');
+            match (cells.next()?, cells.next()?, cells.next()?) {
+                ("model", in_data, name) => Some((in_data.to_string(), name.to_string())),
+                _ => None,
+            }
+        })
+        .collect())
+}
+
+/// `16k` is 16,384 tokens; a leading `~` and anything after the number are ignored.
+fn context_tokens(text: &str) -> Option<f64> {
+    let text = text.trim().trim_start_matches('~').to_ascii_lowercase();
+    let digits: String = text
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || *c == '.')
+        .collect();
+    let value: f64 = digits.parse().ok()?;
+    let thousands = text
+        .get(digits.len()..)
+        .is_some_and(|rest| rest.starts_with('k'));
+    Some(if thousands { value * 1024.0 } else { value })
+}
+
+/// Reads the sweeps; those with fewer than two points are left out and counted.
+pub(crate) fn load(data: &Path) -> anyhow::Result<(Vec<SweepRow>, usize)> {
+    let path = data.join("speculation/sweeps.jsonl");
+    let names = catalogue_names(data)?;
+    let mut rows = Vec::new();
+    let mut skipped = 0;
+    for (index, value) in crate::score::json_lines(&path)?.into_iter().enumerate() {
+        let row: SweepRow = serde_json::from_value(value)
+            .map_err(|e| crate::input::error(format!("{}:{}: {e}", path.display(), index + 1)))?;
+        let usable = row
+            .points
+            .iter()
+            .all(|p| p.plain_tok_s > 0.0 && p.spec_tok_s > 0.0);
+        if row.points.len() < 2 || !usable {
+            skipped += row.points.len();
+        } else {
+            rows.push(row);
+        }
+    }
+    for row in &mut rows {
+        row.shape = Shape::of(names.get(&row.model).unwrap_or(&row.model));
+        row.points
+            .sort_by(|a, b| a.concurrency.total_cmp(&b.concurrency));
+    }
+    Ok((rows, skipped))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_read_as_the_data_write_them() {
+        assert_eq!(context_tokens("0"), Some(0.0));
+        assert_eq!(context_tokens("16k"), Some(16384.0));
+        assert_eq!(
+            context_tokens("~83k actual (old `128k` label)"),
+            Some(84992.0)
+        );
+        assert_eq!(context_tokens("none"), None);
+    }
+
+    #[test]
+    fn experts_and_latent_attention_come_from_the_catalogue_else_from_the_name() {
+        let both = |experts, latent| Shape { experts, latent };
+        assert_eq!(Shape::of("kimi-k2.6"), both(true, true));
+        assert_eq!(Shape::of("glm-5.1"), both(true, false));
+        assert_eq!(Shape::of("llama-3.1-8b"), both(false, false));
+        assert_eq!(Shape::of("unheard-of-70B-A9B"), both(true, false));
+    }
+}
