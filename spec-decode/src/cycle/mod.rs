@@ -39,7 +39,7 @@ impl DraftStep {
     /// (plain step 6.3 to 7.1 ms): 0.43 ms a step in SGLang, 1.0 ms in vLLM of mid-2025; the
     /// middle of both less the share.
     pub const LOCAL: Self = Self {
-        fixed_ms: 0.35,
+        fixed_ms: 0.4,
         share_of_plain: SHARE_OF_PLAIN,
     };
 

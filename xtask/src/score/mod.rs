@@ -2,6 +2,7 @@
 //! reads its part of the data folder and returns [`Area`]s.
 
 mod acceptance;
+mod bands;
 mod engine;
 mod inputs;
 mod speedup;
@@ -125,6 +126,7 @@ fn all_areas(data: &Path) -> anyhow::Result<Vec<Area>> {
     areas.extend(acceptance::score(data)?);
     areas.extend(speedup::score(data)?);
     areas.extend(engine::score(data)?);
+    areas.extend(bands::score(data)?);
     areas.extend(inputs::score(data)?);
     Ok(areas)
 }

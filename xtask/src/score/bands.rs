@@ -1,0 +1,162 @@
+//! Area `bands`: every predicted speedup with its 90 % band, the bands learned from the other
+//! groups. Coverage by situation, and width beside a constant band of the same coverage.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use spec_decode::bands::{Residual, ResidualModel, Situation};
+
+use super::speedup::law::Accept;
+use super::speedup::{Runs, Scored};
+use super::{Area, mean};
+
+/// Complement of the coverage that the bands promise.
+const ALPHA: f64 = 0.1;
+
+/// One prediction with its band, in ln(speedup) around the prediction.
+struct Judged {
+    situation: Situation,
+    outside: bool,
+    /// ln(measured / predicted).
+    error: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Judged {
+    fn covered(&self) -> bool {
+        (self.low..=self.high).contains(&self.error)
+    }
+
+    /// Winkler's interval score: width, and 2 / alpha times what lies outside.
+    fn score(&self) -> f64 {
+        interval_score(self.low, self.high, self.error)
+    }
+}
+
+fn interval_score(low: f64, high: f64, error: f64) -> f64 {
+    high - low + 2.0 / ALPHA * ((low - error).max(0.0) + (error - high).max(0.0))
+}
+
+/// Every scored prediction of every situation.
+pub(crate) fn collect(data: &Path) -> anyhow::Result<Vec<Scored>> {
+    let runs = Runs::load(data)?;
+    let mut all = runs.scored(Accept::Pooled)?;
+    all.extend(runs.scored(Accept::Prior)?);
+    all.extend(super::engine::scored(data)?.0);
+    Ok(all)
+}
+
+/// Bands for `all`, those of a group learned from the other groups.
+fn judge(all: &[Scored]) -> Vec<Judged> {
+    let groups: BTreeSet<&str> = all.iter().map(|s| s.residual.group.as_str()).collect();
+    let mut judged = Vec::with_capacity(all.len());
+    for group in groups {
+        let others: Vec<Residual> = all
+            .iter()
+            .filter(|s| s.residual.group != group)
+            .map(|s| s.residual.clone())
+            .collect();
+        let model = ResidualModel::fit(&others);
+        for row in all.iter().filter(|s| s.residual.group == group) {
+            let band = row.band(&model);
+            judged.push(Judged {
+                situation: row.residual.conditions.situation,
+                outside: row.predicted.outside,
+                error: -row.predicted.log_error(),
+                low: (band.low / band.speedup).ln(),
+                high: (band.high / band.speedup).ln(),
+            });
+        }
+    }
+    judged
+}
+
+/// Area `bands`.
+pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
+    let judged = judge(&collect(data)?);
+    let all: Vec<&Judged> = judged.iter().collect();
+    let mut area = Area::new("bands");
+    area.n = all.len();
+    area.right = coverage(&all);
+    area.width = relative_score(&all);
+    area.notes.push(beside_constant(&all));
+    for situation in Situation::ALL {
+        for outside in [false, true] {
+            let part: Vec<&Judged> = judged
+                .iter()
+                .filter(|j| j.situation == situation && j.outside == outside)
+                .collect();
+            if part.is_empty() {
+                continue;
+            }
+            let side = if outside {
+                "beyond the sweep"
+            } else {
+                "inside or none"
+            };
+            area.notes.push(format!(
+                "{situation}, {side}: n {}, coverage {:.3}, mean width {:.3}, width figure {:.2}",
+                part.len(),
+                coverage(&part).unwrap_or(f64::NAN),
+                mean(&part.iter().map(|j| j.high - j.low).collect::<Vec<_>>()).unwrap_or(f64::NAN),
+                relative_score(&part).unwrap_or(f64::NAN),
+            ));
+        }
+    }
+    Ok(vec![area])
+}
+
+fn coverage(judged: &[&Judged]) -> Option<f64> {
+    let covered = judged.iter().filter(|j| j.covered()).count();
+    (!judged.is_empty()).then(|| covered as f64 / judged.len() as f64)
+}
+
+/// Mean interval score over mean absolute error.
+fn relative_score(judged: &[&Judged]) -> Option<f64> {
+    let scores: Vec<f64> = judged.iter().map(|j| j.score()).collect();
+    let errors: Vec<f64> = judged.iter().map(|j| j.error.abs()).collect();
+    Some(mean(&scores)? / mean(&errors)?)
+}
+
+/// Our bands beside a constant band of the same coverage on the same rows.
+fn beside_constant(judged: &[&Judged]) -> String {
+    let errors: Vec<f64> = judged.iter().map(|j| j.error.abs()).collect();
+    let covered = coverage(judged).unwrap_or(0.0);
+    let half = super::quantile(&errors, covered).unwrap_or(f64::NAN);
+    let constant: Vec<f64> = judged
+        .iter()
+        .map(|j| interval_score(-half, half, j.error))
+        .collect();
+    let width: Vec<f64> = judged.iter().map(|j| j.high - j.low).collect();
+    format!(
+        "mean width {:.3} beside {:.3} of a constant band of the same coverage {covered:.3}; \
+         interval score {:.3} beside {:.3}",
+        mean(&width).unwrap_or(f64::NAN),
+        2.0 * half,
+        mean(&judged.iter().map(|j| j.score()).collect::<Vec<_>>()).unwrap_or(f64::NAN),
+        mean(&constant).unwrap_or(f64::NAN),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_score_rewards_narrow_bands_that_hold() {
+        assert!((interval_score(-0.1, 0.1, 0.0) - 0.2).abs() < 1e-12);
+        assert!((interval_score(-0.1, 0.1, 0.2) - 2.2).abs() < 1e-12);
+    }
+
+    #[test]
+    fn bands_learned_elsewhere_cover_what_they_promise() {
+        let Some(data) = crate::step_time::tests_data() else {
+            return;
+        };
+        let judged = judge(&collect(&data).unwrap_or_else(|e| panic!("{e:#}")));
+        let all: Vec<&Judged> = judged.iter().collect();
+        let overall = coverage(&all).unwrap_or(0.0);
+        assert!((0.87..=0.94).contains(&overall), "{overall}");
+    }
+}
