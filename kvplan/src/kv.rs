@@ -188,6 +188,16 @@ impl Model {
 /// Bytes of a convolution-tail element: the tail is kept in the activation dtype.
 const CONV_ELEMENT_BYTES: u64 = 2;
 
+/// State of one request in one layer on one rank, bytes.
+pub(crate) fn layer_state_bytes(layer: &Layer, sharding: &Sharding) -> u64 {
+    let (ssm, conv) = match &layer.attention {
+        Attention::Linear(linear) => linear_state(linear, sharding),
+        Attention::Mamba(mamba) => mamba_state(mamba, sharding),
+        _ => (0, 0),
+    };
+    ssm.saturating_add(conv)
+}
+
 fn linear_state(linear: &LinearState, sharding: &Sharding) -> (u64, u64) {
     let ranks = sharding.attention_tp();
     let value_heads = linear.value_heads.div_ceil(ranks);

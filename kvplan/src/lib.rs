@@ -5,22 +5,36 @@
 
 pub mod catalog;
 mod config;
+mod engine;
 mod formats;
+mod groups;
+mod infer;
 mod kv;
+mod ledger;
 mod model;
 mod params;
+mod parts;
+mod plan;
 mod quant;
+mod setup;
 mod weights;
 
 pub use config::ConfigError;
+pub use engine::{Engine, EngineKind, Version};
 pub use formats::{KvDtype, WeightFormat};
+pub use infer::{
+    BeliefCheck, Inferred, Known, check_belief, pool_of_utilisation, tokens_in_pool,
+};
 pub use kv::{KvLayout, StateBytes};
+pub use ledger::{Ledger, Line};
 pub use model::{
     Attention, CompressedMla, DraftHead, DraftKind, Ffn, Gqa, Indexer, Layer, LayerFormats,
     LinearState, Mamba2, Mla, Model, Moe, Vision,
 };
 pub use params::{ParamGroup, ParamLine};
+pub use plan::{SpeculationCost, TargetAnswer, for_target, plan, speculation_cost};
 pub use quant::{QUANT_NAMES, Quant};
+pub use setup::{Interval, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation};
 pub use weights::{Sharding, WeightLine};
 
 /// Bytes of one GiB, the unit in which engines print what they call "GB".

@@ -1,0 +1,609 @@
+//! SGLang: pool = free after weights - free before x (1 - fraction), in every version; what counts
+//! as weights, what lies in the reserve and the automatic fraction change with the version.
+//! Sources: model_runner.py of 0.4.2 and 0.4.6-0.4.9, model_runner_kv_cache_mixin.py (early 2026),
+//! pool_configurator.py (mid 2026), server_args.py of each generation.
+
+use crate::GIB;
+use crate::engine::Version;
+use crate::kv::{KvLayout, window};
+use crate::ledger::Ledger;
+use crate::model::{Attention, Model};
+use crate::parts::{self, DraftParts};
+use crate::setup::{Interval, Plan, PlanError, Refusal, Setup, SpecKind};
+
+/// Generations of the automatic fraction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Generation {
+    /// Early 2024: 0.9.
+    Zero,
+    /// Mid 2024 to May 2025: by tp alone.
+    A,
+    /// May to September 2025: a fixed reserve by capacity.
+    B,
+    /// Autumn 2025 to spring 2026: a reserve from chunk and graph sizes, plus a flat share for
+    /// speculation.
+    C,
+    /// From mid 2026: as C, drafts are measured and priced instead.
+    D,
+}
+
+pub(crate) fn generation(version: Version) -> Generation {
+    if version.since((0, 5, 13), (2026, 6)) {
+        Generation::D
+    } else if version.since((0, 5, 3), (2025, 10)) {
+        Generation::C
+    } else if version.since((0, 4, 7), (2025, 6)) {
+        Generation::B
+    } else if version.since((0, 2, 0), (2024, 6)) {
+        Generation::A
+    } else {
+        Generation::Zero
+    }
+}
+
+/// Where the draft's memory comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DraftEra {
+    /// To September 2025: weights and pool out of the reserve, extra slots above the budget.
+    ReserveAndExtraSlots,
+    /// To April 2026: weights and pool out of the reserve.
+    Reserve,
+    /// PR #23862: the pool is priced in the cell; weights still out of the reserve.
+    PricedPool,
+    /// PR #28855, June 2026: weights are counted before the pool is sized, too.
+    Counted,
+}
+
+pub(crate) fn draft_era(version: Version) -> DraftEra {
+    if version.since((0, 5, 13), (2026, 6)) {
+        DraftEra::Counted
+    } else if version.since((0, 5, 11), (2026, 5)) {
+        DraftEra::PricedPool
+    } else if version.since((0, 5, 3), (2025, 10)) {
+        DraftEra::Reserve
+    } else {
+        DraftEra::ReserveAndExtraSlots
+    }
+}
+
+/// Default chunked prefill size and largest captured batch by capacity (generations C and D).
+fn tier(setup: &Setup<'_>) -> (f64, f64) {
+    let wide = setup.sharding.tp >= 4;
+    let newest = generation(setup.engine.version) >= Generation::D;
+    let pick = |narrow: f64, wide_value: f64| if wide { wide_value } else { narrow };
+    match setup.card_gib {
+        m if m < 20.0 => (2048.0, 8.0),
+        m if m < 35.0 && newest => (4096.0, pick(48.0, 160.0)),
+        m if m < 35.0 => (2048.0, pick(24.0, 80.0)),
+        m if m < 60.0 => (4096.0, pick(32.0, 160.0)),
+        m if m < 160.0 => (8192.0, pick(256.0, 512.0)),
+        _ => (16384.0, 512.0),
+    }
+}
+
+fn chunk_and_batch(setup: &Setup<'_>) -> (f64, f64) {
+    let (chunk, batch) = tier(setup);
+    (
+        setup.batched_tokens.map_or(chunk, |tokens| tokens as f64),
+        setup.graph_max_batch.map_or(batch, |batch| batch as f64),
+    )
+}
+
+/// Reserve in MiB of generations C and D.
+fn reserve_mib(setup: &Setup<'_>, newest: bool) -> f64 {
+    let (chunk, batch) = chunk_and_batch(setup);
+    let ranks = setup.ranks() as f64;
+    let dp = setup.sharding.dp_attention as f64;
+    let mut reserve = 512.0 + 1.5 * chunk.max(2048.0) + 2.0 * batch + ranks / 8.0 * 1024.0;
+    if dp > 1.0 {
+        reserve += 3.0 * batch * dp;
+        if batch > 300.0 {
+            reserve += 1.5 * batch * dp;
+        }
+    }
+    if setup.card_gib > 60.0 {
+        reserve = reserve.max(10240.0);
+    }
+    // The floor comes before the share of speculation.
+    match setup.speculation.map(|spec| spec.kind) {
+        _ if newest => {}
+        Some(SpecKind::Standalone) => reserve += 6144.0,
+        Some(SpecKind::Ngram) | None => {}
+        Some(_) => reserve += 2048.0,
+    }
+    let mla = |layer: &crate::model::Layer| matches!(layer.attention, Attention::Mla(_));
+    if newest && setup.model.layers.iter().any(mla) {
+        reserve += 1536.0;
+    }
+    reserve
+}
+
+/// The vision factor: the default fraction shrinks with the size of the vision tower.
+fn vision_factor(model: &Model) -> f64 {
+    let Some(vision) = model.vision else {
+        return 1.0;
+    };
+    let hidden = vision.hidden as f64;
+    // Relative to a CLIP ViT-L: 24 layers, width 1024.
+    let size = vision.layers as f64 * hidden * hidden / (24.0 * 1024.0 * 1024.0);
+    0.95 * (1.0 - 0.1 * (size - 1.0)).clamp(0.8, 1.05)
+}
+
+/// The fraction this version takes by itself.
+pub(crate) fn automatic_fraction(setup: &Setup<'_>) -> f64 {
+    let tp = setup.sharding.tp;
+    let mib = setup.card_gib * 1024.0;
+    let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
+    let fraction = match generation(setup.engine.version) {
+        Generation::Zero => 0.9,
+        Generation::A => match tp {
+            16.. => 0.79,
+            8.. => 0.81,
+            4.. => 0.85,
+            2.. => 0.87,
+            _ => 0.88,
+        },
+        Generation::B => {
+            let ranks = setup.ranks() as f64;
+            let mut reserve = match setup.card_gib {
+                m if m < 35.0 => 2.8 + ranks / 10.0,
+                m if m < 90.0 => 9.5 + ranks / 2.0,
+                m if m < 160.0 => 12.0 + ranks / 2.0,
+                _ => 32.0,
+            };
+            match setup.speculation.map(|spec| spec.kind) {
+                Some(SpecKind::Standalone) => reserve += 6.0,
+                Some(SpecKind::Ngram) | None => {}
+                Some(_) => reserve += 2.0,
+            }
+            if setup.sharding.dp_attention > 1 {
+                reserve += 4.0;
+            }
+            rounded((setup.card_gib - reserve) / setup.card_gib)
+        }
+        Generation::C => rounded((mib - reserve_mib(setup, false)) / mib),
+        Generation::D => rounded((mib - reserve_mib(setup, true)) / mib),
+    };
+    (fraction * vision_factor(setup.model)).clamp(0.0, 1.0)
+}
+
+/// The quantities of the formula, GiB, and the bytes a token takes.
+struct Budget {
+    before: f64,
+    after: f64,
+    fraction: f64,
+    rest: f64,
+    state_gib: f64,
+    state_slots: u64,
+    cell: f64,
+    target_cell: f64,
+    tokens: u64,
+}
+
+/// Default share of the state pool (`--mamba-full-memory-ratio`).
+const STATE_RATIO: f64 = 0.9;
+/// State slots a running request holds with the prefix cache on.
+const SLOTS_PER_REQUEST: f64 = 3.0;
+
+/// State pool: GiB and slots, taken before the KV pool.
+fn state_pool(setup: &Setup<'_>, rest: f64) -> (f64, u64) {
+    let per_slot = setup.model.state_bytes_per_request(&setup.sharding).total() as f64;
+    if per_slot <= 0.0 || rest <= 0.0 {
+        return (0.0, 0);
+    }
+    // One intermediate state per draft token and running request (a third of the slots).
+    let draft = setup
+        .speculation
+        .map_or(0.0, |spec| spec.draft_tokens as f64);
+    let per_slot_all = per_slot * (1.0 + draft / SLOTS_PER_REQUEST);
+    let slots = match setup.state_slots {
+        Some(slots) => slots as f64,
+        None => {
+            let ratio = setup.state_ratio.unwrap_or(STATE_RATIO).max(0.0);
+            (rest * GIB * ratio / (1.0 + ratio) / per_slot_all).floor()
+        }
+    };
+    // One slot more is allocated than is used.
+    ((slots * per_slot_all + per_slot) / GIB, slots as u64)
+}
+
+/// Bytes a token takes: layers that keep all tokens, and the window layers' share of the pool.
+fn cell_bytes(setup: &Setup<'_>, layout: &KvLayout) -> f64 {
+    let model = setup.model;
+    let index = if layout.index_cache {
+        model.index_bytes_per_token()
+    } else {
+        0
+    };
+    let all = model.kv_bytes_per_token(&setup.sharding, layout);
+    let full = model.full_kv_bytes_per_token(&setup.sharding, layout);
+    let windows = model.layers.iter().any(|layer| window(layer).is_some());
+    let compressed = |l: &crate::model::Layer| matches!(l.attention, Attention::Compressed(_));
+    if !windows || model.layers.iter().any(compressed) {
+        return full.saturating_add(index) as f64;
+    }
+    // Window layers get 0.8 of the tokens of full ones (`swa_full_tokens_ratio`).
+    let sliding = all.saturating_sub(full);
+    full as f64 + SWA_FULL_TOKENS_RATIO * sliding as f64
+}
+
+/// Default of `--swa-full-tokens-ratio`.
+const SWA_FULL_TOKENS_RATIO: f64 = 0.8;
+
+fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
+    let era = draft_era(setup.engine.version);
+    let before = setup
+        .observed
+        .free_before_gib
+        .unwrap_or(setup.card_gib - parts::runtime_gib(setup));
+    let draft_gib = (draft.weight_bytes + draft.table_bytes) / GIB;
+    let counted = if era == DraftEra::Counted {
+        draft_gib
+    } else {
+        0.0
+    };
+    let after = match setup.observed.free_after_gib {
+        Some(after) => after,
+        None => before - weights_gib - counted,
+    };
+    let layout = layout(setup);
+    let target_cell = cell_bytes(setup, &layout);
+    let priced = matches!(era, DraftEra::Counted | DraftEra::PricedPool);
+    let cell = if priced {
+        target_cell + draft.kv_bytes_per_token as f64
+    } else {
+        target_cell
+    };
+    let automatic = automatic_fraction(setup);
+    let fraction = setup
+        .fraction
+        .unwrap_or_else(|| match setup.observed.pool_gib {
+            // The log says what was allocated, so it says the fraction.
+            Some(pool) => 1.0 - (after - pool * cell / target_cell.max(1.0)) / before,
+            None => automatic,
+        });
+    let rest = after - before * (1.0 - fraction);
+    let (state_gib, state_slots) = state_pool(setup, rest);
+    let budget_bytes = ((rest - state_gib) * GIB).max(0.0);
+    let mut tokens = if cell > 0.0 {
+        (budget_bytes / cell) as u64
+    } else {
+        0
+    };
+    if let Some(cap) = setup.max_total_tokens {
+        tokens = tokens.min(cap);
+    }
+    let page = setup.page_tokens.unwrap_or(1).max(1);
+    tokens = tokens / page * page;
+    Budget {
+        before,
+        after,
+        fraction,
+        rest,
+        state_gib,
+        state_slots,
+        cell,
+        target_cell,
+        tokens,
+    }
+}
+
+/// The index cache exists since PR #11309 (October 2025) in the budget; before, it was allocated
+/// all the same but not counted.
+fn layout(setup: &Setup<'_>) -> KvLayout {
+    KvLayout::new(setup.kv_dtype())
+}
+
+/// Requests at once: asked for, or the engine's default.
+fn max_running(setup: &Setup<'_>, tokens: u64, state_slots: u64) -> u64 {
+    let mut running = setup.max_running.unwrap_or_else(|| {
+        let eagle = setup
+            .speculation
+            .is_some_and(|spec| spec.kind != SpecKind::Ngram);
+        if eagle && generation(setup.engine.version) >= Generation::B {
+            return 48;
+        }
+        let by_pool = tokens as f64 / setup.context() as f64 * 512.0;
+        (by_pool as u64).clamp(2048, 4096)
+    });
+    if state_slots > 0 {
+        running = running.min((state_slots as f64 / SLOTS_PER_REQUEST) as u64);
+    }
+    running.max(1)
+}
+
+/// The table from request and position to KV slot, GiB.
+fn req_to_token_gib(setup: &Setup<'_>, running: u64) -> f64 {
+    let draft = setup.speculation.map_or(0, |spec| spec.draft_tokens);
+    let row = setup.context().saturating_add(4).saturating_add(draft);
+    running as f64 * row as f64 * 4.0 / GIB
+}
+
+/// Graph memory per captured batch size, GiB: 8 sizes 0.11 (0.6B) and 1.66 (GLM DSA tp8), 3 sizes
+/// 0.07; the geometric mean, so the band is wide.
+const GRAPH_GIB_PER_SIZE: f64 = 0.04;
+
+fn graph_gib(setup: &Setup<'_>) -> f64 {
+    let (_, batch) = chunk_and_batch(setup);
+    if batch <= 0.0 {
+        return 0.0;
+    }
+    // 1, 2, 4, then every 8.
+    (3.0 + batch / 8.0).min(68.0) * GRAPH_GIB_PER_SIZE
+}
+
+/// Plans SGLang.
+///
+/// # Errors
+/// Inputs no engine could run with.
+pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
+    setup.check()?;
+    let weights = parts::target_weights(setup);
+    let computed = weights.gib();
+    let observed = observed_weights(setup);
+    let weights_gib = observed.unwrap_or(computed);
+    // Still so in September 2026 (#36452 and others): the draft's own tables are there while the
+    // pool is sized.
+    let draft = setup.speculation.map_or_else(DraftParts::default, |spec| {
+        parts::draft_parts(setup, &spec, true)
+    });
+    let b = budget(setup, weights_gib, &draft);
+    let running = max_running(setup, b.tokens, b.state_slots);
+    let mut ledger = Ledger::new(setup.card_gib);
+    ledger.estimate(
+        "driver, CUDA context, NCCL",
+        setup.card_gib - b.before,
+        if setup.observed.free_before_gib.is_some() {
+            0.0
+        } else {
+            0.3
+        },
+        "capacity less free before weights",
+    );
+    parts::weight_lines(&mut ledger, &weights, observed);
+    pool_lines(&mut ledger, setup, &b, &draft);
+    let reserve = reserve_lines(&mut ledger, setup, &b, &draft, running);
+    ledger.close(if b.rest > 0.0 {
+        "free"
+    } else {
+        "missing (negative)"
+    });
+    let interval = interval(&b, &reserve);
+    let refusal = refusal(setup, &b, &interval);
+    let context = setup.context();
+    let tokens = if refusal.is_none() { b.tokens } else { 0 };
+    let reaches = setup.context_tokens.is_none_or(|context| tokens >= context);
+    let closing = ledger.lines.last().map_or(0.0, |line| line.gib);
+    Ok(Plan {
+        fits: refusal.is_none() && reaches && closing >= 0.0,
+        fraction: b.fraction,
+        fraction_source: fraction_source(setup),
+        automatic_fraction: Some(automatic_fraction(setup)),
+        pool_gib: tokens as f64 * b.target_cell / GIB,
+        kv_tokens: tokens,
+        kv_bytes_per_token: b.cell,
+        kv_dtype: setup.kv_dtype(),
+        max_running: running,
+        max_concurrency: tokens as f64 / context as f64,
+        context_tokens: context,
+        longest_context: tokens.min(context),
+        interval,
+        refusal,
+        weights_gib,
+        computed_weights_gib: computed,
+        ledger,
+        assumptions: assumptions(setup),
+    })
+}
+
+/// Weights as the log has them: printed, or the difference of the free figures.
+fn observed_weights(setup: &Setup<'_>) -> Option<f64> {
+    let o = setup.observed;
+    match (o.weights_gib, o.free_before_gib, o.free_after_gib) {
+        (Some(weights), _, _) => Some(weights),
+        (None, Some(before), Some(after)) => Some(before - after),
+        _ => None,
+    }
+}
+
+fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget, draft: &DraftParts) {
+    let era = draft_era(setup.engine.version);
+    let tokens = b.tokens as f64;
+    let counted = era == DraftEra::Counted;
+    let where_from = if counted {
+        "loaded before the pool is sized"
+    } else {
+        "out of the reserve: loaded after the pool"
+    };
+    // A log's free-after figure of this era holds the draft already.
+    let in_observed = counted && setup.observed.free_after_gib.is_some();
+    if !in_observed {
+        ledger
+            .estimate("draft: weights", draft.weight_bytes / GIB, 0.25, where_from)
+            .of_speculation();
+        ledger
+            .exact(
+                "draft: its own vocabulary tables",
+                draft.table_bytes / GIB,
+                where_from,
+            )
+            .of_speculation();
+    }
+    ledger.exact(
+        "target: state pool",
+        b.state_gib,
+        "slots x state of a request",
+    );
+    ledger.exact(
+        "target: KV pool",
+        tokens * b.target_cell / GIB,
+        "tokens x bytes a token",
+    );
+    let draft_pool = tokens * draft.kv_bytes_per_token as f64 / GIB;
+    ledger
+        .exact(
+            "draft: KV pool",
+            draft_pool,
+            "same tokens, the draft's layers",
+        )
+        .of_speculation();
+}
+
+/// Adds what the reserve must hold; returns what of it is needed, with its band.
+fn reserve_lines(
+    ledger: &mut Ledger,
+    setup: &Setup<'_>,
+    b: &Budget,
+    draft: &DraftParts,
+    running: u64,
+) -> Reserve {
+    let era = draft_era(setup.engine.version);
+    let table = req_to_token_gib(setup, running);
+    ledger.exact(
+        "request-to-token table",
+        table,
+        "requests x (context + 4 + draft tokens) x 4 B; in the reserve, not the fraction",
+    );
+    let buffers = parts::custom_all_reduce_gib(setup);
+    ledger.exact(
+        "custom all-reduce IPC buffers",
+        buffers,
+        "3 x 8 MiB; whoever holds them, the pool moves by no more than this",
+    );
+    let graphs = graph_gib(setup);
+    ledger.estimate("target: graphs", graphs, 0.8, "0.04 GiB a captured size");
+    let spec_graphs = match setup.speculation.map(|spec| spec.kind) {
+        Some(SpecKind::Ngram) | None => 0.0,
+        Some(_) => graphs,
+    };
+    ledger
+        .estimate(
+            "draft: graphs",
+            spec_graphs,
+            0.8,
+            "as many sizes as the target",
+        )
+        .of_speculation();
+    let (chunk, _) = chunk_and_batch(setup);
+    let activations = parts::forward_gib(setup.model, &setup.sharding, chunk as u64);
+    ledger.estimate(
+        "activations of one prefill chunk",
+        activations,
+        0.5,
+        "feed-forward and residual buffers of one chunk",
+    );
+    let mut outside = 0.0;
+    if era == DraftEra::ReserveAndExtraSlots
+        && let Some(spec) = setup.speculation
+    {
+        let slots = running as f64 * (spec.steps * spec.topk + spec.draft_tokens) as f64 + 100.0;
+        let extra = slots * b.target_cell / GIB;
+        ledger
+            .exact(
+                "verify: slots above the budget",
+                extra,
+                "requests x (steps x top-k + drafts)",
+            )
+            .of_speculation();
+        outside += extra;
+    }
+    if era != DraftEra::Counted {
+        outside += (draft.weight_bytes + draft.table_bytes) / GIB;
+    }
+    if matches!(era, DraftEra::ReserveAndExtraSlots | DraftEra::Reserve) {
+        outside += b.tokens as f64 * draft.kv_bytes_per_token as f64 / GIB;
+    }
+    let estimated = graphs + spec_graphs;
+    Reserve {
+        needed: table + buffers + estimated + activations + outside,
+        spread: 0.8 * estimated + 0.5 * activations,
+    }
+}
+
+struct Reserve {
+    needed: f64,
+    spread: f64,
+}
+
+fn interval(b: &Budget, reserve: &Reserve) -> Interval {
+    let wall = |gib: f64| (1.0 - gib / b.before).clamp(0.0, 1.0);
+    Interval {
+        min: wall(b.after.max(0.0)),
+        max: wall(reserve.needed),
+        max_low: wall(reserve.needed + reserve.spread),
+        max_high: wall((reserve.needed - reserve.spread).max(0.0)),
+    }
+}
+
+/// The fraction from which this engine starts, rounded up to three digits as it prints it.
+pub(crate) fn first_legal(min: f64) -> f64 {
+    let rounded = (min * 1000.0).ceil() / 1000.0;
+    if rounded > min {
+        rounded
+    } else {
+        rounded + 0.001
+    }
+}
+
+fn refusal(setup: &Setup<'_>, b: &Budget, interval: &Interval) -> Option<Refusal> {
+    if b.rest > 0.0 && b.tokens > 0 {
+        return None;
+    }
+    let newest = setup.engine.version.since((0, 5, 13), (2026, 6));
+    let engine_says = if newest && b.rest <= 0.0 {
+        format!(
+            "Loaded weights leave no GPU memory for the KV cache; minimum viable \
+             mem_fraction_static is {:.4}",
+            interval.min
+        )
+    } else {
+        "Not enough memory. Please try to increase --mem-fraction-static".to_string()
+    };
+    let legal = first_legal(interval.min);
+    let remedy = if b.after <= 0.0 || legal > 0.99 {
+        "the weights fill the card: more GPUs, or a smaller weight format".to_string()
+    } else if interval.is_empty() {
+        format!(
+            "no fraction works: the pool needs more than {:.3}, the rest of the engine less than \
+             {:.3}; cheapest first: fewer graph sizes, a smaller prefill chunk, fp8 KV, a smaller \
+             draft",
+            interval.min, interval.max
+        )
+    } else {
+        format!("raise --mem-fraction-static to at least {legal:.3}")
+    };
+    Some(Refusal {
+        short_gib: (-b.rest).max(0.0),
+        engine_says,
+        remedy,
+    })
+}
+
+fn fraction_source(setup: &Setup<'_>) -> String {
+    match (setup.fraction, setup.observed.pool_gib) {
+        (Some(_), _) => "--mem-fraction-static".to_string(),
+        (None, Some(_)) => "inferred from the observed pool".to_string(),
+        (None, None) => format!("automatic in SGLang {}", setup.engine.version),
+    }
+}
+
+fn assumptions(setup: &Setup<'_>) -> Vec<String> {
+    let mut lines = setup.model.assumptions.clone();
+    if setup.engine.assumed_version {
+        lines.push(format!(
+            "SGLang version not given: the rules of {} are used",
+            setup.engine.version
+        ));
+    }
+    if setup.observed.free_before_gib.is_none() {
+        lines
+            .push("free memory before weights not observed: capacity less context and NCCL".into());
+    }
+    let kv = if setup.kv_dtype.is_some() {
+        "asked for"
+    } else {
+        "the default"
+    };
+    lines.push(format!("KV dtype {} ({kv})", setup.kv_dtype().name()));
+    lines
+}

@@ -1,0 +1,140 @@
+//! TensorRT-LLM: KV pool = fraction x what is FREE after weights, activations and runtime buffers
+//! ("of free", not "of total"). Exact on trt-001, -002, -004.
+
+use crate::GIB;
+use crate::kv::KvLayout;
+use crate::ledger::Ledger;
+use crate::parts::{self, DraftParts};
+use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
+
+/// `free_gpu_memory_fraction` by default.
+const DEFAULT_FRACTION: f64 = 0.9;
+/// Tokens of a block by default.
+const BLOCK_TOKENS: u64 = 32;
+/// Tokens of a pass by default (`max_num_tokens`).
+const BATCHED_TOKENS: u64 = 8192;
+
+/// Plans TensorRT-LLM.
+///
+/// # Errors
+/// Inputs no engine could run with.
+pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
+    setup.check()?;
+    let weights = parts::target_weights(setup);
+    let computed = weights.gib();
+    let observed = setup.observed.weights_gib;
+    let weights_gib = observed.unwrap_or(computed);
+    let draft = setup.speculation.map_or_else(DraftParts::default, |spec| {
+        parts::draft_parts(setup, &spec, false)
+    });
+    let batched = setup.batched_tokens.unwrap_or(BATCHED_TOKENS);
+    let activations = parts::forward_gib(setup.model, &setup.sharding, batched);
+    let before = setup
+        .observed
+        .free_before_gib
+        .unwrap_or(setup.card_gib - parts::runtime_gib(setup));
+    let draft_gib = (draft.weight_bytes + draft.table_bytes) / GIB;
+    // A log's free figure is taken after all of these.
+    let free = setup
+        .observed
+        .free_after_gib
+        .unwrap_or(before - weights_gib - draft_gib - activations);
+    let fraction = setup
+        .fraction
+        .unwrap_or_else(|| match setup.observed.pool_gib {
+            Some(pool) if free > 0.0 => (pool / free).clamp(0.0, 1.0),
+            _ => DEFAULT_FRACTION,
+        });
+    let pool_gib = (free * fraction).max(0.0);
+    let layout = KvLayout::new(setup.kv_dtype());
+    let target = setup.model.kv_bytes_per_token(&setup.sharding, &layout)
+        + setup.model.index_bytes_per_token();
+    let cell = target.saturating_add(draft.kv_bytes_per_token).max(1);
+    let page = setup.page_tokens.unwrap_or(BLOCK_TOKENS).max(1);
+    let tokens = (pool_gib * GIB / cell as f64) as u64 / page * page;
+    let tokens = setup.max_total_tokens.map_or(tokens, |cap| tokens.min(cap));
+    let context = setup.context();
+    let refusal = (tokens == 0).then(|| Refusal {
+        short_gib: (cell as f64 * page as f64 / GIB - free).max(0.0),
+        engine_says: "Insufficient memory to allocate the KV cache".to_string(),
+        remedy: "the weights fill the card: more GPUs, or a smaller weight format".to_string(),
+    });
+    let mut ledger = Ledger::new(setup.card_gib);
+    ledger.estimate(
+        "driver, CUDA context, NCCL",
+        setup.card_gib - before,
+        0.3,
+        "before weights",
+    );
+    parts::weight_lines(&mut ledger, &weights, observed);
+    ledger
+        .exact(
+            "draft: weights",
+            draft_gib,
+            "loaded before the pool is sized",
+        )
+        .of_speculation();
+    ledger.estimate(
+        "activations of one pass",
+        before - weights_gib - draft_gib - free,
+        0.5,
+        "peak",
+    );
+    let share = draft.kv_bytes_per_token as f64 / cell as f64;
+    ledger.exact(
+        "target: KV pool",
+        pool_gib * (1.0 - share),
+        "fraction x free",
+    );
+    ledger
+        .exact(
+            "draft: KV pool",
+            pool_gib * share,
+            "counted per token since #3497",
+        )
+        .of_speculation();
+    ledger.close("free");
+    let need = context as f64 * cell as f64 / GIB;
+    let min = if free > 0.0 {
+        (need / free).clamp(0.0, 1.0)
+    } else {
+        1.0
+    };
+    let mut assumptions = setup.model.assumptions.clone();
+    assumptions.push("the fraction is of free memory after weights, not of the card".to_string());
+    assumptions.push(format!("KV dtype {}", setup.kv_dtype().name()));
+    Ok(Plan {
+        fits: refusal.is_none() && setup.context_tokens.is_none_or(|c| tokens >= c),
+        fraction,
+        fraction_source: source(setup),
+        automatic_fraction: Some(DEFAULT_FRACTION),
+        pool_gib,
+        kv_tokens: tokens,
+        kv_bytes_per_token: cell as f64,
+        kv_dtype: setup.kv_dtype(),
+        max_running: setup.max_running.unwrap_or(2048),
+        max_concurrency: tokens as f64 / context as f64,
+        context_tokens: context,
+        longest_context: tokens.min(context),
+        interval: Interval {
+            min,
+            max: 0.95,
+            max_low: 0.9,
+            max_high: 0.99,
+        },
+        refusal,
+        weights_gib,
+        computed_weights_gib: computed,
+        ledger,
+        assumptions,
+    })
+}
+
+fn source(setup: &Setup<'_>) -> String {
+    match (setup.fraction, setup.observed.pool_gib) {
+        (Some(_), _) => "free_gpu_memory_fraction",
+        (None, Some(_)) => "inferred from the observed pool",
+        (None, None) => "default of TensorRT-LLM",
+    }
+    .to_string()
+}

@@ -1,0 +1,413 @@
+//! vLLM: pool = capacity x utilisation - weights - activation peak - non-torch memory, and (from
+//! 0.21) - an estimate of the graphs. Sources: gpu_worker.py, kv_cache_utils.py of each era,
+//! worker.py of V0.
+
+use crate::GIB;
+use crate::engine::Version;
+use crate::groups::Groups;
+use crate::ledger::Ledger;
+use crate::model::Attention;
+use crate::parts::{self, DraftParts};
+use crate::setup::{Interval, Plan, PlanError, Refusal, Setup, SpecKind};
+
+/// Utilisation taken when none is given.
+pub(crate) fn default_utilisation(version: Version) -> f64 {
+    if version.since((0, 22, 0), (2026, 6)) {
+        0.92
+    } else {
+        0.9
+    }
+}
+
+/// Memory outside torch (context growth, NCCL), GiB: 0.13 at tp 1 and 0.55 at tp 2 on H100
+/// (llm-d-planner, 0.11).
+fn non_torch_gib(ranks: u64) -> f64 {
+    if ranks > 1 { 0.55 } else { 0.13 }
+}
+
+/// Bytes per logit of the sampler's dummy run, which sorts every row: logits, two copies, sorted
+/// values, 64-bit indices, probabilities, their sum, masks. 38.5 reproduces all seven activation
+/// figures of 0.10 to 0.16 on 80 to 141 GiB cards (Llama 4.76, Qwen3 5.56 and 5.64, gpt-oss 7.38).
+const SAMPLER_BYTES_PER_LOGIT: f64 = 38.5;
+
+/// Graph memory per captured shape, GiB: median of 2.24, 1.02, 1.12, 0.72 over 67 shapes and 0.41
+/// over 35.
+const GRAPH_GIB_PER_SHAPE: f64 = 0.0152;
+/// Graph memory with a draft over without: 1.16 and 1.14 over 0.41 (0.24, Llama-8B, EAGLE-3).
+const GRAPH_WITH_DRAFT: f64 = 2.8;
+
+/// Server-class defaults: cards of 70 GiB and more get 1024 sequences and 8192 tokens a pass
+/// (A100 not; the caller knows).
+fn big_card(setup: &Setup<'_>) -> bool {
+    setup.big_card.unwrap_or(setup.card_gib >= 70.0)
+}
+
+fn max_seqs(setup: &Setup<'_>) -> u64 {
+    let default = if big_card(setup) && v1(setup.engine.version) {
+        1024
+    } else {
+        256
+    };
+    setup.max_running.unwrap_or(default).max(1)
+}
+
+fn v1(version: Version) -> bool {
+    version.since((0, 8, 0), (2025, 4))
+}
+
+/// Tokens of the profiled pass. V0 without chunked prefill (contexts to 32k) runs one whole prompt.
+pub(crate) fn batched_tokens(setup: &Setup<'_>) -> u64 {
+    if let Some(tokens) = setup.batched_tokens {
+        return tokens.max(1);
+    }
+    if !v1(setup.engine.version) {
+        let context = setup.context();
+        return if context > 32_768 {
+            2048
+        } else {
+            context.max(2048)
+        };
+    }
+    if big_card(setup) { 8192 } else { 2048 }
+}
+
+/// Peak of the profile run, GiB: a forward pass or the sampler, whichever is larger.
+fn activation_gib(setup: &Setup<'_>) -> f64 {
+    let forward = parts::forward_gib(setup.model, &setup.sharding, batched_tokens(setup));
+    // From 0.18 the sampler selects without sorting whole rows.
+    let sorts = v1(setup.engine.version) && !setup.engine.version.since((0, 18, 0), (2026, 4));
+    let bytes_per_logit = if sorts { SAMPLER_BYTES_PER_LOGIT } else { 10.0 };
+    let logits = max_seqs(setup) as f64 * setup.model.vocab as f64;
+    forward.max(logits * bytes_per_logit / GIB)
+}
+
+/// Workspaces of sparse attention with an index: gathered keys for 40 contexts, up-converted
+/// latents for 5, and 512 MiB of index logits (attention backends of DeepSeek-V3.2 in vLLM).
+fn sparse_workspace_gib(setup: &Setup<'_>) -> f64 {
+    let indexed = setup
+        .model
+        .layers
+        .iter()
+        .find_map(|layer| match layer.attention {
+            Attention::Mla(mla) => mla.indexer.map(|indexer| (mla, indexer)),
+            _ => None,
+        });
+    let Some((mla, indexer)) = indexed else {
+        return 0.0;
+    };
+    let context = setup.context() as f64;
+    let key = indexer.head_dim as f64 * (1.0 + 4.0 / 128.0);
+    let latent = (mla.kv_lora_rank + mla.qk_rope_head_dim) as f64 * 2.0;
+    (context * (40.0 * key + 5.0 * latent)) / GIB + 0.5
+}
+
+fn graph_gib(setup: &Setup<'_>) -> f64 {
+    let cap = setup
+        .graph_max_batch
+        .unwrap_or_else(|| max_seqs(setup).saturating_mul(2).min(512));
+    if cap == 0 {
+        return 0.0;
+    }
+    GRAPH_GIB_PER_SHAPE * (3.0 + cap as f64 / 8.0)
+}
+
+/// The parts of the budget, GiB.
+struct Budget {
+    total: f64,
+    utilisation: f64,
+    draft: DraftParts,
+    draft_counted: bool,
+    activation: f64,
+    workspace: f64,
+    non_torch: f64,
+    graphs: f64,
+    draft_graphs: f64,
+    graphs_counted: bool,
+    outside: f64,
+    rest: f64,
+}
+
+fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
+    let version = setup.engine.version;
+    let total = parts::torch_total_gib(setup);
+    let draft = setup.speculation.map_or_else(DraftParts::default, |spec| {
+        parts::draft_parts(setup, &spec, false)
+    });
+    // V0 did not profile the draft; V1 loads it inside the model.
+    let draft_counted = v1(version) && setup.observed.weights_gib.is_none();
+    let graphs = graph_gib(setup);
+    let has_draft = setup.speculation.is_some_and(|s| s.kind != SpecKind::Ngram);
+    let draft_graphs = if has_draft {
+        graphs * (GRAPH_WITH_DRAFT - 1.0)
+    } else {
+        0.0
+    };
+    let mut b = Budget {
+        total,
+        utilisation: setup
+            .fraction
+            .unwrap_or_else(|| default_utilisation(version)),
+        draft,
+        draft_counted,
+        activation: activation_gib(setup),
+        workspace: sparse_workspace_gib(setup),
+        non_torch: non_torch_gib(setup.ranks()),
+        graphs,
+        draft_graphs,
+        graphs_counted: version.since((0, 21, 0), (2026, 6)),
+        outside: 0.0,
+        rest: 0.0,
+    };
+    let mut used = weights_gib + b.activation + b.workspace + b.non_torch;
+    if draft_counted {
+        used += (draft.weight_bytes + draft.table_bytes) / GIB;
+    }
+    if b.graphs_counted {
+        used += graphs + draft_graphs;
+    } else {
+        b.outside += graphs + draft_graphs;
+    }
+    b.rest = b.total * b.utilisation - used;
+    if let Some(pool) = setup.observed.pool_gib {
+        // The log's pool wins; what is unexplained goes to the activation line.
+        if setup.fraction.is_some() {
+            b.activation += b.rest - pool;
+        } else {
+            b.utilisation += (pool - b.rest) / b.total;
+        }
+        b.rest = pool;
+    }
+    b
+}
+
+/// Plans vLLM.
+///
+/// # Errors
+/// Inputs no engine could run with.
+pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
+    setup.check()?;
+    let weights = parts::target_weights(setup);
+    let computed = weights.gib();
+    let observed = setup
+        .observed
+        .weights_gib
+        .or_else(|| Some(setup.observed.free_before_gib? - setup.observed.free_after_gib?));
+    let weights_gib = observed.unwrap_or(computed);
+    let b = budget(setup, weights_gib);
+    let groups = Groups::of(setup);
+    let pool_bytes = (b.rest * GIB).max(0.0);
+    let blocks = groups.blocks(pool_bytes);
+    let context = setup.context();
+    let batched = batched_tokens(setup);
+    let concurrency = groups.concurrency(blocks, context, batched);
+    let dcp = setup.sharding.dcp.max(1);
+    let by_concurrency = setup.engine.version.since((0, 14, 0), (2026, 1)) && groups.hybrid();
+    let tokens = if by_concurrency {
+        (concurrency * context as f64) as u64
+    } else {
+        groups.tokens(blocks).saturating_mul(dcp)
+    };
+    let tokens = setup.max_total_tokens.map_or(tokens, |cap| tokens.min(cap));
+    let refusal = refusal(setup, &b, &groups, blocks);
+    let mut ledger = Ledger::new(setup.card_gib);
+    ledger_lines(&mut ledger, setup, &b, &weights, observed);
+    let started = refusal.is_none();
+    let closing = ledger.lines.last().map_or(0.0, |line| line.gib);
+    let need = groups.request_bytes(context, batched) / GIB;
+    Ok(Plan {
+        fits: started && closing >= 0.0,
+        fraction: b.utilisation,
+        fraction_source: fraction_source(setup),
+        automatic_fraction: Some(default_utilisation(setup.engine.version)),
+        pool_gib: b.rest.max(0.0),
+        kv_tokens: if started { tokens } else { 0 },
+        kv_bytes_per_token: groups.bytes_per_token() / dcp as f64,
+        kv_dtype: setup.kv_dtype(),
+        max_running: max_seqs(setup),
+        max_concurrency: if started { concurrency } else { 0.0 },
+        context_tokens: context,
+        longest_context: groups
+            .longest(blocks, batched)
+            .saturating_mul(dcp)
+            .min(context),
+        interval: interval(setup, &b, need),
+        refusal,
+        weights_gib,
+        computed_weights_gib: computed,
+        ledger,
+        assumptions: assumptions(setup),
+    })
+}
+
+fn ledger_lines(
+    ledger: &mut Ledger,
+    setup: &Setup<'_>,
+    b: &Budget,
+    weights: &parts::Weights,
+    observed: Option<f64>,
+) {
+    ledger.estimate(
+        "driver and context outside torch's total",
+        setup.card_gib - b.total,
+        0.3,
+        "capacity less what torch sees",
+    );
+    parts::weight_lines(ledger, weights, observed);
+    if setup.observed.weights_gib.is_none() {
+        let source = if b.draft_counted {
+            "loaded with the target, inside the utilisation"
+        } else {
+            "V0: not profiled, comes on top"
+        };
+        ledger
+            .exact("draft: weights", b.draft.weight_bytes / GIB, source)
+            .of_speculation();
+        ledger
+            .exact(
+                "draft: its own vocabulary tables",
+                b.draft.table_bytes / GIB,
+                source,
+            )
+            .of_speculation();
+    }
+    let pool = b.rest.max(0.0);
+    let per_token = Groups::of(setup).bytes_per_token().max(1.0);
+    let draft_share = (b.draft.kv_bytes_per_token as f64 / per_token).clamp(0.0, 1.0);
+    ledger.exact(
+        "target: KV pool",
+        pool * (1.0 - draft_share),
+        "what the utilisation leaves",
+    );
+    ledger
+        .exact(
+            "draft: KV pool",
+            pool * draft_share,
+            "the draft's layers of the same blocks",
+        )
+        .of_speculation();
+    ledger.estimate(
+        "activations of the profile run",
+        b.activation,
+        0.3,
+        "a pass of max_num_batched_tokens, or the sampler over max_num_seqs rows",
+    );
+    ledger.estimate(
+        "sparse-attention workspaces",
+        b.workspace,
+        0.5,
+        "40 and 5 contexts",
+    );
+    let buffers = parts::custom_all_reduce_gib(setup);
+    ledger.exact(
+        "custom all-reduce IPC buffers",
+        buffers,
+        "3 x 8 MiB; part of the non-torch figure, the pool moves by no more than this",
+    );
+    ledger.estimate(
+        "NCCL and context growth",
+        b.non_torch - buffers,
+        0.5,
+        "outside torch",
+    );
+    let where_graphs = if b.graphs_counted {
+        "estimated before the pool is sized (since 0.21)"
+    } else {
+        "captured after the pool, outside the utilisation"
+    };
+    ledger.estimate("target: graphs", b.graphs, 0.6, where_graphs);
+    ledger
+        .estimate("draft: graphs", b.draft_graphs, 0.6, where_graphs)
+        .of_speculation();
+    ledger.close(if b.rest > 0.0 {
+        "free"
+    } else {
+        "missing (negative)"
+    });
+}
+
+/// Least utilisation that holds one request; most that leaves room for what is not counted.
+fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
+    let fixed = b.total * b.utilisation - b.rest;
+    let free = setup
+        .observed
+        .free_before_gib
+        .unwrap_or(setup.card_gib - parts::runtime_gib(setup))
+        .min(b.total);
+    // NCCL and MoE workspaces allocate on demand: runs failed at 0.95 and worked at 0.93.
+    let margin = 0.02 * b.total;
+    let wall = |gib: f64| (gib / b.total).clamp(0.0, 1.0);
+    Interval {
+        min: wall(fixed + request_gib),
+        max: wall(free - b.outside - margin),
+        max_low: wall(free - 1.6 * b.outside - margin),
+        max_high: wall(free - 0.4 * b.outside),
+    }
+}
+
+fn refusal(setup: &Setup<'_>, b: &Budget, groups: &Groups, blocks: u64) -> Option<Refusal> {
+    let context = setup.context();
+    let batched = batched_tokens(setup);
+    let need_gib = groups.request_bytes(context, batched) / GIB;
+    if b.rest <= 0.0 {
+        return Some(Refusal {
+            short_gib: need_gib - b.rest,
+            engine_says: "No available memory for the cache blocks. Try increasing \
+                          `gpu_memory_utilization` when initializing the engine."
+                .to_string(),
+            remedy: "raise --gpu-memory-utilization, lower --max-num-batched-tokens or \
+                     --max-num-seqs, or drop the draft"
+                .to_string(),
+        });
+    }
+    if groups.concurrency(blocks, context, batched) >= 1.0 {
+        return None;
+    }
+    let longest = groups
+        .longest(blocks, batched)
+        .saturating_mul(setup.sharding.dcp.max(1));
+    Some(Refusal {
+        short_gib: need_gib - b.rest,
+        engine_says: format!(
+            "To serve at least one request with the model's max seq len ({context}), \
+             ({need_gib:.2} GiB KV cache is needed, which is larger than the available KV cache \
+             memory ({:.2} GiB)). Based on the available memory, the estimated maximum model \
+             length is {longest}.",
+            b.rest
+        ),
+        remedy: format!("serve with --max-model-len {longest}, or raise --gpu-memory-utilization"),
+    })
+}
+
+fn fraction_source(setup: &Setup<'_>) -> String {
+    match (setup.fraction, setup.observed.pool_gib) {
+        (Some(_), _) => "--gpu-memory-utilization".to_string(),
+        (None, Some(_)) => "inferred from the observed pool".to_string(),
+        (None, None) => format!("default of vLLM {}", setup.engine.version),
+    }
+}
+
+fn assumptions(setup: &Setup<'_>) -> Vec<String> {
+    let mut lines = setup.model.assumptions.clone();
+    if setup.engine.assumed_version {
+        lines.push(format!(
+            "vLLM version not given: the rules of {} are used",
+            setup.engine.version
+        ));
+    }
+    if setup.max_running.is_none() {
+        lines.push(format!(
+            "max_num_seqs {} (the default for this card)",
+            max_seqs(setup)
+        ));
+    }
+    if setup.batched_tokens.is_none() {
+        lines.push(format!("max_num_batched_tokens {}", batched_tokens(setup)));
+    }
+    let kv = if setup.kv_dtype.is_some() {
+        "asked for"
+    } else {
+        "the default"
+    };
+    lines.push(format!("KV dtype {} ({kv})", setup.kv_dtype().name()));
+    lines
+}

@@ -1,0 +1,266 @@
+//! vLLM's KV groups: layers of one kind share block tables; kinds with unequal counts are padded;
+//! a request takes one block table per group.
+
+use crate::kv::{KvLayout, layer_index_bytes, layer_kv_bytes, window};
+use crate::model::{Attention, Layer};
+use crate::setup::{Setup, SpecKind};
+
+/// Layers of one kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Kind {
+    /// Bytes a token takes in one layer; for state layers 0.
+    bytes_per_token: u64,
+    /// Window in tokens; `None` keeps all.
+    window: Option<u64>,
+    /// Bytes of the state of a request in one layer; 0 for attention.
+    state_bytes: u64,
+    /// Layers of this kind.
+    layers: u64,
+}
+
+/// How the pool is cut.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Groups {
+    kinds: Vec<Kind>,
+    /// Tokens of a block.
+    block: u64,
+    /// Layers of a group; kinds are padded to a multiple.
+    group_layers: u64,
+    /// Bytes of one layer's page.
+    page_bytes: u64,
+}
+
+/// Tokens of a block where nothing asks for more: 64 for MLA, 16 else.
+fn base_block(setup: &Setup<'_>) -> u64 {
+    let mla = |layer: &Layer| matches!(layer.attention, Attention::Mla(_));
+    let default = if setup.model.layers.iter().any(mla) {
+        64
+    } else {
+        16
+    };
+    setup.page_tokens.unwrap_or(default).max(1)
+}
+
+impl Groups {
+    /// Groups of a setup: target layers, and the draft's as further layers.
+    pub(crate) fn of(setup: &Setup<'_>) -> Self {
+        let layout = KvLayout::new(setup.kv_dtype());
+        let mut kinds: Vec<Kind> = Vec::new();
+        for (layer, count) in setup.model.layer_kinds() {
+            add(&mut kinds, setup, &layout, &layer, count);
+        }
+        match setup.speculation.map(|spec| (spec.kind, spec.draft)) {
+            Some((SpecKind::Mtp, _)) => {
+                for layer in &setup.model.mtp_layers {
+                    add(&mut kinds, setup, &layout, layer, 1);
+                }
+            }
+            Some((_, Some(draft))) => {
+                for (layer, count) in draft.layer_kinds() {
+                    add(&mut kinds, setup, &layout, &layer, count);
+                }
+            }
+            _ => {}
+        }
+        Self::cut(kinds, base_block(setup))
+    }
+
+    fn cut(kinds: Vec<Kind>, base: u64) -> Self {
+        let largest_token = kinds.iter().map(|k| k.bytes_per_token).max().unwrap_or(0);
+        let state = kinds.iter().map(|k| k.state_bytes).max().unwrap_or(0);
+        // Blocks grow until a page of attention holds the state of a layer.
+        let block = match state.checked_div(largest_token) {
+            Some(_) if state > 0 => {
+                let tokens = state.div_ceil(largest_token).div_ceil(base);
+                tokens.saturating_mul(base).max(base)
+            }
+            _ => base,
+        };
+        let page_bytes = largest_token.saturating_mul(block).max(state);
+        let hybrid = kinds
+            .iter()
+            .any(|k| k.window.is_some() || k.state_bytes > 0)
+            && kinds
+                .iter()
+                .any(|k| k.window.is_none() && k.state_bytes == 0);
+        let counts = || kinds.iter().map(|k| k.layers);
+        let (least, most) = (counts().min().unwrap_or(1), counts().max().unwrap_or(1));
+        let group_layers = if !hybrid {
+            counts().fold(0u64, u64::saturating_add)
+        } else if (most as f64) < 1.25 * least as f64 {
+            most
+        } else {
+            least
+        };
+        Self {
+            kinds,
+            block,
+            group_layers: group_layers.max(1),
+            page_bytes,
+        }
+    }
+
+    /// Whether layers of unlike kinds share the pool.
+    pub(crate) fn hybrid(&self) -> bool {
+        self.group_count() > 1
+    }
+
+    fn groups_of(&self, kind: &Kind) -> u64 {
+        kind.layers.div_ceil(self.group_layers)
+    }
+
+    fn group_count(&self) -> u64 {
+        if self.uniform() {
+            return 1;
+        }
+        self.kinds.iter().map(|kind| self.groups_of(kind)).sum()
+    }
+
+    fn uniform(&self) -> bool {
+        let layers: u64 = self.kinds.iter().map(|k| k.layers).sum();
+        self.group_layers >= layers
+    }
+
+    /// Bytes of one block over the layers of a group.
+    fn block_bytes(&self) -> f64 {
+        if self.uniform() {
+            // Kinds may differ in width (a draft beside the target); each has its own page.
+            let bytes: u64 = self
+                .kinds
+                .iter()
+                .map(|k| k.bytes_per_token.saturating_mul(k.layers))
+                .fold(0, u64::saturating_add);
+            return bytes as f64 * self.block as f64;
+        }
+        self.page_bytes as f64 * self.group_layers as f64
+    }
+
+    /// Blocks in a pool.
+    pub(crate) fn blocks(&self, pool_bytes: f64) -> u64 {
+        let block = self.block_bytes();
+        if block > 0.0 {
+            (pool_bytes / block) as u64
+        } else {
+            0
+        }
+    }
+
+    /// Tokens as the older log line counts them.
+    pub(crate) fn tokens(&self, blocks: u64) -> u64 {
+        (blocks / self.group_count().max(1)).saturating_mul(self.block)
+    }
+
+    /// Blocks that one request of `context` tokens takes, over all groups.
+    fn request_blocks(&self, context: u64, batched: u64) -> u64 {
+        let full = context.div_ceil(self.block);
+        if self.uniform() {
+            return full;
+        }
+        let of = |kind: &Kind| {
+            let blocks = match (kind.state_bytes, kind.window) {
+                (1.., _) => 1,
+                (0, None) => full,
+                (0, Some(window)) => {
+                    let kept = window
+                        .saturating_sub(1)
+                        .saturating_add(batched)
+                        .min(context);
+                    kept.div_ceil(self.block).saturating_add(1)
+                }
+            };
+            blocks.saturating_mul(self.groups_of(kind))
+        };
+        self.kinds.iter().map(of).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes that one request takes.
+    pub(crate) fn request_bytes(&self, context: u64, batched: u64) -> f64 {
+        self.request_blocks(context, batched) as f64 * self.block_bytes()
+    }
+
+    /// Requests of `context` tokens that fit.
+    pub(crate) fn concurrency(&self, blocks: u64, context: u64, batched: u64) -> f64 {
+        blocks as f64 / self.request_blocks(context, batched).max(1) as f64
+    }
+
+    /// Longest request that fits, whole blocks.
+    pub(crate) fn longest(&self, blocks: u64, batched: u64) -> u64 {
+        let (mut low, mut high) = (0u64, blocks);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            let context = middle.saturating_mul(self.block);
+            if self.request_blocks(context, batched) <= blocks {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low.saturating_mul(self.block)
+    }
+
+    /// Bytes a token takes on a rank over all layers, padding included, windows as if full.
+    pub(crate) fn bytes_per_token(&self) -> f64 {
+        self.block_bytes() * self.group_count() as f64 / self.block.max(1) as f64
+    }
+
+    /// Layers of padding over all layers.
+    #[cfg(test)]
+    fn padding(&self) -> u64 {
+        let padded: u64 = self
+            .kinds
+            .iter()
+            .map(|k| self.groups_of(k) * self.group_layers)
+            .sum();
+        padded - self.kinds.iter().map(|k| k.layers).sum::<u64>()
+    }
+}
+
+fn add(kinds: &mut Vec<Kind>, setup: &Setup<'_>, layout: &KvLayout, layer: &Layer, count: u64) {
+    let one = crate::kv::layer_state_bytes(layer, &setup.sharding);
+    let bytes = layer_kv_bytes(layer, &setup.sharding, layout);
+    let kind = Kind {
+        bytes_per_token: bytes.saturating_add(layer_index_bytes(layer)),
+        window: window(layer),
+        state_bytes: one,
+        layers: count,
+    };
+    if kind.bytes_per_token == 0 && kind.state_bytes == 0 {
+        return;
+    }
+    let same = |k: &&mut Kind| {
+        k.bytes_per_token == kind.bytes_per_token
+            && k.window == kind.window
+            && k.state_bytes == kind.state_bytes
+    };
+    match kinds.iter_mut().find(same) {
+        Some(known) => known.layers = known.layers.saturating_add(count),
+        None => kinds.push(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gemma_27b() -> Groups {
+        let kind = |window, layers| Kind {
+            bytes_per_token: 16 * 128 * 2 * 2,
+            window,
+            state_bytes: 0,
+            layers,
+        };
+        Groups::cut(vec![kind(Some(1024), 52), kind(None, 10)], 16)
+    }
+
+    /// vLLM log of Gemma-3-27B: 8 padding layers, 205,696 tokens, 50.05 requests of 4096.
+    #[test]
+    fn ten_full_and_52_sliding_layers_make_seven_groups_with_eight_layers_of_padding() {
+        let groups = gemma_27b();
+        assert_eq!((groups.group_count(), groups.padding()), (7, 8));
+        let blocks = groups.blocks(109.86 * crate::GIB);
+        assert!(blocks.abs_diff(89_997) < 10, "{blocks}");
+        assert!(groups.tokens(blocks).abs_diff(205_696) <= 16);
+        let concurrency = groups.concurrency(89_997, 4096, 8192);
+        assert!((concurrency - 50.05).abs() < 0.01, "{concurrency}");
+    }
+}

@@ -1,0 +1,122 @@
+//! The ledger: every GiB of a card has a line, a source and, where estimated, a band; the lines
+//! add up to the card.
+
+/// One line of a ledger, GiB on one card.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// What it is.
+    pub item: String,
+    /// Best figure, GiB; negative only for the closing line of a plan that does not fit.
+    pub gib: f64,
+    /// Low end of the band, GiB; equal to `gib` where the figure is exact.
+    pub low: f64,
+    /// High end of the band, GiB.
+    pub high: f64,
+    /// Where the figure comes from.
+    pub source: String,
+    /// Whether it is estimated rather than computed from known quantities.
+    pub estimated: bool,
+    /// Whether it exists only because of speculation.
+    pub speculation: bool,
+}
+
+/// Lines that add up to `total_gib`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Ledger {
+    /// The lines; the last closes the sum.
+    pub lines: Vec<Line>,
+    /// Capacity of the card, GiB.
+    pub total_gib: f64,
+}
+
+impl Ledger {
+    /// An empty ledger of a card.
+    pub(crate) fn new(total_gib: f64) -> Self {
+        Self {
+            lines: Vec::with_capacity(16),
+            total_gib,
+        }
+    }
+
+    /// Adds an exact line; nothing where it is zero.
+    pub(crate) fn exact(&mut self, item: &str, gib: f64, source: &str) -> &mut Self {
+        self.put(item, gib, 0.0, source, false)
+    }
+
+    /// Adds an estimated line with a band of `1 ± spread`.
+    pub(crate) fn estimate(
+        &mut self,
+        item: &str,
+        gib: f64,
+        spread: f64,
+        source: &str,
+    ) -> &mut Self {
+        self.put(item, gib, spread, source, true)
+    }
+
+    fn put(
+        &mut self,
+        item: &str,
+        gib: f64,
+        spread: f64,
+        source: &str,
+        estimated: bool,
+    ) -> &mut Self {
+        if gib != 0.0 && gib.is_finite() {
+            self.lines.push(Line {
+                item: item.to_string(),
+                gib,
+                low: gib * (1.0 - spread),
+                high: gib * (1.0 + spread),
+                source: source.to_string(),
+                estimated,
+                speculation: false,
+            });
+        }
+        self
+    }
+
+    /// Marks the last line as the cost of speculation.
+    pub(crate) fn of_speculation(&mut self) -> &mut Self {
+        if let Some(line) = self.lines.last_mut() {
+            line.speculation = true;
+        }
+        self
+    }
+
+    /// Adds the closing line, so that the lines add up to the card: what stays free, or (negative)
+    /// what is missing.
+    pub(crate) fn close(&mut self, item: &str) {
+        let gib = self.total_gib - self.sum();
+        let spread: f64 = self.lines.iter().map(|line| line.high - line.gib).sum();
+        self.lines.push(Line {
+            item: item.to_string(),
+            gib,
+            low: gib - spread,
+            high: gib + spread,
+            source: "what the other lines leave of the card".to_string(),
+            estimated: spread > 0.0,
+            speculation: false,
+        });
+    }
+
+    /// Sum of all lines, GiB.
+    pub fn sum(&self) -> f64 {
+        self.lines.iter().map(|line| line.gib).sum()
+    }
+
+    /// GiB of the lines that exist only because of speculation.
+    pub fn speculation_gib(&self) -> f64 {
+        let lines = self.lines.iter().filter(|line| line.speculation);
+        lines.map(|line| line.gib).sum()
+    }
+
+    /// GiB of the lines whose item begins with `prefix`.
+    pub fn gib_of(&self, prefix: &str) -> f64 {
+        let lines = self
+            .lines
+            .iter()
+            .filter(|line| line.item.starts_with(prefix));
+        lines.map(|line| line.gib).sum()
+    }
+}

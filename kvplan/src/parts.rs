@@ -1,0 +1,251 @@
+//! Sizes that several engines share: weights with what an engine adds to them, drafts, activations,
+//! graphs, communication buffers. Fitted constants carry what they were fitted on.
+
+use crate::GIB;
+use crate::engine::EngineKind;
+use crate::formats::WeightFormat;
+use crate::model::{Attention, DraftKind, Ffn, Layer, Model};
+use crate::params::ParamGroup;
+use crate::setup::{Setup, SpecKind, Speculation};
+use crate::weights::{Sharding, WeightLine};
+
+/// Memory gone before weights load (driver, CUDA context, libraries), one rank, GiB: median of
+/// capacity less free memory in SGLang logs of H100 (0.84), RTX 5080 (0.76), two 24 GB cards
+/// (1.24, 0.91).
+const CONTEXT_GIB: f64 = 0.88;
+/// The same with tensor parallelism, NCCL included: RTX PRO 6000 (1.6, 2.0), H100 tp8 (2.2), 24 GB
+/// tp4 (2.4).
+const CONTEXT_AND_NCCL_GIB: f64 = 2.0;
+/// Modules and workspaces that SGLang's weight figure (a difference of free memory) holds besides
+/// weights, GiB: what is left of 15.09 and 15.11 (Llama-8B), 1.20 (Qwen3-0.6B), 0.98
+/// (Qwen2.5-0.5B) after weights and rotary table.
+const SGLANG_MODULES_GIB: f64 = 0.07;
+/// Difference between the capacity of `nvidia-smi` and of torch, GiB: H100 79.65 and 79.18, RTX PRO
+/// 6000 95.59 and 95.0, H200 140.4 and 139.8, RTX 3090 24.0 and 23.58.
+const TORCH_CANNOT_SEE_GIB: f64 = 0.5;
+/// Custom all-reduce of vLLM and SGLang: signals and scratch, an input buffer, rank data, 8 MiB
+/// each (custom_all_reduce.py).
+const CUSTOM_ALL_REDUCE_BYTES: f64 = 3.0 * 8_388_608.0;
+
+/// Memory gone before weights load, GiB.
+pub(crate) fn runtime_gib(setup: &Setup<'_>) -> f64 {
+    let gib = if setup.ranks() > 1 {
+        CONTEXT_AND_NCCL_GIB
+    } else {
+        CONTEXT_GIB
+    };
+    gib.min(setup.card_gib * 0.5)
+}
+
+/// Capacity as torch sees it, GiB.
+pub(crate) fn torch_total_gib(setup: &Setup<'_>) -> f64 {
+    setup
+        .observed
+        .torch_total_gib
+        .unwrap_or((setup.card_gib - TORCH_CANNOT_SEE_GIB).max(setup.card_gib * 0.5))
+}
+
+/// Custom all-reduce buffers, GiB; the kernels support 2, 4, 6 and 8 ranks.
+pub(crate) fn custom_all_reduce_gib(setup: &Setup<'_>) -> f64 {
+    match setup.sharding.tp {
+        2 | 4 | 6 | 8 => CUSTOM_ALL_REDUCE_BYTES / GIB,
+        _ => 0.0,
+    }
+}
+
+/// Target weights on the fullest rank as an engine holds them.
+#[derive(Debug, Clone)]
+pub(crate) struct Weights {
+    /// By group, bytes.
+    pub(crate) lines: Vec<WeightLine>,
+    /// Padding, rotary table, copies for absorbed MLA, modules; bytes.
+    pub(crate) engine_bytes: f64,
+}
+
+impl Weights {
+    pub(crate) fn gib(&self) -> f64 {
+        let bytes: f64 = self.lines.iter().map(|line| line.bytes).sum();
+        (bytes + self.engine_bytes) / GIB
+    }
+}
+
+/// Target weights under an engine.
+pub(crate) fn target_weights(setup: &Setup<'_>) -> Weights {
+    let engine = setup.engine.kind;
+    Weights {
+        lines: setup.model.weight_bytes(&setup.sharding),
+        engine_bytes: engine_bytes(setup.model, &setup.sharding, engine),
+    }
+}
+
+/// What an engine adds to the checkpoint's tensors, bytes.
+fn engine_bytes(model: &Model, sharding: &Sharding, engine: EngineKind) -> f64 {
+    match engine {
+        EngineKind::Sglang => {
+            rotary_bytes(model, 4.0)
+                + absorbed_bytes(model, sharding)
+                + expert_padding_bytes(model, sharding)
+                + SGLANG_MODULES_GIB * GIB
+        }
+        EngineKind::Vllm => {
+            rotary_bytes(model, 2.0)
+                + absorbed_bytes(model, sharding)
+                + expert_padding_bytes(model, sharding)
+        }
+        EngineKind::TensorRtLlm => rotary_bytes(model, 4.0) + expert_padding_bytes(model, sharding),
+        EngineKind::LlamaCpp => 0.0,
+    }
+}
+
+/// The shared table of rotary cosines and sines: positions x rotary elements.
+fn rotary_bytes(model: &Model, element_bytes: f64) -> f64 {
+    let rotary = model.layers.iter().find_map(|layer| match layer.attention {
+        Attention::Gqa(gqa) => Some(gqa.head_dim),
+        Attention::Mla(mla) => Some(mla.qk_rope_head_dim),
+        Attention::Compressed(_) => Some(64),
+        _ => None,
+    });
+    let positions = model.max_positions.unwrap_or(0).min(1 << 22);
+    positions as f64 * rotary.unwrap_or(0) as f64 * element_bytes
+}
+
+/// Absorbed MLA keeps bf16 copies of the key and value up-projections beside the projection.
+fn absorbed_bytes(model: &Model, sharding: &Sharding) -> f64 {
+    let of = |layer: &Layer| match layer.attention {
+        Attention::Mla(mla) => {
+            let heads = mla.heads.div_ceil(sharding.attention_tp()) as f64;
+            let up = (mla.qk_nope_head_dim as f64) + (mla.v_head_dim as f64);
+            2.0 * heads * mla.kv_lora_rank as f64 * up
+        }
+        _ => 0.0,
+    };
+    model.layers.iter().map(of).sum::<f64>() / sharding.pp.max(1) as f64
+}
+
+/// MXFP4 expert kernels pad the inner width of a rank to a multiple of 256 (gpt-oss: 2880 to
+/// 3072). Reproduces 13.47 and 64.38 GiB of gpt-oss-20b and -120b on one H100.
+fn expert_padding_bytes(model: &Model, sharding: &Sharding) -> f64 {
+    let of = |layer: &Layer| match layer.ffn {
+        Ffn::Moe(moe) if layer.formats.experts == WeightFormat::Mxfp4 => {
+            let ranks = (sharding.tp / sharding.ep.max(1)).max(1);
+            let own = moe.expert_inter.div_ceil(ranks);
+            let extra = own.div_ceil(256).saturating_mul(256) - own;
+            let experts = moe.experts.div_ceil(sharding.ep.max(1)) as f64;
+            let width = moe.latent.unwrap_or(model.hidden) as f64;
+            experts * 3.0 * width * extra as f64 * WeightFormat::Mxfp4.bytes_per_param()
+        }
+        _ => 0.0,
+    };
+    model.layers.iter().map(of).sum::<f64>() / sharding.pp.max(1) as f64
+}
+
+/// Draft weights and the KV bytes a token takes in the draft, one rank.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DraftParts {
+    /// Layers, projections, own head: bytes.
+    pub(crate) weight_bytes: f64,
+    /// Copies of vocabulary tables the target has too: bytes.
+    pub(crate) table_bytes: f64,
+    /// Bytes a token takes in the draft's pool.
+    pub(crate) kv_bytes_per_token: u64,
+}
+
+/// What the draft of a setup takes; `own_tables`: the engine lets it hold its own vocabulary
+/// tables while memory is measured.
+pub(crate) fn draft_parts(
+    setup: &Setup<'_>,
+    spec: &Speculation<'_>,
+    own_tables: bool,
+) -> DraftParts {
+    let layout = crate::kv::KvLayout::new(setup.kv_dtype());
+    let sharding = &setup.sharding;
+    let table = setup.model.vocab_table_bytes(sharding);
+    match (spec.kind, spec.draft) {
+        (SpecKind::Ngram, _) => DraftParts::default(),
+        (SpecKind::Mtp, _) => DraftParts {
+            weight_bytes: setup.model.mtp_weight_bytes(sharding),
+            table_bytes: if own_tables { 2.0 * table } else { 0.0 },
+            kv_bytes_per_token: setup.model.mtp_kv_bytes_per_token(sharding, &layout),
+        },
+        (_, None) => DraftParts::default(),
+        (_, Some(draft)) => {
+            let lines = draft.weight_bytes(sharding);
+            let shares_tables = draft.draft.is_some();
+            let (mut weights, mut tables) = (0.0, 0.0);
+            for line in lines {
+                let shared_head = line.group == ParamGroup::Head
+                    && draft
+                        .draft
+                        .is_some_and(|d| d.kind == DraftKind::BlockDiffusion);
+                if shares_tables && (line.group == ParamGroup::Embedding || shared_head) {
+                    tables += line.bytes;
+                } else {
+                    weights += line.bytes;
+                }
+            }
+            DraftParts {
+                weight_bytes: weights,
+                table_bytes: if own_tables { tables } else { 0.0 },
+                kv_bytes_per_token: draft.kv_bytes_per_token(sharding, &layout),
+            }
+        }
+    }
+}
+
+/// Peak of activations in one forward pass, GiB: per token, gate and up and product of the widest
+/// feed-forward, three residual-sized buffers; for experts per routed copy. Fitted on the two vLLM
+/// V0 logs where nothing else enters (29,000 tokens of Llama-8B: 3.02 GiB, here 2.99).
+pub(crate) fn forward_gib(model: &Model, sharding: &Sharding, tokens: u64) -> f64 {
+    let tp = sharding.tp.max(1) as f64;
+    let hidden = model.hidden as f64;
+    let elements = model.layers.iter().map(|layer| match layer.ffn {
+        Ffn::Dense { inter, .. } => 3.0 * inter as f64 / tp + 3.0 * hidden,
+        Ffn::Moe(moe) => {
+            let copy =
+                3.0 * moe.expert_inter as f64 / tp + moe.latent.unwrap_or(model.hidden) as f64;
+            moe.topk as f64 * copy + 3.0 * hidden
+        }
+        Ffn::None => 3.0 * hidden,
+    });
+    2.0 * elements.fold(0.0, f64::max) * tokens as f64 / GIB
+}
+
+/// Adds weight lines by group, what the engine adds, and (where weights were observed) the
+/// difference that closes the gap.
+pub(crate) fn weight_lines(
+    ledger: &mut crate::ledger::Ledger,
+    weights: &Weights,
+    observed_gib: Option<f64>,
+) {
+    const SHAPES: &str = "from the architecture: shapes, stored formats, sharding";
+    for line in &weights.lines {
+        let item = match line.group {
+            ParamGroup::Embedding => "weights: embedding table",
+            ParamGroup::Head => "weights: output head",
+            ParamGroup::Attention => "weights: attention",
+            ParamGroup::Indexer => "weights: attention index",
+            ParamGroup::Dense => "weights: feed-forward",
+            ParamGroup::Experts => "weights: experts",
+            ParamGroup::SharedExperts => "weights: shared experts",
+            ParamGroup::Router => "weights: routers",
+            ParamGroup::Norms => "weights: norms and biases",
+            ParamGroup::DraftProjection => "weights: draft projection",
+            ParamGroup::Vision => "weights: vision tower",
+            ParamGroup::Other => "weights: other",
+        };
+        ledger.exact(item, line.bytes / GIB, SHAPES);
+    }
+    ledger.estimate(
+        "weights: engine's own (rotary table, padding, copies, modules)",
+        weights.engine_bytes / GIB,
+        0.5,
+        "per engine: parts.rs",
+    );
+    if let Some(observed) = observed_gib {
+        ledger.exact(
+            "weights: observed less computed",
+            observed - weights.gib(),
+            "free before less free after, as observed",
+        );
+    }
+}

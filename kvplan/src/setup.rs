@@ -1,0 +1,292 @@
+//! What a plan is made for, and what comes out.
+
+use crate::engine::Engine;
+use crate::formats::KvDtype;
+use crate::ledger::Ledger;
+use crate::model::Model;
+use crate::weights::Sharding;
+
+/// Everything a plan needs. Capacities come in as numbers; nothing here knows devices.
+#[derive(Debug, Clone)]
+pub struct Setup<'a> {
+    /// The served model.
+    pub model: &'a Model,
+    /// How it is spread.
+    pub sharding: Sharding,
+    /// Engine and version.
+    pub engine: Engine,
+    /// Capacity of one card as `nvidia-smi` says, GiB (MiB / 1024).
+    pub card_gib: f64,
+    /// Whether the engine takes its server-class defaults for this card (vLLM: 70 GiB and more,
+    /// and not an A100). `None` decides by capacity.
+    pub big_card: Option<bool>,
+    /// Memory fraction asked for; `None` takes the engine's own.
+    pub fraction: Option<f64>,
+    /// KV cache format; `None` takes what the checkpoint asks for, else bf16.
+    pub kv_dtype: Option<KvDtype>,
+    /// Longest context the engine is told to serve; `None` takes the model's.
+    pub context_tokens: Option<u64>,
+    /// Requests the engine is told to run at once.
+    pub max_running: Option<u64>,
+    /// Tokens of one forward pass at most (chunked prefill size, max_num_batched_tokens).
+    pub batched_tokens: Option<u64>,
+    /// Largest batch that is captured as a graph; 0: none are.
+    pub graph_max_batch: Option<u64>,
+    /// Cap on the tokens of the pool.
+    pub max_total_tokens: Option<u64>,
+    /// Tokens of a KV page.
+    pub page_tokens: Option<u64>,
+    /// State slots pinned by the user (`--max-mamba-cache-size`).
+    pub state_slots: Option<u64>,
+    /// Share of the state pool in hybrids (`--mamba-full-memory-ratio`).
+    pub state_ratio: Option<f64>,
+    /// Speculation, where there is any.
+    pub speculation: Option<Speculation<'a>>,
+    /// What was observed; it wins over what is computed.
+    pub observed: Observed,
+}
+
+/// Which draft, how deep.
+#[derive(Debug, Clone, Copy)]
+pub struct Speculation<'a> {
+    /// What drafts.
+    pub kind: SpecKind,
+    /// The draft model; `None` for the target's own MTP layers and for drafts without weights.
+    pub draft: Option<&'a Model>,
+    /// Draft steps.
+    pub steps: u64,
+    /// Tree width.
+    pub topk: u64,
+    /// Tokens the target verifies per sequence.
+    pub draft_tokens: u64,
+}
+
+/// Kinds of drafts, as engines tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpecKind {
+    /// The target's own MTP (NextN) layers.
+    Mtp,
+    /// EAGLE and EAGLE-3 heads.
+    Eagle,
+    /// A separate, complete model.
+    Standalone,
+    /// Block drafts (DFlash and kin).
+    Block,
+    /// No weights: n-gram, suffix.
+    Ngram,
+}
+
+/// Figures from a log.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Observed {
+    /// Free before the weights were loaded, GiB, least of all ranks.
+    pub free_before_gib: Option<f64>,
+    /// Free after the weights were loaded, GiB, least of all ranks.
+    pub free_after_gib: Option<f64>,
+    /// Size of the KV pool, GiB.
+    pub pool_gib: Option<f64>,
+    /// Tokens of the KV pool.
+    pub tokens: Option<u64>,
+    /// Weights as the engine printed them, GiB.
+    pub weights_gib: Option<f64>,
+    /// Capacity as torch sees it, GiB (vLLM's base for the utilisation).
+    pub torch_total_gib: Option<f64>,
+}
+
+/// The answer.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Whether the engine starts and one request of the configured context fits.
+    pub fits: bool,
+    /// The fraction used.
+    pub fraction: f64,
+    /// Where the fraction comes from.
+    pub fraction_source: String,
+    /// The engine's own fraction for this card, where it has one.
+    pub automatic_fraction: Option<f64>,
+    /// KV pool of the target, GiB on one card.
+    pub pool_gib: f64,
+    /// Tokens in the pool, over all decode-context ranks.
+    pub kv_tokens: u64,
+    /// Bytes one token takes on one card, draft included where the engine prices it there.
+    pub kv_bytes_per_token: f64,
+    /// KV format used.
+    pub kv_dtype: KvDtype,
+    /// Requests at once that the engine allows.
+    pub max_running: u64,
+    /// Requests of the configured context that the pool holds.
+    pub max_concurrency: f64,
+    /// Configured context, tokens.
+    pub context_tokens: u64,
+    /// Longest context of one request that the pool holds.
+    pub longest_context: u64,
+    /// Fractions that work.
+    pub interval: Interval,
+    /// Why it does not start.
+    pub refusal: Option<Refusal>,
+    /// Weights of the target on one card, GiB, as computed or observed.
+    pub weights_gib: f64,
+    /// Weights of the target on one card, GiB, computed from the architecture.
+    pub computed_weights_gib: f64,
+    /// Every GiB.
+    pub ledger: Ledger,
+    /// Assumptions, to be printed.
+    pub assumptions: Vec<String>,
+}
+
+/// Fractions between the pool wall and the activation wall.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Interval {
+    /// At or below this the engine refuses: no room for the pool.
+    pub min: f64,
+    /// Above this it starts and dies: no room for what lies outside the fraction.
+    pub max: f64,
+    /// Band of `max`, which rests on estimates.
+    pub max_low: f64,
+    /// High end of that band.
+    pub max_high: f64,
+}
+
+impl Interval {
+    /// Whether no fraction works.
+    pub fn is_empty(&self) -> bool {
+        self.min >= self.max
+    }
+}
+
+/// Why an engine does not start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    /// GiB that are missing.
+    pub short_gib: f64,
+    /// What the engine of this version prints.
+    pub engine_says: String,
+    /// What to do, cheapest first.
+    pub remedy: String,
+}
+
+/// A plan cannot be made at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanError {
+    /// Which input.
+    pub input: String,
+    /// What is wrong and how to mend it.
+    pub message: String,
+}
+
+impl std::fmt::Display for PlanError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.input, self.message)
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+impl<'a> Setup<'a> {
+    /// A setup with everything left to the engine.
+    pub fn new(model: &'a Model, sharding: Sharding, engine: Engine, card_gib: f64) -> Self {
+        Self {
+            model,
+            sharding,
+            engine,
+            card_gib,
+            big_card: None,
+            fraction: None,
+            kv_dtype: None,
+            context_tokens: None,
+            max_running: None,
+            batched_tokens: None,
+            graph_max_batch: None,
+            max_total_tokens: None,
+            page_tokens: None,
+            state_slots: None,
+            state_ratio: None,
+            speculation: None,
+            observed: Observed::default(),
+        }
+    }
+
+    /// The same without speculation.
+    pub fn plain(&self) -> Self {
+        Self {
+            speculation: None,
+            ..self.clone()
+        }
+    }
+
+    /// KV format in effect.
+    pub fn kv_dtype(&self) -> KvDtype {
+        self.kv_dtype.or(self.model.kv_dtype).unwrap_or_default()
+    }
+
+    /// Configured context, tokens; at least 1.
+    pub fn context(&self) -> u64 {
+        // Where neither says: what early Llama models had, so that nothing divides by zero.
+        self.context_tokens
+            .or(self.model.max_positions)
+            .unwrap_or(4096)
+            .max(1)
+    }
+
+    /// Ranks in all.
+    pub(crate) fn ranks(&self) -> u64 {
+        self.sharding
+            .tp
+            .max(1)
+            .saturating_mul(self.sharding.pp.max(1))
+    }
+
+    /// Checks what no engine could run with.
+    ///
+    /// # Errors
+    /// One line that names the input.
+    pub(crate) fn check(&self) -> Result<(), PlanError> {
+        let error = |input: &str, message: String| PlanError {
+            input: input.to_string(),
+            message,
+        };
+        if !(self.card_gib.is_finite() && self.card_gib > 0.0 && self.card_gib < 1e6) {
+            return Err(error(
+                "card capacity",
+                format!("{} GiB is no card", self.card_gib),
+            ));
+        }
+        if let Some(fraction) = self.fraction
+            && !(fraction > 0.0 && fraction <= 1.0)
+        {
+            return Err(error(
+                "memory fraction",
+                format!("{fraction} is not above 0 and at most 1; engines take for example 0.88"),
+            ));
+        }
+        let observed = self.observed;
+        let figures = [
+            ("free before", observed.free_before_gib),
+            ("free after", observed.free_after_gib),
+            ("KV pool", observed.pool_gib),
+            ("weights", observed.weights_gib),
+            ("capacity", observed.torch_total_gib),
+        ];
+        for (name, value) in figures {
+            if let Some(value) = value
+                && !(value.is_finite() && (0.0..1e6).contains(&value))
+            {
+                return Err(error(
+                    name,
+                    format!("{value} GiB is not a size a card can have"),
+                ));
+            }
+        }
+        if let (Some(before), Some(after)) = (observed.free_before_gib, observed.free_after_gib)
+            && after > before
+        {
+            return Err(error(
+                "free after",
+                format!("{after} GiB is more than the {before} GiB before the weights were loaded"),
+            ));
+        }
+        self.sharding
+            .check(self.model)
+            .map_err(|message| error("tensor parallel size", message))
+    }
+}

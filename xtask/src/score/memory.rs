@@ -1,0 +1,388 @@
+//! `memory.*`: questions from engine logs, readers of configs, weights and pools of whole servers.
+
+use std::path::Path;
+
+use kvplan::{
+    Engine, EngineKind, KvDtype, KvLayout, Known, Model, Observed, Quant, Setup, Sharding, SpecKind,
+    Speculation, Version, catalog,
+};
+use serde_json::{Value, json};
+
+use super::{Area, json_lines, quantile};
+
+/// Scores the four areas.
+pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
+    let mut areas = vec![cases(data)?, configs(data)?];
+    areas.extend(scenarios(data)?);
+    Ok(areas)
+}
+
+// ---- memory.cases -------------------------------------------------------------------------------
+
+fn cases(data: &Path) -> anyhow::Result<Area> {
+    let mut area = Area::new("memory.cases");
+    let mut right = 0usize;
+    for row in json_lines(&data.join("memory/questions.jsonl"))? {
+        let (expect, tolerance) = (number(&row["expect"]), number(&row["tolerance"]));
+        let (Some(expect), Some(tolerance)) = (expect, tolerance) else {
+            area.skipped += 1;
+            continue;
+        };
+        area.n += 1;
+        match answer(&row) {
+            Some(got) if (got - expect).abs() <= tolerance + 1e-9 => right += 1,
+            got => area.notes.push(format!("{}: {got:?}, expected {expect}", row["id"])),
+        }
+    }
+    area.right = fraction(right, area.n);
+    Ok(area)
+}
+
+/// The library's answer to one question.
+fn answer(row: &Value) -> Option<f64> {
+    let given = &row["given"];
+    let get = |name: &str| number(&given[name]);
+    let known = Known {
+        free_before_gib: get("free_before_gib"),
+        free_after_gib: get("free_after_gib"),
+        pool_gib: get("pool_gib"),
+        fraction: get("fraction"),
+        bytes_per_token: get("kv_bytes_per_token_per_rank"),
+        ..Known::default()
+    };
+    let page = get("page_size").or(get("block_size")).unwrap_or(1.0) as u64;
+    match row["question"].as_str()? {
+        "kv_bytes_per_token_per_rank" => bytes_per_token(given),
+        "pool_gib" => match get("utilization") {
+            Some(utilisation) => Some(kvplan::pool_of_utilisation(
+                get("total_gib")?,
+                utilisation,
+                get("weights_gib")?,
+                get("activation_gib")?,
+                get("non_torch_gib")?,
+            )),
+            None => known.infer().known.pool_gib,
+        },
+        "inferred_fraction" => known.infer().known.fraction,
+        "fraction_min" => known.infer().fraction_min,
+        "kv_tokens" | "longest_context" => {
+            let pool = known.infer().known.pool_gib?;
+            Some(kvplan::tokens_in_pool(pool, known.bytes_per_token?, page) as f64)
+        }
+        "kv_needed_gib" => Some(known.bytes_per_token? * get("max_model_len")? / kvplan::GIB),
+        "max_concurrency" => Some(get("kv_tokens")? / get("max_model_len")?),
+        _ => None,
+    }
+}
+
+/// Bytes a token takes, through the config reader.
+fn bytes_per_token(given: &Value) -> Option<f64> {
+    let mut config = json!({
+        "architectures": ["Question"], "hidden_size": 1024, "vocab_size": 1024,
+        "num_attention_heads": 128, "num_hidden_layers": given["layers"],
+    });
+    for (from, to) in [
+        ("kv_heads", "num_key_value_heads"),
+        ("head_dim", "head_dim"),
+        ("kv_lora_rank", "kv_lora_rank"),
+        ("qk_rope_head_dim", "qk_rope_head_dim"),
+    ] {
+        config[to] = given[from].clone();
+    }
+    config["qk_nope_head_dim"] = json!(128);
+    config["v_head_dim"] = if given["kv_lora_rank"].is_null() {
+        Value::Null
+    } else {
+        json!(128)
+    };
+    let model = Model::from_config_json(&config.to_string(), "question").ok()?;
+    let layout = KvLayout::new(KvDtype::parse(given["kv_dtype"].as_str()?)?);
+    let sharding = Sharding::tp(given["tp"].as_u64()?);
+    Some(model.kv_bytes_per_token(&sharding, &layout) as f64)
+}
+
+// ---- memory.configs -----------------------------------------------------------------------------
+
+fn configs(data: &Path) -> anyhow::Result<Area> {
+    let folder = data.join("hf_configs");
+    let index = crate::input::read_text(&folder.join("index.tsv"))?;
+    let mut lines = index.lines();
+    let header: Vec<&str> = lines.next().unwrap_or_default().split('\t').collect();
+    let column = |name: &str| header.iter().position(|h| *h == name);
+    let (kv, indexer) = (
+        column("kv_bytes_per_token_bf16_tp1"),
+        column("indexer_bytes_per_token"),
+    );
+    let mut area = Area::new("memory.configs");
+    let mut right = 0usize;
+    for line in lines {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let Some(file) = cells.first() else { continue };
+        let expected = |column: Option<usize>| cells.get(column?)?.parse::<u64>().ok();
+        area.n += 1;
+        let text = crate::input::read_text(&folder.join(file))?;
+        match Model::from_config_json(&text, file) {
+            Err(error) => area.notes.push(error.to_string()),
+            Ok(model) => {
+                let layout = KvLayout::new(KvDtype::Bf16);
+                let bytes = model.kv_bytes_per_token(&Sharding::tp(1), &layout);
+                let index_bytes = model.index_bytes_per_token();
+                let agrees = expected(kv).is_none_or(|e| e == bytes)
+                    && expected(indexer).is_none_or(|e| e == index_bytes);
+                if agrees {
+                    right += 1;
+                } else {
+                    area.notes.push(format!("{file}: {bytes} bytes a token, index bytes {index_bytes}"));
+                }
+            }
+        }
+    }
+    area.right = fraction(right, area.n);
+    area.notes.push(
+        "chatglm: the index counts 32 KV heads, the config has multi_query_group_num 2".to_string(),
+    );
+    Ok(area)
+}
+
+// ---- memory.weights, memory.from_flags ----------------------------------------------------------
+
+fn scenarios(data: &Path) -> anyhow::Result<Vec<Area>> {
+    let mut weights = Errors::new("memory.weights", 0.02);
+    let mut flags = Errors::new("memory.from_flags", 0.06);
+    for row in json_lines(&data.join("memory/scenarios.jsonl"))? {
+        let id = row["id"].as_str().unwrap_or("?").to_string();
+        let Some(scenario) = Scenario::read(data, &row) else {
+            weights.skip(&id, "model or engine not placed");
+            flags.skip(&id, "model or engine not placed");
+            continue;
+        };
+        let plan = match scenario.plan() {
+            Ok(plan) => plan,
+            Err(error) => {
+                flags.skip(&id, &error.to_string());
+                continue;
+            }
+        };
+        let expect = &row["expect"];
+        let draft_gib = plan.ledger.gib_of("draft: weights")
+            + plan.ledger.gib_of("draft: its own vocabulary tables");
+        let loaded = plan.computed_weights_gib
+            + if scenario.engine.kind == EngineKind::Vllm { draft_gib } else { 0.0 };
+        if let Some(measured) = number(&expect["weights_gib"]) {
+            weights.add(&id, "weights GiB", loaded, measured);
+        }
+        if let Some(measured) = number(&expect["kv_gib"]) {
+            flags.add(&id, "pool GiB", pool_with_draft(&plan), measured);
+        }
+        if let Some(measured) = number(&expect["kv_tokens"]) {
+            flags.add(&id, "tokens", plan.kv_tokens as f64, measured);
+        }
+    }
+    Ok(vec![weights.area(), flags.area()])
+}
+
+/// vLLM prints one pool for target and draft layers.
+fn pool_with_draft(plan: &kvplan::Plan) -> f64 {
+    plan.pool_gib
+}
+
+/// One server of the data.
+struct Scenario {
+    model: Model,
+    draft: Option<Model>,
+    mtp: bool,
+    depth: u64,
+    engine: Engine,
+    card_gib: f64,
+    row: Value,
+}
+
+impl Scenario {
+    fn read(data: &Path, row: &Value) -> Option<Self> {
+        let text = |name: &str| row[name].as_str();
+        let version = Version::find(text("engine_version")?);
+        let mut engine = Engine::parse(text("engine")?).ok()?;
+        if let Some(version) = version {
+            engine = Engine::at(engine.kind, version);
+        }
+        let model = read_model(data, row)?;
+        let draft_row = &row["draft"];
+        let draft = match draft_row["kind"].as_str() {
+            Some("mtp") | None => None,
+            Some(_) => Some(read_draft(draft_row, &model)?),
+        };
+        let stated = number(&row["given"]["total_gib"]).map(|gib| gib + 0.5);
+        Some(Self {
+            mtp: draft_row["kind"] == "mtp",
+            depth: draft_row["depth"].as_u64().unwrap_or(3),
+            card_gib: card_gib(text("gpu").unwrap_or_default()).or(stated)?,
+            model,
+            draft,
+            engine,
+            row: row.clone(),
+        })
+    }
+
+    fn plan(&self) -> Result<kvplan::Plan, kvplan::PlanError> {
+        let tp = self.row["tp"].as_u64().unwrap_or(1);
+        let flags = &self.row["flags"];
+        let given = &self.row["given"];
+        let mut setup = Setup::new(&self.model, Sharding::tp(tp), self.engine, self.card_gib);
+        setup.fraction =
+            number(&flags["mem_fraction_static"]).or(number(&flags["gpu_memory_utilization"]));
+        setup.kv_dtype = flags["kv_dtype"].as_str().and_then(KvDtype::parse);
+        // A checkpoint's wish for fp8 KV is not followed unless the flag is given.
+        setup.kv_dtype = setup.kv_dtype.or(Some(KvDtype::Bf16));
+        setup.context_tokens = flags["context_len"].as_u64().or(flags["max_model_len"].as_u64());
+        setup.max_running =
+            flags["max_running_requests"].as_u64().or(flags["max_num_seqs"].as_u64());
+        setup.batched_tokens = flags["chunked_prefill_size"]
+            .as_u64()
+            .or(flags["max_num_batched_tokens"].as_u64());
+        setup.big_card = self.row["gpu"].as_str().map(|gpu| {
+            self.card_gib >= 70.0 && !gpu.to_ascii_lowercase().contains("a100")
+        });
+        setup.observed = Observed {
+            free_before_gib: number(&given["free_before_gib"]),
+            torch_total_gib: number(&given["total_gib"]),
+            pool_gib: number(&given["pool_gib"]),
+            ..Observed::default()
+        };
+        if self.mtp || self.draft.is_some() {
+            setup.speculation = Some(Speculation {
+                kind: if self.mtp { SpecKind::Mtp } else { SpecKind::Eagle },
+                draft: self.draft.as_ref(),
+                steps: self.depth,
+                topk: 1,
+                draft_tokens: self.depth + 1,
+            });
+        }
+        kvplan::plan(&setup)
+    }
+}
+
+/// The model from the config in the data where it is there, else from the catalogue.
+fn read_model(data: &Path, row: &Value) -> Option<Model> {
+    let quant = row["quant"].as_str();
+    let folder = data.join("hf_configs");
+    let file = row["config"].as_str().map(|file| folder.join(file));
+    if let Some(file) = file.filter(|file| file.is_file()) {
+        let name = file.display().to_string();
+        let text = crate::input::read_text(&file).ok()?;
+        let beside = name.replace("_config.json", "_hf_quant_config.json");
+        let quant_text = crate::input::read_text(Path::new(&beside)).ok();
+        let model = Model::from_config_and_quant(&text, quant_text.as_deref(), &name).ok()?;
+        let plain = text.find("quantization_config").is_none() && quant_text.is_none();
+        return match quant.and_then(Quant::parse) {
+            Some(quant) if plain => Some(model.requantised(&quant)),
+            _ => Some(model),
+        };
+    }
+    let found = catalog::find_in(row["catalogue"].as_str()?, quant).ok()?;
+    Some(found.model)
+}
+
+/// A draft head from the figures of a row.
+fn read_draft(row: &Value, target: &Model) -> Option<Model> {
+    let hidden = row["hidden"].as_u64()?;
+    let head_dim = row["head_dim"].as_u64().unwrap_or(128).max(1);
+    let config = json!({
+        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama",
+        "num_hidden_layers": row["layers"], "hidden_size": hidden,
+        "num_attention_heads": hidden / head_dim, "num_key_value_heads": row["kv_heads"],
+        "head_dim": head_dim, "intermediate_size": row["intermediate"],
+        "vocab_size": target.vocab, "draft_vocab_size": row["draft_vocab"],
+    });
+    Model::from_config_json(&config.to_string(), "draft").ok()
+}
+
+/// Capacity by the card's name, MiB as `nvidia-smi` prints; a name may carry it in brackets.
+const CARDS_MIB: [(&str, f64); 14] = [
+    ("rtx pro 6000", 97_887.0),
+    ("rtx 5090", 32_607.0),
+    ("rtx 5080", 16_303.0),
+    ("rtx 4090", 24_564.0),
+    ("rtx 3090", 24_576.0),
+    ("l40s", 46_068.0),
+    ("a100 80", 81_920.0),
+    ("h100", 81_559.0),
+    ("h200", 143_771.0),
+    ("h20", 97_871.0),
+    ("b200", 183_359.0),
+    ("b300", 275_040.0),
+    ("80 gb class", 81_559.0),
+    ("4 gb class", 4_096.0),
+];
+
+fn card_gib(name: &str) -> Option<f64> {
+    let name = name.to_ascii_lowercase();
+    if let Some((before, _)) = name.split_once(" mib") {
+        let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next()?;
+        if let Ok(mib) = digits.parse::<f64>() {
+            return Some(mib / 1024.0);
+        }
+    }
+    let known = CARDS_MIB.iter().find(|(card, _)| name.contains(card));
+    known.map(|(_, mib)| mib / 1024.0)
+}
+
+/// Collects errors of one area.
+struct Errors {
+    area: Area,
+    errors: Vec<f64>,
+    tolerance: f64,
+    right: usize,
+}
+
+impl Errors {
+    fn new(name: &str, tolerance: f64) -> Self {
+        Self {
+            area: Area::new(name),
+            errors: Vec::new(),
+            tolerance,
+            right: 0,
+        }
+    }
+
+    fn skip(&mut self, id: &str, why: &str) {
+        self.area.skipped += 1;
+        self.area.notes.push(format!("{id}: skipped, {why}"));
+    }
+
+    fn add(&mut self, id: &str, what: &str, predicted: f64, measured: f64) {
+        let error = if predicted > 0.0 && measured > 0.0 {
+            (predicted / measured).ln().abs()
+        } else {
+            f64::INFINITY
+        };
+        self.errors.push(error);
+        let within = (predicted / measured - 1.0).abs() <= self.tolerance;
+        self.right += usize::from(within);
+        let mark = if within { "" } else { "  <- miss" };
+        self.area.notes.push(format!(
+            "{id} {what}: {predicted:.2}, measured {measured:.2} ({:+.1} %){mark}",
+            (predicted / measured - 1.0) * 100.0
+        ));
+    }
+
+    fn area(self) -> Area {
+        let count = self.errors.len();
+        let mut area = self.area;
+        area.n = count;
+        area.median_error = quantile(&self.errors, 0.5);
+        area.p90_error = quantile(&self.errors, 0.9);
+        area.mean_error = super::mean(
+            &self.errors.iter().copied().filter(|e| e.is_finite()).collect::<Vec<_>>(),
+        );
+        area.right = fraction(self.right, count);
+        area
+    }
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value.as_f64()
+}
+
+fn fraction(right: usize, of: usize) -> Option<f64> {
+    (of > 0).then(|| right as f64 / of as f64)
+}
