@@ -22,9 +22,7 @@ mod weights;
 pub use config::ConfigError;
 pub use engine::{Engine, EngineKind, Version};
 pub use formats::{KvDtype, WeightFormat};
-pub use infer::{
-    BeliefCheck, Inferred, Known, check_belief, pool_of_utilisation, tokens_in_pool,
-};
+pub use infer::{BeliefCheck, Inferred, Known, check_belief, pool_of_utilisation, tokens_in_pool};
 pub use kv::{KvLayout, StateBytes};
 pub use ledger::{Ledger, Line};
 pub use model::{

@@ -20,6 +20,9 @@ const CONTEXT_AND_NCCL_GIB: f64 = 2.0;
 /// weights, GiB: what is left of 15.09 and 15.11 (Llama-8B), 1.20 (Qwen3-0.6B), 0.98
 /// (Qwen2.5-0.5B) after weights and rotary table.
 const SGLANG_MODULES_GIB: f64 = 0.07;
+/// The same with tensor parallelism, GiB: what is left of 15.54 (Qwen2-32B, tp4) and 72.3
+/// (Kimi-K2.5 INT4, tp8).
+const SGLANG_MODULES_TP_GIB: f64 = 0.25;
 /// Difference between the capacity of `nvidia-smi` and of torch, GiB: H100 79.65 and 79.18, RTX PRO
 /// 6000 95.59 and 95.0, H200 140.4 and 139.8, RTX 3090 24.0 and 23.58.
 const TORCH_CANNOT_SEE_GIB: f64 = 0.5;
@@ -85,7 +88,7 @@ fn engine_bytes(model: &Model, sharding: &Sharding, engine: EngineKind) -> f64 {
             rotary_bytes(model, 4.0)
                 + absorbed_bytes(model, sharding)
                 + expert_padding_bytes(model, sharding)
-                + SGLANG_MODULES_GIB * GIB
+                + sglang_modules_gib(sharding) * GIB
         }
         EngineKind::Vllm => {
             rotary_bytes(model, 2.0)
@@ -94,6 +97,14 @@ fn engine_bytes(model: &Model, sharding: &Sharding, engine: EngineKind) -> f64 {
         }
         EngineKind::TensorRtLlm => rotary_bytes(model, 4.0) + expert_padding_bytes(model, sharding),
         EngineKind::LlamaCpp => 0.0,
+    }
+}
+
+fn sglang_modules_gib(sharding: &Sharding) -> f64 {
+    if sharding.tp > 1 {
+        SGLANG_MODULES_TP_GIB
+    } else {
+        SGLANG_MODULES_GIB
     }
 }
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use kvplan::{
-    Engine, EngineKind, KvDtype, KvLayout, Known, Model, Observed, Quant, Setup, Sharding, SpecKind,
-    Speculation, Version, catalog,
+    Engine, EngineKind, Known, KvDtype, KvLayout, Model, Observed, Quant, Setup, Sharding,
+    SpecKind, Speculation, Version, catalog,
 };
 use serde_json::{Value, json};
 
@@ -31,7 +31,9 @@ fn cases(data: &Path) -> anyhow::Result<Area> {
         area.n += 1;
         match answer(&row) {
             Some(got) if (got - expect).abs() <= tolerance + 1e-9 => right += 1,
-            got => area.notes.push(format!("{}: {got:?}, expected {expect}", row["id"])),
+            got => area
+                .notes
+                .push(format!("{}: {got:?}, expected {expect}", row["id"])),
         }
     }
     area.right = fraction(right, area.n);
@@ -132,7 +134,9 @@ fn configs(data: &Path) -> anyhow::Result<Area> {
                 if agrees {
                     right += 1;
                 } else {
-                    area.notes.push(format!("{file}: {bytes} bytes a token, index bytes {index_bytes}"));
+                    area.notes.push(format!(
+                        "{file}: {bytes} bytes a token, index bytes {index_bytes}"
+                    ));
                 }
             }
         }
@@ -167,7 +171,11 @@ fn scenarios(data: &Path) -> anyhow::Result<Vec<Area>> {
         let draft_gib = plan.ledger.gib_of("draft: weights")
             + plan.ledger.gib_of("draft: its own vocabulary tables");
         let loaded = plan.computed_weights_gib
-            + if scenario.engine.kind == EngineKind::Vllm { draft_gib } else { 0.0 };
+            + if scenario.engine.kind == EngineKind::Vllm {
+                draft_gib
+            } else {
+                0.0
+            };
         if let Some(measured) = number(&expect["weights_gib"]) {
             weights.add(&id, "weights GiB", loaded, measured);
         }
@@ -233,15 +241,18 @@ impl Scenario {
         setup.kv_dtype = flags["kv_dtype"].as_str().and_then(KvDtype::parse);
         // A checkpoint's wish for fp8 KV is not followed unless the flag is given.
         setup.kv_dtype = setup.kv_dtype.or(Some(KvDtype::Bf16));
-        setup.context_tokens = flags["context_len"].as_u64().or(flags["max_model_len"].as_u64());
-        setup.max_running =
-            flags["max_running_requests"].as_u64().or(flags["max_num_seqs"].as_u64());
+        setup.context_tokens = flags["context_len"]
+            .as_u64()
+            .or(flags["max_model_len"].as_u64());
+        setup.max_running = flags["max_running_requests"]
+            .as_u64()
+            .or(flags["max_num_seqs"].as_u64());
         setup.batched_tokens = flags["chunked_prefill_size"]
             .as_u64()
             .or(flags["max_num_batched_tokens"].as_u64());
-        setup.big_card = self.row["gpu"].as_str().map(|gpu| {
-            self.card_gib >= 70.0 && !gpu.to_ascii_lowercase().contains("a100")
-        });
+        setup.big_card = self.row["gpu"]
+            .as_str()
+            .map(|gpu| self.card_gib >= 70.0 && !gpu.to_ascii_lowercase().contains("a100"));
         setup.observed = Observed {
             free_before_gib: number(&given["free_before_gib"]),
             torch_total_gib: number(&given["total_gib"]),
@@ -250,7 +261,11 @@ impl Scenario {
         };
         if self.mtp || self.draft.is_some() {
             setup.speculation = Some(Speculation {
-                kind: if self.mtp { SpecKind::Mtp } else { SpecKind::Eagle },
+                kind: if self.mtp {
+                    SpecKind::Mtp
+                } else {
+                    SpecKind::Eagle
+                },
                 draft: self.draft.as_ref(),
                 steps: self.depth,
                 topk: 1,
@@ -372,7 +387,12 @@ impl Errors {
         area.median_error = quantile(&self.errors, 0.5);
         area.p90_error = quantile(&self.errors, 0.9);
         area.mean_error = super::mean(
-            &self.errors.iter().copied().filter(|e| e.is_finite()).collect::<Vec<_>>(),
+            &self
+                .errors
+                .iter()
+                .copied()
+                .filter(|e| e.is_finite())
+                .collect::<Vec<_>>(),
         );
         area.right = fraction(self.right, count);
         area

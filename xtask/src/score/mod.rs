@@ -5,6 +5,7 @@ mod acceptance;
 mod bands;
 mod engine;
 mod inputs;
+mod memory;
 mod speedup;
 
 use std::path::{Path, PathBuf};
@@ -128,5 +129,6 @@ fn all_areas(data: &Path) -> anyhow::Result<Vec<Area>> {
     areas.extend(engine::score(data)?);
     areas.extend(bands::score(data)?);
     areas.extend(inputs::score(data)?);
+    areas.extend(memory::score(data)?);
     Ok(areas)
 }
