@@ -108,6 +108,15 @@ fn colours_and_mail_quotes_and_windows_line_ends_change_nothing() {
 }
 
 #[test]
+fn a_single_gpu_is_a_box() {
+    let one = read("\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \t0-11\tN/A\n").unwrap();
+    assert_eq!(
+        (one.gpu_count(), one.socket_count(), one.links.len()),
+        (1, 1, 0)
+    );
+}
+
+#[test]
 fn rows_wrapped_by_a_narrow_terminal_are_joined() {
     let plain = read(MATRIX).unwrap();
     let wrapped: String = MATRIX

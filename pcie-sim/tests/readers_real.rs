@@ -4,6 +4,7 @@ mod readers_common;
 
 use pcie_sim::box_spec::{Acs, BoxSpec, GpuLinks, GpuWiring, LinkKind, P2p, PathClass};
 use pcie_sim::readers::{self, Hints};
+use pcie_sim::{Arch, Options, Topology, choose_best};
 use readers_common::texts;
 
 /// GPUs of each group, "01 23" for [[0, 1], [2, 3]].
@@ -165,6 +166,28 @@ fn every_real_file_is_read_as_its_source_says_or_refused_with_the_reason() {
 }
 
 #[test]
+fn every_real_file_and_every_catalogue_box_simulates() {
+    let named = pcie_sim::catalog::names().map(|n| (n.to_string(), pcie_sim::catalog::find(n)));
+    let read = texts()
+        .into_iter()
+        .map(|(name, text)| (name, readers::read(&text, &Hints::default())))
+        .filter(|(_, r)| r.is_ok());
+    for (name, spec) in named.chain(read) {
+        let topology = Topology::from_spec(&spec.unwrap(), Arch::BLACKWELL)
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
+        let ranks: Vec<usize> = (0..topology.gpu_count()).collect();
+        let best = choose_best(&topology, &ranks, 57_344, &Options::default());
+        let time = best.unwrap_or_else(|e| panic!("{name}: {e}")).1.time_us;
+        let sane = if ranks.len() == 1 {
+            time == 0.0
+        } else {
+            time > 1.0 && time < 10_000.0
+        };
+        assert!(sane, "{name}: {time} us");
+    }
+}
+
+#[test]
 fn peer_access_and_acs_are_read_where_they_are_shown() {
     let Some(refused) = read("topo-p2p-2x5090-gns.txt") else {
         return;
@@ -304,6 +327,32 @@ fn facts_beside_the_wiring_are_found() {
         let Some((_, gpus, memory, bar1)) = table.iter().find(|r| r.0 == name) else { continue };
         assert_eq!((facts.gpus, facts.memory_mib, facts.bar1_mib), (*gpus, *memory, *bar1), "{name}");
     }
+}
+
+#[test]
+fn the_card_s_name_is_found_where_the_text_has_it() {
+    let table = [
+        ("t-00", "NVIDIA H100 80GB HBM3"),
+        ("t-04", "GeForce RTX 3090"),
+        ("t-06", "NVIDIA RTX A4000"),
+        ("t-13", "GeForce RTX 3090"),
+        ("t-16", "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
+        ("t-25", "h100-sxm"),
+    ];
+    for (name, text) in texts() {
+        let label = readers::facts(&text).gpu_label;
+        if let Some((_, expected)) = table.iter().find(|(start, _)| name.starts_with(start)) {
+            assert_eq!(label.as_deref(), Some(*expected), "{name}");
+        }
+    }
+    let named =
+        "01:00.0 VGA compatible controller: NVIDIA Corporation GA102 [GeForce RTX 3090] (rev a1)";
+    assert_eq!(
+        readers::facts(named).gpu_label.as_deref(),
+        Some("GeForce RTX 3090")
+    );
+    let audio = "01:00.1 Audio device: NVIDIA Corporation GA102 High Definition Audio [x] (rev a1)";
+    assert_eq!(readers::facts(audio).gpu_label, None);
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn table_memory(row: &str) -> Option<u64> {
     }
 }
 
-/// The card's name in `nvidia-smi -q`, `-L`, `nvlink -s` or lspci.
+/// The card's name in `nvidia-smi` (table, -q, -L, CSV), `nvlink -s` or lspci.
 fn label(row: &str) -> Option<String> {
     let named = row
         .strip_prefix("Product Name")
@@ -144,10 +144,38 @@ fn label(row: &str) -> Option<String> {
         .strip_prefix("GPU ")
         .and_then(|r| r.split_once(": NVIDIA "))
         .and_then(|(_, r)| r.split('(').next());
-    let pci = devices::nvidia_id(row)
-        .filter(|_| devices::is_gpu_name(row))
-        .and_then(devices::nvidia)
-        .map(|(n, _)| n);
-    let name = named.or(xml).or(listed).or(pci)?.trim();
+    let name = named
+        .or(xml)
+        .or(listed)
+        .or_else(|| table_name(row))
+        .or_else(|| pci_name(row))?
+        .trim();
     (!name.is_empty() && name.len() < 100).then(|| name.to_string())
+}
+
+/// "|   0  NVIDIA H100 80GB HBM3          On  | …" or "0, NVIDIA RTX A4000, 8.6, …".
+fn table_name(row: &str) -> Option<&str> {
+    let rest = row.trim_start_matches('|').trim_start();
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let name = rest.get(digits..).filter(|_| (1..=2).contains(&digits))?;
+    let csv = name.strip_prefix(", ").and_then(|n| n.split(',').next());
+    let cell = row
+        .starts_with('|')
+        .then(|| name.trim_start().split("  ").next())
+        .flatten();
+    csv.or(cell)
+        .filter(|n| n.starts_with("NVIDIA ") || n.starts_with("GeForce "))
+}
+
+/// A known device id in a lspci line, else the name in brackets: "GA102 [GeForce RTX 3090]".
+fn pci_name(row: &str) -> Option<&str> {
+    if !row.contains("NVIDIA Corporation") || !devices::is_gpu_name(row) {
+        return None;
+    }
+    let id = devices::nvidia_id(row)
+        .and_then(devices::nvidia)
+        .map(|(name, _)| name);
+    let after = row.split("NVIDIA Corporation").nth(1)?;
+    let bracket = after.split('[').nth(1).and_then(|r| r.split(']').next());
+    id.or(bracket.filter(|b| !b.contains(':')))
 }
