@@ -16,6 +16,7 @@ struct Load {
     begin_gib: Option<f64>,
     after_gib: Option<f64>,
     used_gib: Option<f64>,
+    begin_line: usize,
     line: usize,
 }
 
@@ -132,6 +133,7 @@ impl<'a> Run<'a> {
             Kind::Begin => {
                 let load = Load {
                     begin_gib: begin_gib(event.rest),
+                    begin_line: line,
                     line,
                     ..Load::default()
                 };
@@ -195,7 +197,7 @@ impl<'a> Run<'a> {
         };
         let before = least(&|rank| {
             let load = rank.loads.first()?;
-            Some((load.begin_gib?, load.line))
+            Some((load.begin_gib?, load.begin_line))
         });
         let summed = least(&|rank| {
             let load = rank.loads.first()?;
@@ -320,10 +322,11 @@ impl Rank<'_> {
                 open.line = line;
             }
             _ => self.loads.push(Load {
-                begin_gib: None,
                 after_gib,
                 used_gib,
+                begin_line: line,
                 line,
+                ..Load::default()
             }),
         }
     }

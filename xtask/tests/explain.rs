@@ -1,0 +1,141 @@
+//! `explain` as users meet it: the binary, its text, its exit codes.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use expect_test::expect;
+use serde_json::Value;
+
+const STORY: &str = include_str!("data/story.log");
+
+fn explain(args: &[&str], stdin: Option<&[u8]>) -> anyhow::Result<Output> {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .arg("explain")
+        .args(args)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut pipe) = child.stdin.take() {
+        // The child may refuse before it has read everything.
+        let _ = pipe.write_all(stdin.unwrap_or(b""));
+    }
+    Ok(child.wait_with_output()?)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn the_story_0_88_was_in_use_and_0_55_can_never_start() -> anyhow::Result<()> {
+    let output = explain(&["story.log"], None)?;
+    assert_eq!(output.status.code(), Some(0));
+    expect![[r#"
+        WRONG  0.88 was in use, not 0.55; 0.55 can never start here   [story.log:4]
+               why  21.7 - 94 x (1 - f) = 10.42 GiB of KV gives f = 0.880
+               do   the setting 0.55 belongs to another start; look for --mem-fraction-static in what
+                    launched this one (absent, the engine chooses by itself)
+        WRONG  --mem-fraction-static 0.55 must be refused, by every version   [story.log:1]
+               why  21.7 - 94 x 0.45 = -20.6 GiB: short by 20.6 GiB before the first KV token. Lowering the
+                    fraction makes it worse: it is a share of what was free before the weights, weights
+                    included
+               do   anything from 0.770 starts; 0.88 is proven here (10.42 GiB of KV), every 0.01 above or
+                    below it is 0.94 GiB
+
+        story.log   (sglang-log)
+          engine                 sglang             line 2
+          model                  moonshotai/Kimi-K2.5 line 1
+          tp                     8                  line 1
+          mem_fraction           0.55               line 1
+          mem_fraction_in_use    0.88               line 4  (1 - (free after - KV) / free before, +- 0.0002)
+          free_before_gib        94                 line 3
+          weights_gib            72.3               line 3
+          free_after_gib         21.7               line 3
+          kv_gib                 10.42              line 4
+          kv_tokens              159218             line 4
+          free_after_pool_gib    10.9               line 5
+
+        next   cargo xtask predict --model Kimi-K2.5 --engine sglang --tp 8 --mem-fraction 0.88
+    "#]].assert_eq(&text(&output));
+    Ok(())
+}
+
+#[test]
+fn standard_input_says_the_same_as_the_file() -> anyhow::Result<()> {
+    let file = explain(&["story.log"], None)?;
+    let piped = explain(&["-"], Some(STORY.as_bytes()))?;
+    assert_eq!(
+        text(&file).replace("story.log", "standard input"),
+        text(&piped)
+    );
+    Ok(())
+}
+
+#[test]
+fn json_gives_facts_with_lines_and_null_where_the_log_is_silent() -> anyhow::Result<()> {
+    let output = explain(&["--json", "story.log"], None)?;
+    let json: Value = serde_json::from_slice(&output.stdout)?;
+    assert_eq!(json["schema"], 1);
+    assert_eq!(json["facts"]["kv_gib"]["value"], 10.42);
+    assert_eq!(json["facts"]["free_before_gib"]["line"], 2);
+    assert_eq!(json["facts"]["mem_fraction"]["value"], 0.55);
+    assert_eq!(json["facts"]["mem_fraction_in_use"]["value"], 0.88);
+    assert_eq!(json["facts"]["accept_length"]["value"], Value::Null);
+    assert_eq!(json["findings"][0]["severity"], "broken");
+    for key in ["what", "why", "do", "where"] {
+        assert!(json["findings"][0][key].is_string(), "{key}");
+    }
+    Ok(())
+}
+
+/// Refused with exit code 2 and one line that says why.
+fn refused(output: &Output, reason: &str) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    assert!(error.contains(reason), "{error}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn binary_empty_missing_and_huge_files_are_refused_in_one_line() -> anyhow::Result<()> {
+    let binary = scratch("binary.log");
+    std::fs::write(&binary, b"\x7fELF\x00\x01\x02")?;
+    let empty = scratch("empty.log");
+    std::fs::write(&empty, b" \n\n")?;
+    let huge = scratch("huge.log");
+    std::fs::File::create(&huge)?.set_len(2 << 30)?;
+    let prose = scratch("prose.md");
+    std::fs::write(&prose, "Dear diary, nothing was measured today.\n")?;
+    for (path, reason) in [
+        (&binary, "is binary"),
+        (&empty, "is empty"),
+        (&huge, "MiB"),
+        (&prose, "nothing recognised"),
+        (&scratch("nowhere.log"), "cannot be read"),
+    ] {
+        refused(&explain(&[&path.to_string_lossy()], None)?, reason);
+    }
+    std::fs::remove_file(huge)?;
+    refused(&explain(&["-"], None)?, "is empty");
+    refused(&explain(&["-"], Some(b"\x00\x01"))?, "is binary");
+    Ok(())
+}
+
+#[test]
+fn several_files_are_explained_together_the_heaviest_finding_first() -> anyhow::Result<()> {
+    let output = explain(&["shm.log", "story.log"], None)?;
+    let text = text(&output);
+    let wrong = text.find("WRONG");
+    let costs = text.find("COSTS");
+    assert!(wrong.is_some() && wrong < costs, "{text}");
+    assert!(text.contains("shm.log   (nccl-debug)"), "{text}");
+    Ok(())
+}
