@@ -1,13 +1,25 @@
 //! Model configurations: `config.json`, also as transformers prints them (`Qwen3Config { … }`)
 //! and inside prose.
 
+use std::ops::Range;
+
+use kvplan::{KvDtype, KvLayout, Model, Sharding};
 use serde_json::{Map, Value};
 
 use super::facts::Facts;
 
 /// Reads the facts of a model configuration; nothing where the text is none.
 pub(crate) fn read(text: &str, facts: &mut Facts) {
-    let Some((start, root)) = first_object(text) else {
+    // Python's json writes what is no JSON; same length, so that lines stay.
+    let plain = text
+        .replace("-Infinity", "null     ")
+        .replace("Infinity", "null    ")
+        .replace(": NaN", ": 0  ");
+    read_json(&plain, facts);
+}
+
+fn read_json(text: &str, facts: &mut Facts) {
+    let Some((span, root)) = first_object(text) else {
         return;
     };
     let Some(model) = model_part(&root, 0) else {
@@ -30,8 +42,12 @@ pub(crate) fn read(text: &str, facts: &mut Facts) {
         return;
     }
     facts.kinds.push("model-config");
-    let at = Places { text, start };
+    let at = Places {
+        text,
+        start: span.start,
+    };
     shape(model, &at, facts);
+    kv_bytes(model, text.get(span.clone()).unwrap_or(""), &at, facts);
     if let Some(vocab) =
         number(model, &["draft_vocab_size"]).or_else(|| number(&root, &["draft_vocab_size"]))
     {
@@ -43,9 +59,9 @@ pub(crate) fn read(text: &str, facts: &mut Facts) {
     quantisation(&root, &at, facts);
 }
 
-/// The first JSON object in the text and where it begins. What stands before and after it
+/// The first JSON object in the text and where it stands. What stands before and after it
 /// (`RWConfig `, a fence, prose) is passed over.
-fn first_object(text: &str) -> Option<(usize, Map<String, Value>)> {
+fn first_object(text: &str) -> Option<(Range<usize>, Map<String, Value>)> {
     let mut from = 0;
     for _ in 0..8 {
         let start = from + text.get(from..)?.find('{')?;
@@ -53,7 +69,7 @@ fn first_object(text: &str) -> Option<(usize, Map<String, Value>)> {
             serde_json::Deserializer::from_str(text.get(start..)?).into_iter::<Value>();
         if let Some(Ok(Value::Object(map))) = stream.next() {
             if map.len() > 1 {
-                return Some((start, map));
+                return Some((start..start + stream.byte_offset(), map));
             }
         }
         from = start + 1;
@@ -111,7 +127,7 @@ fn shape(model: &Map<String, Value>, at: &Places, facts: &mut Facts) {
             let multi = model.get("multi_query").and_then(Value::as_bool) == Some(true);
             if multi { Some(1.0) } else { heads }
         });
-    let head_dim = number(model, &["head_dim", "kv_channels"]);
+    let head_dim = number(model, &["head_dim", "kv_channels", "attention_head_dim"]);
     let derived = match (hidden, heads) {
         (Some(hidden), Some(heads)) if heads > 0.0 => Some(hidden / heads),
         _ => None,
@@ -155,18 +171,36 @@ fn shape(model: &Map<String, Value>, at: &Places, facts: &mut Facts) {
     if let Some(window) = window {
         facts.set("sliding_window", window, at.line("\"sliding_window\""));
     }
+}
+
+/// KV bytes of a token at 16 bits, all ranks together: as kvplan reads the configuration; where it
+/// is no decoder that kvplan knows (a draft, a fragment), layers x heads x dimension.
+fn kv_bytes(model: &Map<String, Value>, json: &str, at: &Places, facts: &mut Facts) {
+    let Some(layers) = facts.number("layers") else {
+        return;
+    };
+    let Some(caching) = attention_layers(model, layers) else {
+        return;
+    };
+    let line = at.line("\"num_hidden_layers\"");
+    // Jamba's period and offset are counted here.
+    let periodic = model.contains_key("attn_layer_period");
+    if let (false, Ok(known)) = (periodic, Model::from_config_json(json, &facts.file)) {
+        let bytes = known.kv_bytes_per_token(&Sharding::tp(1), &KvLayout::new(KvDtype::Bf16));
+        if bytes > 0 {
+            let how = "16 bits, all layers, all ranks together";
+            facts.derive("kv_bytes_per_token", bytes as f64, line, how);
+            return;
+        }
+    }
     let dims = number(model, &["kv_lora_rank"])
         .zip(number(model, &["qk_rope_head_dim"]))
         .map(|(rank, rope)| rank + rope)
-        .or_else(|| Some(2.0 * kv_heads? * head_dim.or(derived)?));
-    let caching = layers.and_then(|layers| attention_layers(model, layers));
-    if let (Some(dims), Some(caching)) = (dims, caching) {
-        facts.derive(
-            "kv_bytes_per_token",
-            dims * caching * 2.0,
-            at.line("\"num_hidden_layers\""),
-            format!("{caching} attention layers x {dims} values x 2 bytes, all ranks together"),
-        );
+        .or_else(|| Some(2.0 * facts.number("kv_heads")? * facts.number("head_dim")?));
+    if let Some(dims) = dims {
+        let how =
+            format!("{caching} attention layers x {dims} values x 2 bytes, all ranks together");
+        facts.derive("kv_bytes_per_token", dims * caching * 2.0, line, how);
     }
 }
 
@@ -182,6 +216,13 @@ fn attention_layers(model: &Map<String, Value>, layers: f64) -> Option<f64> {
             .filter_map(Value::as_str)
             .filter(|kind| kind.contains("attention") && !kind.contains("linear"));
         return Some(attention.count() as f64);
+    }
+    if let Some(full) = model
+        .get("linear_attn_config")
+        .and_then(|linear| linear.get("full_attn_layers"))
+        .and_then(Value::as_array)
+    {
+        return Some(full.len() as f64);
     }
     if let Some(pattern) = model.get("hybrid_override_pattern").and_then(Value::as_str) {
         return Some(pattern.matches('*').count() as f64);
