@@ -108,3 +108,14 @@ fn each_fault_is_one_line_that_names_its_line() {
         );
     }
 }
+
+#[test]
+fn faults_of_entries_in_array_form_name_their_line_too() {
+    let text = "name = \"t\"\np2p = \"on\"\nnode = [\n  { id = \"cpu0\", kind = \"socket\" },\n  \
+                { id = \"gpu0\", kind = \"gpu\", parent = \"cpu1\", gen = 5, lanes = 16 },\n]\n";
+    let message = BoxSpec::from_toml(text).unwrap_err().to_string();
+    assert!(
+        message.starts_with("line 5: parent 'cpu1' of 'gpu0' is not a node"),
+        "{message}"
+    );
+}

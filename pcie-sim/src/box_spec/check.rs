@@ -69,14 +69,26 @@ pub(super) fn toml_error(text: &str, error: &toml::de::Error) -> ReadError {
     ReadError::new(line, what, mend)
 }
 
-/// Line of the n-th `[[table]]` header of a box file, where there is one.
+/// Line of the n-th entry of a table: its `[[table]]` header, or its `{ … }` line in
+/// `table = [ … ]`; None where neither form is found.
 fn header_line(text: &str, table: &str, nth: usize) -> Option<usize> {
     let header = format!("[[{table}]]");
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| line.trim_start().starts_with(&header))
+    let starts = |line: &str| line.trim_start().starts_with(&header);
+    let lines = || text.lines().enumerate();
+    let inline = |line: &str| {
+        let rest = line.trim_start().strip_prefix(table);
+        rest.is_some_and(|r| r.trim_start().starts_with('='))
+    };
+    let found = lines()
+        .filter(|(_, line)| starts(line))
         .nth(nth)
-        .map(|(index, _)| index + 1)
+        .or_else(|| {
+            let after = lines().skip_while(|(_, line)| !inline(line)).skip(1);
+            after
+                .filter(|(_, line)| line.trim_start().starts_with('{'))
+                .nth(nth)
+        });
+    found.map(|(index, _)| index + 1)
 }
 
 impl BoxSpec {

@@ -180,7 +180,6 @@ fn build(m: &Matrix, hints: &Hints, nvlink_seen: Option<f64>) -> Result<BoxSpec,
     }
     let port = gpu_port(&mut spec, hints);
     let mut place = Placer {
-        spec: &mut spec,
         port,
         numa: &m.numa,
         tops: Vec::new(),
@@ -215,7 +214,6 @@ fn build(m: &Matrix, hints: &Hints, nvlink_seen: Option<f64>) -> Result<BoxSpec,
 
 /// Hangs GPUs on switches and sockets; nodes are kept apart so that parents come first.
 struct Placer<'a> {
-    spec: &'a mut BoxSpec,
     port: (u8, u8),
     numa: &'a [Option<u32>],
     tops: Vec<(usize, Node)>,
@@ -274,7 +272,6 @@ impl Placer<'_> {
         gpu.root = (parent == socket).then(|| root.to_string());
         gpu.numa = self.numa.get(i).copied().flatten();
         self.gpus.push(gpu);
-        let _ = &self.spec;
     }
 }
 
