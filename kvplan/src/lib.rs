@@ -32,7 +32,9 @@ pub use model::{
 pub use params::{ParamGroup, ParamLine};
 pub use plan::{SpeculationCost, TargetAnswer, for_target, plan, speculation_cost};
 pub use quant::{QUANT_NAMES, Quant};
-pub use setup::{Interval, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation};
+pub use setup::{
+    Interval, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation, card_gib_from_torch,
+};
 pub use weights::{Sharding, WeightLine};
 
 /// Bytes of one GiB, the unit in which engines print what they call "GB".

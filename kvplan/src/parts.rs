@@ -25,7 +25,7 @@ const SGLANG_MODULES_GIB: f64 = 0.07;
 const SGLANG_MODULES_TP_GIB: f64 = 0.25;
 /// Difference between the capacity of `nvidia-smi` and of torch, GiB: H100 79.65 and 79.18, RTX PRO
 /// 6000 95.59 and 95.0, H200 140.4 and 139.8, RTX 3090 24.0 and 23.58.
-const TORCH_CANNOT_SEE_GIB: f64 = 0.5;
+pub(crate) const TORCH_CANNOT_SEE_GIB: f64 = 0.5;
 /// Custom all-reduce of vLLM and SGLang: signals and scratch, an input buffer, rank data, 8 MiB
 /// each (custom_all_reduce.py).
 const CUSTOM_ALL_REDUCE_BYTES: f64 = 3.0 * 8_388_608.0;

@@ -91,6 +91,8 @@ pub struct Observed {
     pub weights_gib: Option<f64>,
     /// Capacity as torch sees it, GiB (vLLM's base for the utilisation).
     pub torch_total_gib: Option<f64>,
+    /// Whether the figures come from a run that had the draft loaded.
+    pub with_draft: bool,
 }
 
 /// The answer.
@@ -181,6 +183,12 @@ impl std::fmt::Display for PlanError {
 }
 
 impl std::error::Error for PlanError {}
+
+/// Capacity as `nvidia-smi` prints it, from the capacity that torch and the CUDA driver report:
+/// 0.5 GiB more (H100, H200, RTX PRO 6000, RTX 3090).
+pub fn card_gib_from_torch(torch_total_gib: f64) -> f64 {
+    torch_total_gib + crate::parts::TORCH_CANNOT_SEE_GIB
+}
 
 impl<'a> Setup<'a> {
     /// A setup with everything left to the engine.

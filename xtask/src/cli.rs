@@ -187,6 +187,8 @@ pub(crate) struct PlanArgs {
     /// Observed: GiB of the KV pool
     #[arg(long, value_name = "GIB")]
     pub(crate) kv_gib: Option<f64>,
+    #[command(flatten)]
+    pub(crate) knobs: crate::plan::Knobs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

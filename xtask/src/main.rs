@@ -8,6 +8,7 @@ mod cli;
 mod explain;
 mod gpus;
 mod input;
+mod plan;
 mod predict;
 mod report;
 mod scenario;
@@ -39,6 +40,7 @@ fn run(command: &cli::Command) -> anyhow::Result<ExitCode> {
     match command {
         cli::Command::Score(args) => score::run(args),
         cli::Command::Explain(args) => explain::run(args),
+        cli::Command::Plan(args) => plan::run(args),
         cli::Command::Tidy(_) => tidy::run(),
         other => Err(input::error(format!("`{}` is not built yet", other.name()))),
     }

@@ -3,43 +3,19 @@
 //! Sources: model_runner.py of 0.4.2 and 0.4.6-0.4.9, model_runner_kv_cache_mixin.py (early 2026),
 //! pool_configurator.py (mid 2026), server_args.py of each generation.
 
+mod auto;
+mod reserve;
+
+use auto::{Generation, automatic_fraction, generation};
+use reserve::{Reserve, reserve_lines};
+
 use crate::GIB;
 use crate::engine::Version;
 use crate::kv::{KvLayout, window};
 use crate::ledger::Ledger;
-use crate::model::{Attention, Model};
+use crate::model::Attention;
 use crate::parts::{self, DraftParts};
 use crate::setup::{Interval, Plan, PlanError, Refusal, Setup, SpecKind};
-
-/// Generations of the automatic fraction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Generation {
-    /// Early 2024: 0.9.
-    Zero,
-    /// Mid 2024 to May 2025: by tp alone.
-    A,
-    /// May to September 2025: a fixed reserve by capacity.
-    B,
-    /// Autumn 2025 to spring 2026: a reserve from chunk and graph sizes, plus a flat share for
-    /// speculation.
-    C,
-    /// From mid 2026: as C, drafts are measured and priced instead.
-    D,
-}
-
-pub(crate) fn generation(version: Version) -> Generation {
-    if version.since((0, 5, 13), (2026, 6)) {
-        Generation::D
-    } else if version.since((0, 5, 3), (2025, 10)) {
-        Generation::C
-    } else if version.since((0, 4, 7), (2025, 6)) {
-        Generation::B
-    } else if version.since((0, 2, 0), (2024, 6)) {
-        Generation::A
-    } else {
-        Generation::Zero
-    }
-}
 
 /// Where the draft's memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,107 +40,6 @@ pub(crate) fn draft_era(version: Version) -> DraftEra {
     } else {
         DraftEra::ReserveAndExtraSlots
     }
-}
-
-/// Default chunked prefill size and largest captured batch by capacity (generations C and D).
-fn tier(setup: &Setup<'_>) -> (f64, f64) {
-    let wide = setup.sharding.tp >= 4;
-    let newest = generation(setup.engine.version) >= Generation::D;
-    let pick = |narrow: f64, wide_value: f64| if wide { wide_value } else { narrow };
-    match setup.card_gib {
-        m if m < 20.0 => (2048.0, 8.0),
-        m if m < 35.0 && newest => (4096.0, pick(48.0, 160.0)),
-        m if m < 35.0 => (2048.0, pick(24.0, 80.0)),
-        m if m < 60.0 => (4096.0, pick(32.0, 160.0)),
-        m if m < 160.0 => (8192.0, pick(256.0, 512.0)),
-        _ => (16384.0, 512.0),
-    }
-}
-
-fn chunk_and_batch(setup: &Setup<'_>) -> (f64, f64) {
-    let (chunk, batch) = tier(setup);
-    (
-        setup.batched_tokens.map_or(chunk, |tokens| tokens as f64),
-        setup.graph_max_batch.map_or(batch, |batch| batch as f64),
-    )
-}
-
-/// Reserve in MiB of generations C and D.
-fn reserve_mib(setup: &Setup<'_>, newest: bool) -> f64 {
-    let (chunk, batch) = chunk_and_batch(setup);
-    let ranks = setup.ranks() as f64;
-    let dp = setup.sharding.dp_attention as f64;
-    let mut reserve = 512.0 + 1.5 * chunk.max(2048.0) + 2.0 * batch + ranks / 8.0 * 1024.0;
-    if dp > 1.0 {
-        reserve += 3.0 * batch * dp;
-        if batch > 300.0 {
-            reserve += 1.5 * batch * dp;
-        }
-    }
-    if setup.card_gib > 60.0 {
-        reserve = reserve.max(10240.0);
-    }
-    // The floor comes before the share of speculation.
-    match setup.speculation.map(|spec| spec.kind) {
-        _ if newest => {}
-        Some(SpecKind::Standalone) => reserve += 6144.0,
-        Some(SpecKind::Ngram) | None => {}
-        Some(_) => reserve += 2048.0,
-    }
-    let mla = |layer: &crate::model::Layer| matches!(layer.attention, Attention::Mla(_));
-    if newest && setup.model.layers.iter().any(mla) {
-        reserve += 1536.0;
-    }
-    reserve
-}
-
-/// The vision factor: the default fraction shrinks with the size of the vision tower.
-fn vision_factor(model: &Model) -> f64 {
-    let Some(vision) = model.vision else {
-        return 1.0;
-    };
-    let hidden = vision.hidden as f64;
-    // Relative to a CLIP ViT-L: 24 layers, width 1024.
-    let size = vision.layers as f64 * hidden * hidden / (24.0 * 1024.0 * 1024.0);
-    0.95 * (1.0 - 0.1 * (size - 1.0)).clamp(0.8, 1.05)
-}
-
-/// The fraction this version takes by itself.
-pub(crate) fn automatic_fraction(setup: &Setup<'_>) -> f64 {
-    let tp = setup.sharding.tp;
-    let mib = setup.card_gib * 1024.0;
-    let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
-    let fraction = match generation(setup.engine.version) {
-        Generation::Zero => 0.9,
-        Generation::A => match tp {
-            16.. => 0.79,
-            8.. => 0.81,
-            4.. => 0.85,
-            2.. => 0.87,
-            _ => 0.88,
-        },
-        Generation::B => {
-            let ranks = setup.ranks() as f64;
-            let mut reserve = match setup.card_gib {
-                m if m < 35.0 => 2.8 + ranks / 10.0,
-                m if m < 90.0 => 9.5 + ranks / 2.0,
-                m if m < 160.0 => 12.0 + ranks / 2.0,
-                _ => 32.0,
-            };
-            match setup.speculation.map(|spec| spec.kind) {
-                Some(SpecKind::Standalone) => reserve += 6.0,
-                Some(SpecKind::Ngram) | None => {}
-                Some(_) => reserve += 2.0,
-            }
-            if setup.sharding.dp_attention > 1 {
-                reserve += 4.0;
-            }
-            rounded((setup.card_gib - reserve) / setup.card_gib)
-        }
-        Generation::C => rounded((mib - reserve_mib(setup, false)) / mib),
-        Generation::D => rounded((mib - reserve_mib(setup, true)) / mib),
-    };
-    (fraction * vision_factor(setup.model)).clamp(0.0, 1.0)
 }
 
 /// The quantities of the formula, GiB, and the bytes a token takes.
@@ -243,7 +118,9 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
         0.0
     };
     let after = match setup.observed.free_after_gib {
-        Some(after) => after,
+        // A log of a run without the draft does not hold it yet.
+        Some(after) if setup.observed.with_draft => after,
+        Some(after) => after - counted,
         None => before - weights_gib - counted,
     };
     let layout = layout(setup);
@@ -317,19 +194,6 @@ fn req_to_token_gib(setup: &Setup<'_>, running: u64) -> f64 {
     let draft = setup.speculation.map_or(0, |spec| spec.draft_tokens);
     let row = setup.context().saturating_add(4).saturating_add(draft);
     running as f64 * row as f64 * 4.0 / GIB
-}
-
-/// Graph memory per captured batch size, GiB: 8 sizes 0.11 (0.6B) and 1.66 (GLM DSA tp8), 3 sizes
-/// 0.07; the geometric mean, so the band is wide.
-const GRAPH_GIB_PER_SIZE: f64 = 0.04;
-
-fn graph_gib(setup: &Setup<'_>) -> f64 {
-    let (_, batch) = chunk_and_batch(setup);
-    if batch <= 0.0 {
-        return 0.0;
-    }
-    // 1, 2, 4, then every 8.
-    (3.0 + batch / 8.0).min(68.0) * GRAPH_GIB_PER_SIZE
 }
 
 /// Plans SGLang.
@@ -416,7 +280,7 @@ fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget, draft: &DraftP
         "out of the reserve: loaded after the pool"
     };
     // A log's free-after figure of this era holds the draft already.
-    let in_observed = counted && setup.observed.free_after_gib.is_some();
+    let in_observed = counted && setup.observed.with_draft;
     if !in_observed {
         ledger
             .estimate("draft: weights", draft.weight_bytes / GIB, 0.25, where_from)
@@ -447,82 +311,6 @@ fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget, draft: &DraftP
             "same tokens, the draft's layers",
         )
         .of_speculation();
-}
-
-/// Adds what the reserve must hold; returns what of it is needed, with its band.
-fn reserve_lines(
-    ledger: &mut Ledger,
-    setup: &Setup<'_>,
-    b: &Budget,
-    draft: &DraftParts,
-    running: u64,
-) -> Reserve {
-    let era = draft_era(setup.engine.version);
-    let table = req_to_token_gib(setup, running);
-    ledger.exact(
-        "request-to-token table",
-        table,
-        "requests x (context + 4 + draft tokens) x 4 B; in the reserve, not the fraction",
-    );
-    let buffers = parts::custom_all_reduce_gib(setup);
-    ledger.exact(
-        "custom all-reduce IPC buffers",
-        buffers,
-        "3 x 8 MiB; whoever holds them, the pool moves by no more than this",
-    );
-    let graphs = graph_gib(setup);
-    ledger.estimate("target: graphs", graphs, 0.8, "0.04 GiB a captured size");
-    let spec_graphs = match setup.speculation.map(|spec| spec.kind) {
-        Some(SpecKind::Ngram) | None => 0.0,
-        Some(_) => graphs,
-    };
-    ledger
-        .estimate(
-            "draft: graphs",
-            spec_graphs,
-            0.8,
-            "as many sizes as the target",
-        )
-        .of_speculation();
-    let (chunk, _) = chunk_and_batch(setup);
-    let activations = parts::forward_gib(setup.model, &setup.sharding, chunk as u64);
-    ledger.estimate(
-        "activations of one prefill chunk",
-        activations,
-        0.5,
-        "feed-forward and residual buffers of one chunk",
-    );
-    let mut outside = 0.0;
-    if era == DraftEra::ReserveAndExtraSlots
-        && let Some(spec) = setup.speculation
-    {
-        let slots = running as f64 * (spec.steps * spec.topk + spec.draft_tokens) as f64 + 100.0;
-        let extra = slots * b.target_cell / GIB;
-        ledger
-            .exact(
-                "verify: slots above the budget",
-                extra,
-                "requests x (steps x top-k + drafts)",
-            )
-            .of_speculation();
-        outside += extra;
-    }
-    if era != DraftEra::Counted {
-        outside += (draft.weight_bytes + draft.table_bytes) / GIB;
-    }
-    if matches!(era, DraftEra::ReserveAndExtraSlots | DraftEra::Reserve) {
-        outside += b.tokens as f64 * draft.kv_bytes_per_token as f64 / GIB;
-    }
-    let estimated = graphs + spec_graphs;
-    Reserve {
-        needed: table + buffers + estimated + activations + outside,
-        spread: 0.8 * estimated + 0.5 * activations,
-    }
-}
-
-struct Reserve {
-    needed: f64,
-    spread: f64,
 }
 
 fn interval(b: &Budget, reserve: &Reserve) -> Interval {

@@ -1,0 +1,332 @@
+//! `plan`: the memory ledger of one card, legal fractions, the cost of speculation, and what a
+//! log's figures say backwards.
+
+mod text;
+
+use std::process::ExitCode;
+
+use kvplan::{
+    BeliefCheck, EngineKind, Inferred, Known, Plan, Setup, Sharding, SpecKind, Speculation,
+    SpeculationCost, TargetAnswer,
+};
+use serde_json::{Value, json};
+
+use crate::cli::PlanArgs;
+use crate::input;
+use crate::predict::answer::{LedgerLine, Memory};
+use crate::scenario::{self, Scenario};
+
+/// Engine settings that only memory depends on.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Knobs {
+    /// Longest context the engine is told to serve (--context-length, --max-model-len)
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_model_len: Option<u64>,
+    /// Requests at once the engine is told to run (--max-running-requests, --max-num-seqs)
+    #[arg(long, value_name = "N")]
+    pub(crate) max_running: Option<u64>,
+    /// Tokens of one pass (--chunked-prefill-size, --max-num-batched-tokens)
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) batched_tokens: Option<u64>,
+    /// Largest batch captured as a graph; 0 for none
+    #[arg(long, value_name = "N")]
+    pub(crate) graph_max_batch: Option<u64>,
+    /// Cap on the pool (--max-total-tokens)
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_total_tokens: Option<u64>,
+    /// State slots of hybrids (--max-mamba-cache-size)
+    #[arg(long, value_name = "N")]
+    pub(crate) state_slots: Option<u64>,
+    /// State share of hybrids (--mamba-full-memory-ratio)
+    #[arg(long, value_name = "R")]
+    pub(crate) state_ratio: Option<f64>,
+    /// The observed figures come from a run that had the draft loaded
+    #[arg(long)]
+    pub(crate) observed_with_draft: bool,
+}
+
+/// Everything `plan` says.
+pub(crate) struct Report {
+    /// With and without speculation.
+    pub(crate) cost: SpeculationCost,
+    /// Whether there is speculation at all.
+    pub(crate) speculates: bool,
+    /// What the observed figures give backwards.
+    pub(crate) inferred: Inferred,
+    /// The fraction someone believes in, against them.
+    pub(crate) belief: Option<BeliefCheck>,
+    /// The setting that carries the wanted load.
+    pub(crate) target: Option<(u64, u64, TargetAnswer)>,
+    /// Tokens in the other KV formats.
+    pub(crate) other_kv: Vec<(&'static str, u64)>,
+    /// Engine with version.
+    pub(crate) engine: kvplan::Engine,
+}
+
+/// Runs `cargo xtask plan`.
+pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
+    let scenario = Scenario::resolve(&args.scenario)?;
+    let report = report(&scenario, Some(args))?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&to_json(&report))?);
+    } else {
+        print!("{}", text::render(&report, &scenario, args.sources));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The memory part of a prediction.
+///
+/// # Errors
+/// Inputs no engine could run with.
+pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
+    Ok(to_memory(&report(scenario, None)?))
+}
+
+/// The library's engine for a scenario.
+fn engine(scenario: &Scenario) -> anyhow::Result<kvplan::Engine> {
+    let kind = match scenario.engine.kind {
+        scenario::EngineKind::Sglang => EngineKind::Sglang,
+        scenario::EngineKind::Vllm => EngineKind::Vllm,
+        scenario::EngineKind::TrtLlm => EngineKind::TensorRtLlm,
+        scenario::EngineKind::LlamaCpp => EngineKind::LlamaCpp,
+    };
+    match &scenario.engine.version {
+        None => Ok(kvplan::Engine::newest(kind)),
+        Some(text) => kvplan::Version::find(text)
+            .map(|version| kvplan::Engine::at(kind, version))
+            .ok_or_else(|| {
+                input::error(format!(
+                    "--engine {}@{text}: no version; write {0}@0.5.12 or {0}@2026-05",
+                    kind.name()
+                ))
+            }),
+    }
+}
+
+/// Draft of a scenario as kvplan wants it.
+fn speculation(scenario: &Scenario) -> Option<Speculation<'_>> {
+    let draft = scenario.draft.as_ref()?;
+    let kind = match (&draft.model, draft.model.as_ref().and_then(|m| m.draft)) {
+        (None, _) => SpecKind::Mtp,
+        (Some(_), None) => SpecKind::Standalone,
+        (Some(_), Some(head)) if head.kind == kvplan::DraftKind::BlockDiffusion => SpecKind::Block,
+        (Some(_), Some(_)) => SpecKind::Eagle,
+    };
+    let steps = u64::from(scenario.steps.unwrap_or(3));
+    Some(Speculation {
+        kind,
+        draft: draft.model.as_ref(),
+        steps,
+        topk: u64::from(scenario.topk.unwrap_or(1)),
+        draft_tokens: scenario.draft_tokens.map_or(steps + 1, u64::from),
+    })
+}
+
+/// Figures observed, by flag or in the scenario.
+fn known(scenario: &Scenario, args: Option<&PlanArgs>) -> Known {
+    let seen = &scenario.observed;
+    let figure = |figure: &Option<scenario::file::Figure>| figure.as_ref().map(|f| f.value);
+    let flag = |get: fn(&PlanArgs) -> Option<f64>| args.and_then(get);
+    Known {
+        free_before_gib: flag(|a| a.free_before_gib).or_else(|| figure(&seen.free_before_gib)),
+        free_after_gib: flag(|a| a.free_after_gib).or_else(|| figure(&seen.free_after_gib)),
+        pool_gib: flag(|a| a.kv_gib).or_else(|| figure(&seen.kv_gib)),
+        ..Known::default()
+    }
+}
+
+/// The setup of a scenario, observed figures in.
+pub(crate) fn setup<'a>(
+    scenario: &'a Scenario,
+    args: Option<&PlanArgs>,
+) -> anyhow::Result<Setup<'a>> {
+    let torch_total = scenario.gpu.memory_gib;
+    let mut sharding = Sharding::tp(u64::from(scenario.tp));
+    sharding.dcp = u64::from(scenario.dcp);
+    let card = kvplan::card_gib_from_torch(torch_total);
+    let mut setup = Setup::new(&scenario.model, sharding, engine(scenario)?, card);
+    let a100 = scenario.gpu.name.contains("a100");
+    setup.big_card = Some(torch_total >= 70.0 && !a100);
+    setup.kv_dtype = Some(scenario.kv_dtype);
+    setup.fraction = scenario.mem_fraction;
+    setup.speculation = speculation(scenario);
+    let asked = scenario
+        .input("context")
+        .is_some_and(|input| input.source.starts_with("--context"));
+    // vLLM refuses a length that does not fit, so a length nobody asked for must not count.
+    if asked || setup.engine.kind != EngineKind::Sglang {
+        setup.context_tokens = Some(scenario.context);
+    }
+    if let Some(knobs) = args.map(|args| &args.knobs) {
+        setup.context_tokens = knobs.max_model_len.or(setup.context_tokens);
+        setup.max_running = knobs.max_running;
+        setup.batched_tokens = knobs.batched_tokens;
+        setup.graph_max_batch = knobs.graph_max_batch;
+        setup.max_total_tokens = knobs.max_total_tokens;
+        setup.state_slots = knobs.state_slots;
+        setup.state_ratio = knobs.state_ratio;
+        setup.observed.with_draft = knobs.observed_with_draft;
+    }
+    let known = known(scenario, args);
+    setup.observed.free_before_gib = known.free_before_gib;
+    setup.observed.free_after_gib = known.free_after_gib;
+    setup.observed.torch_total_gib = Some(torch_total);
+    setup.observed.weights_gib = scenario.observed.weights_gib.as_ref().map(|f| f.value);
+    Ok(setup)
+}
+
+/// Plans, forwards and backwards.
+fn report(scenario: &Scenario, args: Option<&PlanArgs>) -> anyhow::Result<Report> {
+    let mut setup = setup(scenario, args)?;
+    let fail = |error: kvplan::PlanError| input::error(error.to_string());
+    let mut known = known(scenario, args);
+    let plain = kvplan::plan(&setup.plain()).map_err(fail)?;
+    known.bytes_per_token = Some(plain.kv_bytes_per_token);
+    let sglang = setup.engine.kind == EngineKind::Sglang;
+    let inferred = if sglang {
+        known.infer()
+    } else {
+        Inferred::default()
+    };
+    let believed = scenario
+        .mem_fraction
+        .or_else(|| scenario.observed.mem_fraction.as_ref().map(|f| f.value));
+    let belief = believed.and_then(|believed| kvplan::check_belief(&inferred, believed));
+    if known.pool_gib.is_some() {
+        // The pool was seen, so what allocated it is known better than what was believed.
+        match inferred.known.fraction {
+            Some(fraction) => setup.fraction = Some(fraction),
+            None => setup.observed.pool_gib = known.pool_gib,
+        }
+    }
+    let cost = kvplan::speculation_cost(&setup).map_err(fail)?;
+    let target = wanted_load(scenario)
+        .map(|(context, requests)| {
+            kvplan::for_target(&setup, context, requests)
+                .map(|answer| (context, requests, answer))
+                .map_err(fail)
+        })
+        .transpose()?;
+    let other_kv = [kvplan::KvDtype::Bf16, kvplan::KvDtype::Fp8]
+        .into_iter()
+        .filter(|dtype| *dtype != setup.kv_dtype())
+        .filter_map(|dtype| {
+            let mut other = setup.clone();
+            other.kv_dtype = Some(dtype);
+            let plan = kvplan::plan(&other).ok()?;
+            Some((dtype.name(), plan.kv_tokens))
+        })
+        .collect();
+    Ok(Report {
+        speculates: setup.speculation.is_some(),
+        engine: setup.engine,
+        cost,
+        inferred,
+        belief,
+        target,
+        other_kv,
+    })
+}
+
+/// Context and requests, where both were asked for on the command line.
+fn wanted_load(scenario: &Scenario) -> Option<(u64, u64)> {
+    let by_flag = |name: &str| {
+        let input = scenario.input(name)?;
+        input.source.starts_with("--").then_some(())
+    };
+    by_flag("context")?;
+    by_flag("concurrency")?;
+    let requests = scenario.concurrency.iter().copied().max()?;
+    Some((scenario.context, u64::from(requests)))
+}
+
+/// The contract's `memory`.
+fn to_memory(report: &Report) -> Memory {
+    let plan = &report.cost.with;
+    Memory {
+        fits: Some(plan.fits),
+        kv_tokens: Some(plan.kv_tokens),
+        kv_tokens_without_speculation: Some(report.cost.without.kv_tokens),
+        fraction: Some(plan.fraction),
+        fraction_min: Some(plan.interval.min),
+        fraction_max: Some(plan.interval.max),
+        ledger: plan.ledger.lines.iter().map(ledger_line).collect(),
+        notes: text::notes(report),
+    }
+}
+
+fn ledger_line(line: &kvplan::Line) -> LedgerLine {
+    LedgerLine {
+        item: line.item.clone(),
+        gib: line.gib,
+        low_gib: line.low,
+        high_gib: line.high,
+        source: line.source.clone(),
+    }
+}
+
+/// The contract's `plan --json`.
+fn to_json(report: &Report) -> Value {
+    let known = report.inferred.known;
+    let plan = &report.cost.with;
+    json!({
+        "schema": 1,
+        "engine": report.engine.to_string(),
+        "memory": to_memory(report),
+        "pool_gib": plan.pool_gib,
+        "kv_dtype": plan.kv_dtype.name(),
+        "kv_bytes_per_token": plan.kv_bytes_per_token,
+        "automatic_fraction": plan.automatic_fraction,
+        "max_running": plan.max_running,
+        "max_concurrency": plan.max_concurrency,
+        "context_tokens": plan.context_tokens,
+        "longest_context": plan.longest_context,
+        "weights_gib": {"computed": plan.computed_weights_gib, "used": plan.weights_gib},
+        "speculation": report.speculates.then(|| json!({
+            "tokens_lost": report.cost.tokens_lost,
+            "context_lost": report.cost.context_lost,
+            "gib": report.cost.draft_gib,
+            "pool_gib_without": report.cost.without.pool_gib,
+        })),
+        "refusal": plan.refusal.as_ref().map(refusal_json),
+        "observed": {
+            "free_before_gib": known.free_before_gib,
+            "free_after_gib": known.free_after_gib,
+            "kv_gib": known.pool_gib,
+            "kv_tokens": known.tokens,
+        },
+        "inferred_fraction": known.fraction,
+        "fraction_refused_to": report.inferred.fraction_min,
+        "first_legal_fraction": report.inferred.first_legal_fraction,
+        "believed": report.belief.as_ref().map(|belief| json!({
+            "fraction": belief.believed,
+            "agrees": belief.agrees,
+            "starts": belief.believed_starts,
+            "short_gib": belief.short_gib,
+        })),
+        "target": report.target.as_ref().map(|(context, requests, answer)| json!({
+            "context": context, "requests": requests, "reached": answer.reached,
+            "fraction": answer.fraction, "carries_requests": answer.requests,
+            "carries_context": answer.context_tokens,
+        })),
+    })
+}
+
+fn refusal_json(refusal: &kvplan::Refusal) -> Value {
+    json!({
+        "short_gib": refusal.short_gib,
+        "engine_says": refusal.engine_says,
+        "remedy": refusal.remedy,
+    })
+}
+
+/// The flag that sets the fraction of a plan.
+fn fraction_flag(report: &Report) -> &'static str {
+    report.engine.kind.fraction_flag()
+}
+
+/// Whether a plan starts.
+fn starts(plan: &Plan) -> bool {
+    plan.refusal.is_none()
+}

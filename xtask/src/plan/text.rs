@@ -1,0 +1,244 @@
+//! The text view of `plan`.
+
+use kvplan::{EngineKind, Plan};
+
+use super::{Report, fraction_flag, starts};
+use crate::scenario::Scenario;
+use crate::table::{plain, text, thousands};
+
+/// The whole answer as text.
+pub(super) fn render(report: &Report, scenario: &Scenario, sources: bool) -> String {
+    let mut out = String::new();
+    headline(report, &mut out);
+    backwards(report, &mut out);
+    target(report, &mut out);
+    ledger(report, sources, &mut out);
+    assumed(report, scenario, &mut out);
+    out
+}
+
+fn headline(report: &Report, out: &mut String) {
+    let plan = &report.cost.without;
+    let with = &report.cost.with;
+    let word = match (starts(with), with.fits) {
+        (true, true) => "FITS",
+        (true, false) => "TIGHT",
+        (false, _) => "REFUSED",
+    };
+    let mut line = |text: String| out.push_str(&format!("{text}\n"));
+    line(format!(
+        "{word:<8} {} {:.3} ({})",
+        fraction_flag(report),
+        with.fraction,
+        with.fraction_source
+    ));
+    if let Some(refusal) = &with.refusal {
+        line(format!(
+            "         short by {:.2} GiB; {} says: {}",
+            refusal.short_gib, report.engine, refusal.engine_says
+        ));
+        line(format!("         do: {}", refusal.remedy));
+    }
+    line(format!(
+        "         {}",
+        pool(if report.speculates { plan } else { with })
+    ));
+    if report.speculates {
+        line(format!(
+            "         with the draft {}: it takes {} tokens and {:.2} GiB",
+            pool(with),
+            thousands(report.cost.tokens_lost as f64),
+            report.cost.draft_gib
+        ));
+    }
+    if report.engine.kind != EngineKind::LlamaCpp {
+        line(format!("         {}", walls(with)));
+    }
+    for (dtype, tokens) in &report.other_kv {
+        line(format!(
+            "         with {dtype} KV {} tokens",
+            thousands(*tokens as f64)
+        ));
+    }
+    for warning in warnings(report) {
+        line(format!("         {warning}"));
+    }
+}
+
+fn pool(plan: &Plan) -> String {
+    format!(
+        "{:.2} GiB of KV, {} tokens of {:.0} B, {:.2} requests of {} tokens",
+        plan.pool_gib,
+        thousands(plan.kv_tokens as f64),
+        plan.kv_bytes_per_token,
+        plan.max_concurrency,
+        thousands(plan.context_tokens as f64),
+    )
+}
+
+fn walls(plan: &Plan) -> String {
+    let interval = &plan.interval;
+    if interval.is_empty() {
+        return format!(
+            "no fraction works: the pool needs more than {:.4}, activations less than {:.3} \
+             ({:.3} to {:.3})",
+            interval.min, interval.max, interval.max_low, interval.max_high
+        );
+    }
+    format!(
+        "legal from {:.4} (pool wall) to {:.3} ({:.3} to {:.3}, activation wall)",
+        interval.min, interval.max, interval.max_low, interval.max_high
+    )
+}
+
+/// What is off without being refused.
+fn warnings(report: &Report) -> Vec<String> {
+    let plan = &report.cost.with;
+    let mut out = Vec::new();
+    if let Some(automatic) = plan.automatic_fraction
+        && automatic <= plan.interval.min
+        && report.engine.kind == EngineKind::Sglang
+    {
+        out.push(format!(
+            "the automatic fraction {automatic:.3} would be refused: it must be set"
+        ));
+    }
+    if starts(plan) && plan.kv_tokens < plan.context_tokens {
+        out.push(format!(
+            "the configured context of {} tokens is not usable: {} fit",
+            thousands(plan.context_tokens as f64),
+            thousands(plan.kv_tokens as f64)
+        ));
+    }
+    if starts(plan) && plan.fraction > plan.interval.max {
+        out.push(format!(
+            "{:.3} is above the activation wall {:.3}: it starts and then runs out; lower the \
+             fraction, the prefill chunk or the graph sizes",
+            plan.fraction, plan.interval.max
+        ));
+    }
+    out
+}
+
+/// Notes for `predict`.
+pub(super) fn notes(report: &Report) -> Vec<String> {
+    let plan = &report.cost.with;
+    let mut out = Vec::new();
+    if let Some(refusal) = &plan.refusal {
+        out.push(format!(
+            "refused at {:.3}, short by {:.2} GiB: {}",
+            plan.fraction, refusal.short_gib, refusal.remedy
+        ));
+    }
+    out.extend(
+        report
+            .belief
+            .as_ref()
+            .filter(|b| !b.agrees)
+            .map(|b| b.sentence.clone()),
+    );
+    if (plan.weights_gib - plan.computed_weights_gib).abs() > 0.005 {
+        out.push(format!(
+            "weights computed from the architecture {:.2} GiB, observed {:.2}",
+            plan.computed_weights_gib, plan.weights_gib
+        ));
+    }
+    out.extend(warnings(report));
+    out.push(format!("memory rules of {}", report.engine));
+    out
+}
+
+fn backwards(report: &Report, out: &mut String) {
+    let known = report.inferred.known;
+    if let (Some(before), Some(after)) = (known.free_before_gib, known.free_after_gib) {
+        out.push_str(&format!(
+            "\nbackwards  free before {before} GiB, after {after} GiB: fractions up to {:.4} are \
+             refused, {:.3} is the first that starts\n",
+            report.inferred.fraction_min.unwrap_or(0.0),
+            report.inferred.first_legal_fraction.unwrap_or(1.0)
+        ));
+        if let (Some(fraction), Some(pool)) = (known.fraction, known.pool_gib) {
+            out.push_str(&format!(
+                "           a pool of {pool:.2} GiB means {fraction:.4} was in use\n"
+            ));
+        }
+    }
+    if let Some(belief) = &report.belief {
+        out.push_str(&format!("believed   {}\n", belief.sentence));
+    }
+}
+
+fn target(report: &Report, out: &mut String) {
+    let Some((context, requests, answer)) = &report.target else {
+        return;
+    };
+    let load = format!(
+        "{requests} requests of {} tokens",
+        thousands(*context as f64)
+    );
+    let flag = fraction_flag(report);
+    if answer.reached {
+        out.push_str(&format!(
+            "\nwanted     {load}: set {flag} {:.3}\n",
+            answer.fraction
+        ));
+    } else {
+        out.push_str(&format!(
+            "\nwanted     {load}: out of reach; at most, with {flag} {:.3}, {} requests of that \
+             context, or {requests} of {} tokens\n",
+            answer.fraction,
+            answer.requests,
+            thousands(answer.context_tokens as f64)
+        ));
+    }
+}
+
+fn ledger(report: &Report, sources: bool, out: &mut String) {
+    let plan = &report.cost.with;
+    let mut header = vec!["one card, GiB", "", "(band)"];
+    if sources {
+        header.push("source");
+    }
+    let mut table = plain(&header, if sources { &[0, 3] } else { &[0] });
+    for line in &plan.ledger.lines {
+        let band = if line.estimated && line.high > line.low {
+            format!("({:.2} to {:.2})", line.low, line.high)
+        } else {
+            String::new()
+        };
+        let mut cells = vec![line.item.clone(), format!("{:.3}", line.gib), band];
+        if sources {
+            cells.push(line.source.clone());
+        }
+        table.add_row(cells);
+    }
+    let mut total = vec![
+        "the card".to_string(),
+        format!("{:.3}", plan.ledger.sum()),
+        String::new(),
+    ];
+    if sources {
+        total.push("nvidia-smi".to_string());
+    }
+    table.add_row(total);
+    out.push('\n');
+    out.push_str(&text(&table, 0));
+}
+
+fn assumed(report: &Report, scenario: &Scenario, out: &mut String) {
+    let plan = &report.cost.with;
+    out.push('\n');
+    if (plan.weights_gib - plan.computed_weights_gib).abs() > 0.005 {
+        out.push_str(&format!(
+            "weights    computed from the architecture {:.2} GiB, observed {:.2} GiB\n",
+            plan.computed_weights_gib, plan.weights_gib
+        ));
+    }
+    for line in &plan.assumptions {
+        out.push_str(&format!("assumed    {line}\n"));
+    }
+    out.push_str(&format!(
+        "assumed    {} on {}, tp {}\n",
+        scenario.model.name, scenario.gpu.name, scenario.tp
+    ));
+}
