@@ -33,6 +33,8 @@ pub enum Algorithm {
     /// The engines' custom kernel as they dispatch it: one-shot, above a size two-shot, above
     /// 8 MiB NCCL.
     Engine,
+    /// SGLang's newer kernel (0.5.14): pushes, as the engine dispatches it.
+    EnginePush,
     /// Every rank loads all others' data: vLLM and SGLang 1-stage, p2pmark, b12x.
     OneShot,
     /// Every rank stores its data to all others, arrival marked in the data.
@@ -46,7 +48,7 @@ pub enum Algorithm {
 }
 
 /// Names as on the command line.
-const NAMES: [(&str, Algorithm); 14] = [
+const NAMES: [(&str, Algorithm); 15] = [
     ("nccl", Algorithm::Nccl),
     ("nccl-ring-ll", Algorithm::NcclRing(NcclProtocol::Ll)),
     ("nccl-ring-ll128", Algorithm::NcclRing(NcclProtocol::Ll128)),
@@ -61,6 +63,7 @@ const NAMES: [(&str, Algorithm); 14] = [
         Algorithm::NcclTree(NcclProtocol::Simple),
     ),
     ("engine", Algorithm::Engine),
+    ("engine-push", Algorithm::EnginePush),
     ("one-shot", Algorithm::OneShot),
     ("one-shot-push", Algorithm::OneShotPush),
     ("two-shot", Algorithm::TwoShot),
@@ -277,10 +280,11 @@ pub fn all_reduce_plan(
         Algorithm::NcclTree(protocol) => {
             nccl_tree::plan(&job, &nccl::search(t, ranks, &options.nccl), protocol)
         }
-        Algorithm::Engine => return engine::plan(&job, bytes),
+        Algorithm::Engine => return engine::plan(&job, bytes, engine::Kernel::Pull),
+        Algorithm::EnginePush => return engine::plan(&job, bytes, engine::Kernel::Push),
         Algorithm::OneShot => one_shot::pull(&job)?,
         Algorithm::OneShotPush => one_shot::push(&job)?,
-        Algorithm::TwoShot => two_shot::plan(&job)?,
+        Algorithm::TwoShot => two_shot::plan(&job, false)?,
         Algorithm::Island => island::plan(&job)?,
         Algorithm::HostStaged => host_staged::plan(&job)?,
     };
@@ -351,6 +355,7 @@ fn half_ring(
     let plan = plan(&job);
     let time = plan.run(t, &options.constants);
     Ok(collective_time(
+        t,
         &plan,
         &time,
         options,
@@ -404,7 +409,7 @@ fn finish(
     notes: Vec<String>,
 ) -> CollectiveTime {
     let time = plan.run(t, &options.constants);
-    let mut out = collective_time(plan, &time, options, algorithm, notes);
+    let mut out = collective_time(t, plan, &time, options, algorithm, notes);
     if options.use_measured {
         crate::measured::correct(&mut out, t, ranks, algorithm, bytes, options);
     }
@@ -417,6 +422,7 @@ const BAND_NCCL: f64 = 1.45;
 const BAND_CUSTOM: f64 = 1.35;
 
 fn collective_time(
+    t: &Topology,
     plan: &Plan,
     time: &PlanTime,
     options: &Options,
@@ -431,14 +437,17 @@ fn collective_time(
         BAND_CUSTOM
     };
     notes.extend(time.triggered.iter().map(|s| (*s).to_string()));
-    let busiest = time.busiest();
+    let (link_busiest, link_busy_fraction) = match time.busiest(t) {
+        Some((name, share)) => (Some(name), share),
+        None => (None, 0.0),
+    };
     CollectiveTime {
         time_us,
         low_us: time_us / band,
         high_us: time_us * band,
         algorithm_name: plan.name.clone(),
-        link_busiest: busiest.map(|(name, _)| name.to_string()),
-        link_busy_fraction: busiest.map_or(0.0, |(_, share)| share),
+        link_busiest,
+        link_busy_fraction,
         basis: Basis::Modelled,
         notes,
     }

@@ -75,6 +75,8 @@ pub struct FamilyConstants {
     pub nvlink_load_gb_s: f64,
     /// Push kernel over NVLink: stores to arrival, us.
     pub nvlink_push_us: f64,
+    /// Push kernel over NVLink: rate of one rank's stores, GB/s.
+    pub nvlink_push_gb_s: f64,
     /// Two-shot over NVLink with 8 ranks: fenced barrier and second loaded read, us.
     pub nvlink_fence_us: f64,
     /// NVLink SHARP: bus bandwidth as a share of the port's data-sheet rate.
@@ -98,12 +100,17 @@ pub struct Constants {
     pub simple_pcie_hop_us: f64,
     /// Simple over PCIe: rate of one channel, GB/s.
     pub simple_channel_gb_s: f64,
+    /// Simple over PCIe: wire bytes a payload byte costs beyond packet headers (counters, FIFO).
+    pub simple_overhead: f64,
     /// A ring step through host memory costs this more, us.
     pub host_hop_us: f64,
     /// Loaded read: what a round trip grows by when several peers are read at once, us.
     pub loaded_read_us: f64,
     /// A GPU's port that k GPUs send to carries `k ^ -this` of its rate.
     pub incast_exponent: f64,
+    /// Copies and kernels between sockets: share of a port's rate (posted credits over the longer
+    /// way).
+    pub cross_socket: f64,
     /// A link that carries data both ways carries this share of its rate each way.
     pub both_ways: f64,
     /// A link of a switch carries this share of a direct link's rate.
@@ -116,6 +123,8 @@ pub struct Constants {
     pub nvlink_efficiency: f64,
     /// Custom kernel over NVLink: each peer above one adds this, us.
     pub nvlink_peer_us: f64,
+    /// Push kernel over NVLink: each peer above one adds this, us.
+    pub nvlink_push_peer_us: f64,
     /// NVLink SHARP: start, us.
     pub nvls_start_us: f64,
     /// NVLink SHARP on data-centre Blackwell below 8 ranks: start that overlaps the transfer, us.
@@ -130,7 +139,72 @@ pub struct Constants {
     pub switchtec_read_gb_s: f64,
 }
 
+/// A constant that a fit may move, with its name for reports.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameter {
+    /// Name, with the family where it belongs to one.
+    pub name: &'static str,
+    /// Where it is.
+    pub at: fn(&mut Constants) -> &mut f64,
+    /// Which family it belongs to, by index; None: all.
+    pub family: Option<usize>,
+}
+
+macro_rules! parameters {
+    (shared: $($shared:ident),* ; family: $($field:ident),*) => {
+        /// Every constant that was fitted, so that a fit can be repeated on fewer boxes.
+        pub const PARAMETERS: &[Parameter] = &[
+            $(Parameter { name: stringify!($shared), at: |c| &mut c.$shared, family: None },)*
+            $(
+                Parameter { name: concat!("older.", stringify!($field)), at: |c| &mut c.families[0].$field, family: Some(0) },
+                Parameter { name: concat!("hopper.", stringify!($field)), at: |c| &mut c.families[1].$field, family: Some(1) },
+                Parameter { name: concat!("blackwell.", stringify!($field)), at: |c| &mut c.families[2].$field, family: Some(2) },
+                Parameter { name: concat!("rtx.", stringify!($field)), at: |c| &mut c.families[3].$field, family: Some(3) },
+            )*
+        ];
+    };
+}
+
+parameters! {
+    shared: ll_hop_above_flag_us, ll_pass_flags, ll_spread, simple_pcie_base_us,
+        simple_pcie_hop_us, simple_channel_gb_s, simple_overhead, host_hop_us, loaded_read_us,
+        incast_exponent, cross_socket, both_ways, through_switch, store_issue, load_issue,
+        nvlink_efficiency, nvlink_peer_us, nvlink_push_peer_us, nvls_start_us,
+        nvls_slow_start_us, collapsed_kernel_gb_s, collapsed_copy_gb_s, switchtec_read_gb_s;
+    family: ll_base_us, ll_hop_nvlink_us, simple_base_us, simple_hop_us, ring_efficiency,
+        kernel_start_us, nvlink_stage_us, nvlink_load_gb_s, nvlink_push_us, nvlink_push_gb_s,
+        nvlink_fence_us, nvls_efficiency
+}
+
 impl Constants {
+    /// A start for fits that owes nothing to the newest measured boxes: every family as the mean
+    /// of all, and what only one box shows from other public sources (collapse: 2.6 GB/s, a
+    /// 16-GPU pair-switch box).
+    pub fn neutral() -> Constants {
+        let mut c = Constants::default();
+        for p in PARAMETERS.iter().filter(|p| p.family == Some(0)) {
+            let tail = p.name.split('.').next_back().unwrap_or("");
+            let same: Vec<&Parameter> = PARAMETERS
+                .iter()
+                .filter(|q| q.family.is_some() && q.name.split('.').next_back() == Some(tail))
+                .collect();
+            // The last family has no NVLink: its entries repeat Hopper's.
+            let measured = same
+                .iter()
+                .filter(|q| q.family != Some(3) || tail == "ll_base_us");
+            let values: Vec<f64> = measured.map(|q| *(q.at)(&mut c)).collect();
+            let mean = values.iter().map(|v| v.ln()).sum::<f64>() / values.len() as f64;
+            for q in same {
+                *(q.at)(&mut c) = mean.exp();
+            }
+        }
+        c.collapsed_kernel_gb_s = 2.6;
+        c.collapsed_copy_gb_s = 2.6;
+        c.switchtec_read_gb_s = 12.5;
+        c.cross_socket = 0.8;
+        c
+    }
+
     /// The family's constants.
     pub fn family(&self, arch: Arch) -> &FamilyConstants {
         match arch.family() {
@@ -157,6 +231,7 @@ impl Default for Constants {
                     nvlink_stage_us: 3.1,
                     nvlink_load_gb_s: 212.0,
                     nvlink_push_us: 2.2,
+                    nvlink_push_gb_s: 230.0,
                     nvlink_fence_us: 11.0,
                     nvls_efficiency: 0.85,
                 },
@@ -170,6 +245,7 @@ impl Default for Constants {
                     nvlink_stage_us: 2.5,
                     nvlink_load_gb_s: 270.0,
                     nvlink_push_us: 0.5,
+                    nvlink_push_gb_s: 290.0,
                     nvlink_fence_us: 5.2,
                     nvls_efficiency: 0.99,
                 },
@@ -183,6 +259,7 @@ impl Default for Constants {
                     nvlink_stage_us: 4.8,
                     nvlink_load_gb_s: 165.0,
                     nvlink_push_us: 1.8,
+                    nvlink_push_gb_s: 500.0,
                     nvlink_fence_us: 19.0,
                     nvls_efficiency: 0.78,
                 },
@@ -196,6 +273,7 @@ impl Default for Constants {
                     nvlink_stage_us: 2.5,
                     nvlink_load_gb_s: 270.0,
                     nvlink_push_us: 0.5,
+                    nvlink_push_gb_s: 290.0,
                     nvlink_fence_us: 5.2,
                     nvls_efficiency: 0.99,
                 },
@@ -206,15 +284,18 @@ impl Default for Constants {
             simple_pcie_base_us: 8.4,
             simple_pcie_hop_us: 3.5,
             simple_channel_gb_s: 12.3,
+            simple_overhead: 1.13,
             host_hop_us: 1.5,
             loaded_read_us: 3.2,
             incast_exponent: 0.22,
+            cross_socket: 0.77,
             both_ways: 0.95,
             through_switch: 0.955,
             store_issue: 0.86,
             load_issue: 0.80,
             nvlink_efficiency: 0.80,
-            nvlink_peer_us: 0.05,
+            nvlink_peer_us: 0.07,
+            nvlink_push_peer_us: 0.15,
             nvls_start_us: 45.0,
             nvls_slow_start_us: 82.0,
             collapsed_kernel_gb_s: 2.1,

@@ -1,4 +1,4 @@
-//! Who slows whom: rates of transfers that run together, and what each would reach alone.
+//! Who slows whom: rates of transfers that run together, and what each reaches alone.
 
 use crate::constants::Constants;
 use crate::maxmin::max_min_rates;
@@ -11,8 +11,6 @@ use crate::topology::Topology;
 pub struct Contention {
     /// Rate of each transfer while all run, GB/s of payload.
     pub rates_gb_s: Vec<f64>,
-    /// Rate of each alone, GB/s.
-    pub alone_gb_s: Vec<f64>,
     /// Sum of the rates while all run, GB/s.
     pub total_gb_s: f64,
     /// All bytes over the time until the last is done, GB/s: what a test with equal sizes prints.
@@ -23,11 +21,10 @@ pub struct Contention {
     pub triggered: Vec<&'static str>,
 }
 
-/// Runs `transfers` together. Unknown GPUs and transfers to oneself get rate 0.
-pub fn contention(t: &Topology, transfers: &[Transfer], c: &Constants) -> Contention {
-    let pattern = Pattern::new(t, transfers, c);
-    let rates_gb_s = max_min_rates(&pattern.capacities_gb_s, &pattern.flows);
-    let alone_gb_s = transfers
+/// Rate of each transfer when it runs alone, GB/s: what a pair test shows, also on a fabric that
+/// collapses.
+pub fn alone_gb_s(t: &Topology, transfers: &[Transfer], c: &Constants) -> Vec<f64> {
+    transfers
         .iter()
         .map(|one| {
             let alone = Pattern::new(t, &[*one], c);
@@ -36,7 +33,13 @@ pub fn contention(t: &Topology, transfers: &[Transfer], c: &Constants) -> Conten
                 .copied()
                 .unwrap_or(0.0)
         })
-        .collect();
+        .collect()
+}
+
+/// Runs `transfers` together. Unknown GPUs and transfers to oneself get rate 0.
+pub fn contention(t: &Topology, transfers: &[Transfer], c: &Constants) -> Contention {
+    let pattern = Pattern::new(t, transfers, c);
+    let rates_gb_s = max_min_rates(&pattern.capacities_gb_s, &pattern.flows);
     let mut used = vec![0.0; pattern.capacities_gb_s.len()];
     for (flow, rate) in pattern.flows.iter().zip(&rates_gb_s) {
         for (r, w) in &flow.uses {
@@ -50,7 +53,7 @@ pub fn contention(t: &Topology, transfers: &[Transfer], c: &Constants) -> Conten
         .map(|(i, (u, cap))| (i, u / cap))
         .filter(|(_, share)| share.is_finite())
         .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))
-        .map(|(i, share)| (pattern.names[i].clone(), share));
+        .map(|(i, share)| (pattern.name(t, i), share));
     let run = simulate(&pattern.capacities_gb_s, &pattern.tasks(transfers));
     let bytes: f64 = transfers.iter().map(|x| x.bytes).sum();
     let ended_ns = us_from_ps(run.end_ps) * 1e3;
@@ -62,7 +65,6 @@ pub fn contention(t: &Topology, transfers: &[Transfer], c: &Constants) -> Conten
             0.0
         },
         rates_gb_s,
-        alone_gb_s,
         busiest,
         triggered: pattern.triggered,
     }

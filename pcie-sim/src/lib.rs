@@ -25,7 +25,7 @@ pub use collectives::{
     all_reduce_plan, choose_best, reduce_scatter,
 };
 pub use constants::{Arch, Constants};
-pub use contention::{Contention, contention};
+pub use contention::{Contention, alone_gb_s, contention};
 pub use pattern::Transfer;
 pub use tlp::Access;
 pub use topology::Topology;

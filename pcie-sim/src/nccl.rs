@@ -112,7 +112,13 @@ pub fn search(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> Graph {
     let failed = !setup.graph_file && search_fails(t, ranks, setup);
     let (mut channels, mut bus_gb_s) = (2, FAILED_GB_S);
     if !failed {
-        let (found, speed) = best_speed(t, ranks, &order, nvlink);
+        // More than two GPUs over PCIe get one ring in every published log, two of them two.
+        let most = match (nvlink, ranks.len()) {
+            (true, _) => 32,
+            (false, 2) => 2,
+            (false, _) => 1,
+        };
+        let (found, speed) = best_speed(t, ranks, &order, most);
         if found > 0 {
             bus_gb_s = f64::from(found) * speed;
             channels = if nvlink {
@@ -183,7 +189,7 @@ fn ring_hops<'a>(
 
 /// Channels and speed with the most GB/s in sum. Like NCCL, goes on below the first speed that
 /// works while the next is above 0.49 of it.
-fn best_speed(t: &Topology, ranks: &[usize], order: &[usize], nvlink: bool) -> (u32, f64) {
+fn best_speed(t: &Topology, ranks: &[usize], order: &[usize], most: u32) -> (u32, f64) {
     let speeds: &[f64] = match t.arch.0 {
         0..=89 => &SPEEDS,
         90..=99 => &SPEEDS_SM90,
@@ -195,7 +201,7 @@ fn best_speed(t: &Topology, ranks: &[usize], order: &[usize], nvlink: bool) -> (
         if first > 0.0 && speed <= 0.49 * first {
             break;
         }
-        let fits = channels_that_fit(t, ranks, order, speed, if nvlink { 32 } else { 2 });
+        let fits = channels_that_fit(t, ranks, order, speed, most);
         if fits == 0 {
             continue;
         }
@@ -210,29 +216,29 @@ fn best_speed(t: &Topology, ranks: &[usize], order: &[usize], nvlink: bool) -> (
 }
 
 fn channels_that_fit(t: &Topology, ranks: &[usize], order: &[usize], speed: f64, most: u32) -> u32 {
-    let mut left: Vec<f64> = t.links.iter().map(|l| l.nccl_gb_s).collect();
-    for channel in 0..most {
-        for (a, b) in ring_hops(ranks, order) {
-            let Some(route) = t.route(a, b) else {
-                return channel;
-            };
-            for &l in &route.links {
-                // Intel root complexes cut peer traffic into 64 B packets: charged 6/5.
-                let intel = t.cpu.as_deref().is_some_and(|c| c.contains("intel"));
-                let cpu_path = matches!(
-                    route.class,
-                    RouteClass::SameSocket | RouteClass::DirectSameSocket | RouteClass::CrossSocket
-                );
-                let pcie = matches!(t.links[l].wire, Wire::Pcie { .. });
-                let charge = if intel && cpu_path && pcie { 1.2 } else { 1.0 };
-                left[l] -= speed * charge;
-                if left[l] < -1e-9 {
-                    return channel;
-                }
-            }
+    // Intel root complexes cut peer traffic into 64 B packets: charged 6/5.
+    let intel = t.cpu.as_deref().is_some_and(|c| c.contains("intel"));
+    let mut taken = vec![0.0; t.links.len()];
+    for (a, b) in ring_hops(ranks, order) {
+        let Some(route) = t.route(a, b) else {
+            return 0;
+        };
+        let cpu_path = matches!(
+            route.class,
+            RouteClass::SameSocket | RouteClass::DirectSameSocket | RouteClass::CrossSocket
+        );
+        for &l in &route.links {
+            let pcie = matches!(t.links[l].wire, Wire::Pcie { .. });
+            taken[l] += if intel && cpu_path && pcie { 1.2 } else { 1.0 };
         }
     }
-    most
+    let fits = taken
+        .iter()
+        .zip(&t.links)
+        .filter(|(uses, _)| **uses > 0.0)
+        .map(|(uses, link)| ((link.nccl_gb_s + 1e-9) / (speed * uses)).floor())
+        .fold(f64::from(most), f64::min);
+    fits.max(0.0) as u32
 }
 
 /// A choice with what NCCL thinks it will take.
@@ -294,6 +300,10 @@ fn estimate_us(
     }
     // LL128 needs 128 B stores to arrive whole: NVLink only, unless the user forces it.
     if protocol == Ll128 && !graph.nvlink && setup.protocol != Some(Ll128) {
+        return None;
+    }
+    // No table of data-centre Blackwell shows LL128's shape: LL goes on to 4 MiB, then a jump.
+    if protocol == Ll128 && arch.0 >= 100 && setup.protocol.is_none() {
         return None;
     }
     let ranks = n as f64;

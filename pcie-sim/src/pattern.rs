@@ -27,8 +27,8 @@ pub struct Transfer {
 pub struct Pattern {
     /// Capacities, GB/s: the topology's links first, then what this pattern adds.
     pub capacities_gb_s: Vec<f64>,
-    /// Names of the capacities.
-    pub names: Vec<String>,
+    /// Names of what this pattern adds, in order.
+    pub added: Vec<String>,
     /// One per transfer that has a route.
     pub flows: Vec<Flow>,
     /// Signatures of non-fluid modes that this pattern triggers, for people to read.
@@ -43,7 +43,7 @@ impl Pattern {
     pub fn new(t: &Topology, transfers: &[Transfer], c: &Constants) -> Pattern {
         let mut pattern = Pattern {
             capacities_gb_s: t.links.iter().map(|l| l.gb_s).collect(),
-            names: t.links.iter().map(|l| l.name.clone()).collect(),
+            added: Vec::new(),
             flows: Vec::with_capacity(transfers.len()),
             triggered: Vec::new(),
         };
@@ -65,7 +65,17 @@ impl Pattern {
                     transfer.access.reverse_weight(),
                 )
             };
-            let mut uses: Vec<(usize, f64)> = route.links.iter().map(|l| (*l, forward)).collect();
+            let far = if route.class == RouteClass::CrossSocket {
+                c.cross_socket
+            } else {
+                1.0
+            };
+            let weight = |l: usize| match t.links[l].wire {
+                Wire::Pcie { .. } => forward / far,
+                _ => forward,
+            };
+            let mut uses: Vec<(usize, f64)> =
+                route.links.iter().map(|l| (*l, weight(*l))).collect();
             if reverse > 0.0 {
                 uses.extend(route.back.iter().map(|l| (*l, reverse)));
             }
@@ -77,6 +87,18 @@ impl Pattern {
         }
         pattern.apply_state(t, transfers, c);
         pattern
+    }
+
+    /// Name of a capacity: a link of the topology, or one that this pattern added.
+    pub fn name(&self, t: &Topology, capacity: usize) -> String {
+        match t.links.get(capacity) {
+            Some(link) => link.name.clone(),
+            None => self
+                .added
+                .get(capacity - t.links.len())
+                .cloned()
+                .unwrap_or_default(),
+        }
     }
 
     /// Tasks that all start at once, to be simulated over the pattern's capacities.
@@ -138,7 +160,7 @@ impl Pattern {
 
     fn add_capacity(&mut self, name: String, gb_s: f64) -> usize {
         self.capacities_gb_s.push(gb_s);
-        self.names.push(name);
+        self.added.push(name);
         self.capacities_gb_s.len() - 1
     }
 

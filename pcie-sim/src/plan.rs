@@ -61,30 +61,46 @@ pub struct PlanTime {
     pub transfer_us: Vec<f64>,
     /// Step time of each round (one repeat), latency included, us.
     pub round_us: Vec<f64>,
-    /// Wire bytes over each capacity in the whole plan, in the order of `names`.
-    pub wire_bytes: Vec<f64>,
-    /// Names of capacities: the topology's links come first.
-    pub names: Vec<String>,
-    /// Capacities, GB/s; where rounds differ, the smallest.
-    pub capacities_gb_s: Vec<f64>,
+    /// Time each link of the topology is busy in the whole plan, us, and wire bytes over it.
+    pub link_load: Vec<LinkLoad>,
+    /// The same for what the patterns added (engines, collapsed or staged paths), by name.
+    pub added_load: Vec<(String, LinkLoad)>,
     /// Signatures of non-fluid modes that the plan triggers.
     pub triggered: Vec<&'static str>,
 }
 
+/// Use of one capacity over a whole plan.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct LinkLoad {
+    /// Time it would need at its full rate, us.
+    pub busy_us: f64,
+    /// Bytes over it, packet overhead included.
+    pub wire_bytes: f64,
+}
+
 impl PlanTime {
     /// The capacity that is busy longest and the share of the whole time it is busy.
-    pub fn busiest(&self) -> Option<(&str, f64)> {
+    pub fn busiest(&self, t: &Topology) -> Option<(String, f64)> {
         if self.time_us <= 0.0 {
             return None;
         }
-        self.wire_bytes
-            .iter()
-            .zip(&self.capacities_gb_s)
-            .enumerate()
-            .map(|(i, (bytes, cap))| (i, bytes / (cap * 1e3) / self.time_us))
-            .filter(|(_, share)| share.is_finite() && *share > 0.0)
-            .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))
-            .map(|(i, share)| (self.names[i].as_str(), share.min(1.0)))
+        let best = |best: Option<(usize, f64)>, (i, busy): (usize, f64)| match best {
+            Some((_, have)) if have >= busy => best,
+            _ if busy > 0.0 => Some((i, busy)),
+            _ => best,
+        };
+        let links = self.link_load.iter().map(|l| l.busy_us).enumerate();
+        let added = self.added_load.iter().map(|(_, l)| l.busy_us).enumerate();
+        let link = links.fold(None, best);
+        let other = added.fold(None, best);
+        let share = |busy: f64| (busy / self.time_us).min(1.0);
+        match (link, other) {
+            (link, Some((i, busy))) if link.is_none_or(|l| busy > l.1) => {
+                Some((self.added_load[i].0.clone(), share(busy)))
+            }
+            (Some((i, busy)), _) => Some((t.links[i].name.clone(), share(busy))),
+            (None, _) => None,
+        }
     }
 }
 
@@ -103,9 +119,8 @@ impl Plan {
             time_us: self.base_us,
             transfer_us: Vec::new(),
             round_us: Vec::new(),
-            wire_bytes: Vec::new(),
-            names: Vec::new(),
-            capacities_gb_s: Vec::new(),
+            link_load: vec![LinkLoad::default(); t.links.len()],
+            added_load: Vec::new(),
             triggered: Vec::new(),
         };
         for round in &self.rounds {
@@ -133,25 +148,28 @@ impl PlanTime {
                 self.triggered.push(note);
             }
         }
-        for (i, name) in pattern.names.iter().enumerate() {
-            let (cap, sent) = (pattern.capacities_gb_s[i], bytes[i] * repeat);
-            // The topology's links keep their places; what patterns add is found by name.
-            let at = if self.names.get(i) == Some(name) {
-                Some(i)
-            } else {
-                self.names.iter().position(|n| n == name)
-            };
-            match at {
-                Some(at) => {
-                    self.wire_bytes[at] += sent;
-                    self.capacities_gb_s[at] = self.capacities_gb_s[at].min(cap);
-                }
-                None => {
-                    self.names.push(name.clone());
-                    self.wire_bytes.push(sent);
-                    self.capacities_gb_s.push(cap);
-                }
+        let links = self.link_load.len();
+        for (i, (cap, sent)) in pattern.capacities_gb_s.iter().zip(bytes).enumerate() {
+            let busy_us = sent * repeat / (cap * 1e3);
+            if *sent <= 0.0 || !busy_us.is_finite() {
+                continue;
             }
+            let load = match self.link_load.get_mut(i) {
+                Some(load) => load,
+                None => {
+                    let Some(name) = pattern.added.get(i - links) else {
+                        continue;
+                    };
+                    let at = self.added_load.iter().position(|(n, _)| n == name);
+                    let at = at.unwrap_or_else(|| {
+                        self.added_load.push((name.clone(), LinkLoad::default()));
+                        self.added_load.len() - 1
+                    });
+                    &mut self.added_load[at].1
+                }
+            };
+            load.busy_us += busy_us;
+            load.wire_bytes += sent * repeat;
         }
     }
 }

@@ -8,8 +8,21 @@ use crate::plan::Plan;
 /// Largest message the engines give to their own kernel, bytes.
 const CUSTOM_MAX_BYTES: u64 = 8 << 20;
 
+/// Which generation of the engines' kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kernel {
+    /// vLLM, SGLang up to 0.5.13.
+    Pull,
+    /// SGLang from 0.5.14.
+    Push,
+}
+
 /// What the engines would run.
-pub(super) fn plan(job: &Job<'_>, bytes: u64) -> Result<(Plan, Vec<String>), Unavailable> {
+pub(super) fn plan(
+    job: &Job<'_>,
+    bytes: u64,
+    kernel: Kernel,
+) -> Result<(Plan, Vec<String>), Unavailable> {
     let n = job.n();
     let mesh = job.t.full_gpu_link(job.ranks);
     let size_ok = bytes < CUSTOM_MAX_BYTES;
@@ -21,10 +34,17 @@ pub(super) fn plan(job: &Job<'_>, bytes: u64) -> Result<(Plan, Vec<String>), Una
         return Ok((plan, notes));
     }
     let one_stage_below = if n <= 4 { 512 << 10 } else { 256 << 10 };
-    let plan = if n == 2 || bytes < one_stage_below {
-        one_shot::pull(job)?
+    let mut plan = if n == 2 || bytes < one_stage_below {
+        match kernel {
+            Kernel::Pull => one_shot::pull(job)?,
+            Kernel::Push => one_shot::push(job)?,
+        }
     } else {
-        two_shot::plan(job)?
+        two_shot::plan(job, kernel == Kernel::Push)?
     };
+    if kernel == Kernel::Pull && !mesh {
+        // Unlike p2pmark's, the engines' kernel ends with a second barrier.
+        plan.base_us += job.class().flag_us();
+    }
     Ok((plan, Vec::new()))
 }

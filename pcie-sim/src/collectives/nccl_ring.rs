@@ -60,17 +60,18 @@ pub(super) fn base_us(job: &Job<'_>, graph: &Graph, protocol: NcclProtocol) -> f
 
 /// One step of `chunk` payload bytes per rank around the ring.
 pub(super) fn step(job: &Job<'_>, graph: &Graph, protocol: NcclProtocol, chunk: f64) -> Round {
-    let ll_factor = match protocol {
+    let wire_factor = match protocol {
         NcclProtocol::Ll if !graph.nvlink => LL_WIRE_FACTOR,
         // 120 of 128 bytes are data.
         NcclProtocol::Ll128 => 128.0 / 120.0,
+        NcclProtocol::Simple if !graph.nvlink => job.c().simple_overhead,
         NcclProtocol::Ll | NcclProtocol::Simple => 1.0,
     };
     let transfers: Vec<Transfer> = (0..graph.order.len())
         .map(|i| Transfer {
             from: job.ranks[graph.order[i]],
             to: job.ranks[graph.order[(i + 1) % graph.order.len()]],
-            bytes: chunk * ll_factor,
+            bytes: chunk * wire_factor,
             access: Access::KernelStore,
         })
         .collect();
@@ -89,7 +90,7 @@ pub(super) fn step(job: &Job<'_>, graph: &Graph, protocol: NcclProtocol, chunk: 
         (NcclProtocol::Ll | NcclProtocol::Ll128, false) => {
             let hop = ring_flag_us(job, graph) + job.c().ll_hop_above_flag_us;
             let pass_us = worst.flag_us() * job.c().ll_pass_flags;
-            let channel = LL_PASS_BYTES * ll_factor / (pass_us * 1e3);
+            let channel = LL_PASS_BYTES * wire_factor / (pass_us * 1e3);
             (hop, LL_OVERLAP, channel * f64::from(graph.channels))
         }
         (NcclProtocol::Simple, true) => {
@@ -100,7 +101,8 @@ pub(super) fn step(job: &Job<'_>, graph: &Graph, protocol: NcclProtocol, chunk: 
         }
         (NcclProtocol::Simple, false) => {
             let hop = job.c().simple_pcie_hop_us + host_extra_us(job, worst);
-            let cap = job.c().simple_channel_gb_s * f64::from(graph.channels);
+            let channel = job.c().simple_channel_gb_s * wire_factor;
+            let cap = channel * f64::from(graph.channels);
             (hop, 1.0, cap)
         }
     };

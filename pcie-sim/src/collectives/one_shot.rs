@@ -32,7 +32,7 @@ pub(super) fn push(job: &Job<'_>) -> Result<Plan, Unavailable> {
     let c = job.c();
     let gpu_link = job.class().is_gpu_link();
     let latency_us = if gpu_link {
-        c.family(job.t.arch).nvlink_push_us + c.nvlink_peer_us * (job.n() as f64 - 2.0)
+        c.family(job.t.arch).nvlink_push_us + c.nvlink_push_peer_us * (job.n() as f64 - 2.0)
     } else {
         job.class().flag_us()
     };
@@ -41,7 +41,7 @@ pub(super) fn push(job: &Job<'_>) -> Result<Plan, Unavailable> {
         all_to_all(job, job.bytes, Access::KernelStore),
         latency_us,
     );
-    round.cap_gb_s = load_cap(job);
+    round.cap_gb_s = push_cap(job);
     Ok(Plan {
         name: "one-shot-push".to_string(),
         base_us: start_us(job),
@@ -81,6 +81,15 @@ pub(super) fn barrier_and_read_us(job: &Job<'_>) -> f64 {
 pub(super) fn load_cap(job: &Job<'_>) -> f64 {
     if job.class().is_gpu_link() {
         job.c().family(job.t.arch).nvlink_load_gb_s
+    } else {
+        f64::INFINITY
+    }
+}
+
+/// What one rank's stores to one peer can reach over NVLink; PCIe has its own limit per GPU.
+pub(super) fn push_cap(job: &Job<'_>) -> f64 {
+    if job.class().is_gpu_link() {
+        job.c().family(job.t.arch).nvlink_push_gb_s / (job.n() as f64 - 1.0)
     } else {
         f64::INFINITY
     }

@@ -4,6 +4,7 @@
 mod acceptance;
 mod bands;
 mod engine;
+mod collective;
 mod inputs;
 mod memory;
 mod speedup;
@@ -128,6 +129,7 @@ fn all_areas(data: &Path) -> anyhow::Result<Vec<Area>> {
     areas.extend(speedup::score(data)?);
     areas.extend(engine::score(data)?);
     areas.extend(bands::score(data)?);
+    areas.extend(collective::score(data)?);
     areas.extend(inputs::score(data)?);
     areas.extend(memory::score(data)?);
     Ok(areas)
