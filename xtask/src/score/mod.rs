@@ -3,8 +3,8 @@
 
 mod acceptance;
 mod bands;
-mod engine;
 mod collective;
+mod engine;
 mod inputs;
 mod memory;
 mod speedup;
