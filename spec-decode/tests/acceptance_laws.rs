@@ -214,3 +214,15 @@ fn the_constant_alpha_form_over_promises_deep_drafts() {
     assert!(constant - measured > 0.5, "{constant}");
     assert!((ours - measured).abs() < 0.3, "{ours}");
 }
+
+#[test]
+fn a_measurement_far_from_every_sound_pair_wins_over_the_prior() {
+    // 1.04 at depth 4 once pulled to 1.11, with 1.04 outside its own band.
+    let prior = AcceptancePrior::new(&PriorQuery::of(HeadKind::Eagle3));
+    let posterior = Posterior::from_accept_length(&prior, 1.04, 4).unwrap();
+    let band = posterior.band(4, 0.9);
+    assert!(
+        band.low <= 1.04 && 1.04 <= band.high && band.high < 1.07,
+        "{band:?}"
+    );
+}

@@ -239,27 +239,49 @@ pub(crate) struct SimulateArgs {
 /// Flags of `accept`.
 #[derive(Debug, Args)]
 pub(crate) struct AcceptCommandArgs {
-    /// `2.3@3`, `rates:.65,.40,.24`, or a log
-    #[arg(long, value_name = "LEN@DEPTH|rates:…|LOG")]
-    pub(crate) accept: Option<String>,
-    /// Head kind: eagle3, mtp, …
+    /// What was measured, again for each measurement: `2.3@3` (accept length at a depth, bonus
+    /// token included), `rates:.65,.40,.24` (cumulative), `counts:1000:650,400,240` (cycles,
+    /// accepted by position), `alphas:.65,.6`, `no-bonus:1.3@3`, `vllm-rate:.43@3`,
+    /// `sglang-rate-old:.54@4` and `sglang-rate-new:.39@4` (rate @ draft tokens),
+    /// `llamacpp:36/7@16` (accepted / cycles @ drafts a cycle), or a log
+    #[arg(long, value_name = "FIGURE|LOG")]
+    pub(crate) accept: Vec<String>,
+    /// Verify passes behind the figures that do not say: tightens the band
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) cycles: Option<f64>,
+    /// Head kind: eagle3, eagle, mtp, mtp-modules, parallel, draft-model, ngram
     #[arg(long, value_name = "KIND", default_value = "eagle3")]
     pub(crate) head: String,
-    /// What the requests are
+    /// What the requests are (chat, code, math, …, or a data set's name)
     #[arg(long)]
     pub(crate) task: Option<String>,
     /// Sampling temperature
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     pub(crate) temperature: Option<f64>,
+    /// Tokens of context while decoding
+    #[arg(long, value_name = "TOKENS", allow_hyphen_values = true)]
+    pub(crate) context: Option<String>,
+    /// Longest context that the head was trained on
+    #[arg(long, value_name = "TOKENS", allow_hyphen_values = true)]
+    pub(crate) trained_context: Option<String>,
     /// Depths to print
     #[arg(long, value_name = "A..B", default_value = "1..8")]
     pub(crate) depths: String,
     /// Tree width
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) topk: u32,
+    /// Tokens verified per sequence, the root included, for a tree
+    #[arg(long, value_name = "N")]
+    pub(crate) draft_tokens: Option<u32>,
+    /// Simulate requests of this many output tokens, to see what a benchmark would print
+    #[arg(long, value_name = "TOKENS", allow_hyphen_values = true)]
+    pub(crate) simulate: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print where every constant comes from
+    #[arg(long)]
+    pub(crate) sources: bool,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

@@ -3,6 +3,7 @@
 //! This is the only crate that reads files, prints or parses arguments. Exit codes: 0 answered,
 //! 2 the input is at fault (one line says how to mend it), 1 a fault of ours.
 
+mod accept;
 mod bench_input;
 mod cli;
 mod explain;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
 
 fn run(command: &cli::Command) -> anyhow::Result<ExitCode> {
     match command {
+        cli::Command::Accept(args) => accept::run(args),
         cli::Command::Score(args) => score::run(args),
         cli::Command::Explain(args) => explain::run(args),
         cli::Command::Plan(args) => plan::run(args),

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 use spec_decode::acceptance::fit::{Curve, SlopeFit, fit_slopes};
 use spec_decode::acceptance::prior::slope_for;
-use spec_decode::{HeadKind, Task};
+use spec_decode::{AcceptancePrior, Evidence, HeadKind, Posterior, PriorQuery, Task};
 
 use super::{Area, json_lines, mean};
 
@@ -101,8 +101,9 @@ fn read_chains(path: &Path) -> anyhow::Result<(Vec<Row>, usize)> {
 fn slope_prior(head: HeadKind) -> (f64, f64) {
     match head {
         HeadKind::Eagle => (-0.4, 0.2),
-        HeadKind::Mtp => (-0.25, 0.2),
+        HeadKind::Mtp => (-0.25, 0.1),
         HeadKind::MtpModules => (0.1, 0.1),
+        HeadKind::Parallel => (-0.2, 0.1),
         _ => (-0.15, 0.15),
     }
 }
@@ -162,10 +163,74 @@ fn depth_area(name: &str, rows: &[Row], skipped: usize) -> Area {
     ];
     area.notes
         .extend(by_head.iter().map(|(head, errors)| note(head, errors)));
+    area.notes.push(two_depths(rows));
+    area.notes.push(bands(rows));
     if let Some(head) = rows.first().map(|r| r.curve.head) {
         area.notes.push(all_rows_fit(rows, head));
     }
     area
+}
+
+fn posterior(curve: &Curve, measured: &[(u32, f64)]) -> Option<Posterior> {
+    let prior = AcceptancePrior::new(&PriorQuery {
+        task: curve.task,
+        ..PriorQuery::of(curve.head)
+    });
+    let evidence: Vec<Evidence> = measured
+        .iter()
+        .map(|&(depth, accept_length)| Evidence::AcceptLength {
+            depth,
+            accept_length,
+            cycles: None,
+        })
+        .collect();
+    Posterior::new(&prior, &evidence).ok()
+}
+
+/// Error at the other depths when a second depth (the next deeper one) is measured too.
+fn two_depths(rows: &[Row]) -> String {
+    let mut errors = Vec::new();
+    for row in rows {
+        let mut points = row.curve.points.clone();
+        points.sort_unstable_by_key(|p| p.0);
+        let Some(anchor) = row.curve.anchor() else {
+            continue;
+        };
+        let Some(second) = points.iter().copied().find(|p| p.0 >= anchor.0 + 2) else {
+            continue;
+        };
+        let Some(posterior) = posterior(&row.curve, &[anchor, second]) else {
+            continue;
+        };
+        let others = points.iter().filter(|p| p.0 != anchor.0 && p.0 != second.0);
+        errors.extend(others.map(|p| (posterior.band(p.0, 0.9).mid - p.1).abs()));
+    }
+    note("with a second depth measured, the rest", &errors)
+}
+
+/// Coverage and width of the 90 % bands at the depths that were not measured.
+fn bands(rows: &[Row]) -> String {
+    let (mut inside, mut widths) = (Vec::new(), Vec::new());
+    for row in rows {
+        let Some(anchor) = row.curve.anchor() else {
+            continue;
+        };
+        let Some(posterior) = posterior(&row.curve, &[anchor]) else {
+            continue;
+        };
+        for &(depth, length) in row.curve.points.iter().filter(|p| p.0 != anchor.0) {
+            let band = posterior.band(depth, 0.9);
+            inside.push(f64::from(u8::from(
+                (band.low..=band.high).contains(&length),
+            )));
+            widths.push(band.width());
+        }
+    }
+    format!(
+        "the 90 % bands of the shipped figures hold {:.3}, mean width {:.3}",
+        mean(&inside).unwrap_or(f64::NAN),
+        mean(&widths).unwrap_or(f64::NAN)
+    )
 }
 
 /// What a fit on all rows gives, to be compared with the catalogue.

@@ -1,0 +1,264 @@
+//! The forms of `--accept`: figures as engines print them, and logs.
+
+use std::path::Path;
+
+use spec_decode::acceptance::metrics::{Metric, cumulative};
+use spec_decode::acceptance::warnings::Observed;
+use spec_decode::{AcceptanceError, Evidence};
+
+use crate::cli::AcceptCommandArgs;
+use crate::explain::{AcceptReading, accept_from_log};
+use crate::input;
+use crate::scenario::parse::{self, AcceptFlag};
+
+/// One measurement as evidence, and for the checks.
+pub(super) struct Figure {
+    pub(super) evidence: Evidence,
+    pub(super) observed: Observed,
+    /// In one phrase.
+    pub(super) shown: String,
+    /// What was assumed of it.
+    pub(super) assumed: Vec<String>,
+}
+
+/// Reads every `--accept`.
+pub(super) fn read(args: &AcceptCommandArgs) -> anyhow::Result<Vec<Figure>> {
+    if let Some(cycles) = args.cycles
+        && !(cycles.is_finite() && cycles >= 1.0)
+    {
+        return Err(input::error(format!(
+            "--cycles {cycles}: give the number of verify passes, at least 1"
+        )));
+    }
+    args.accept
+        .iter()
+        .map(|text| one(text, args.cycles))
+        .collect()
+}
+
+fn one(text: &str, cycles: Option<f64>) -> anyhow::Result<Figure> {
+    let refuse = |e: AcceptanceError| input::error(format!("--accept {text}: {e}"));
+    if let Some((form, rest)) = text.split_once(':')
+        && let Some(evidence) = engine_form(text, form, rest, cycles)?
+    {
+        evidence.check().map_err(refuse)?;
+        return Ok(figure(evidence, text.to_string()));
+    }
+    let evidence = match parse::accept("--accept", text)? {
+        AcceptFlag::Length {
+            accept_length,
+            depth,
+        } => Evidence::AcceptLength {
+            depth,
+            accept_length,
+            cycles,
+        },
+        AcceptFlag::Rates(cumulative) => Evidence::PositionRates { cumulative, cycles },
+        AcceptFlag::File(path) => return from_log(&path, cycles),
+    };
+    evidence.check().map_err(refuse)?;
+    Ok(figure(evidence, format!("--accept {text}")))
+}
+
+/// The forms `name:figures`; `None` for a name that is none of them (a path may hold a colon).
+fn engine_form(
+    text: &str,
+    form: &str,
+    rest: &str,
+    cycles: Option<f64>,
+) -> anyhow::Result<Option<Evidence>> {
+    let refuse = |e: AcceptanceError| input::error(format!("--accept {text}: {e}"));
+    let metric = match form {
+        "counts" => return counts(text, rest).map(Some),
+        "alphas" => {
+            let alphas = numbers(text, rest)?;
+            let cumulative = cumulative(&alphas).map_err(refuse)?;
+            return Ok(Some(Evidence::PositionRates { cumulative, cycles }));
+        }
+        "no-bonus" => {
+            let (value, depth) = at(text, rest)?;
+            (Metric::WithoutBonus(value), depth)
+        }
+        "vllm-rate" => {
+            let (rate, depth) = at(text, rest)?;
+            let metric = Metric::VllmDraftAcceptanceRate {
+                rate,
+                num_speculative_tokens: depth,
+            };
+            (metric, depth)
+        }
+        "sglang-rate-old" | "sglang-rate-new" => {
+            let (rate, draft_tokens) = at(text, rest)?;
+            if draft_tokens < 2 {
+                return Err(input::error(format!(
+                    "--accept {text}: draft tokens count the root, so there are at least 2"
+                )));
+            }
+            let metric = if form == "sglang-rate-old" {
+                Metric::SglangAcceptRateOld { rate, draft_tokens }
+            } else {
+                Metric::SglangAcceptRateNew { rate, draft_tokens }
+            };
+            (metric, draft_tokens - 1)
+        }
+        "llamacpp" => {
+            let wrong = || {
+                input::error(format!(
+                    "--accept {text}: give llamacpp:ACCEPTED/CYCLES@DRAFTS, as llamacpp:36/7@16"
+                ))
+            };
+            let (ratio, depth) = rest.rsplit_once('@').ok_or_else(wrong)?;
+            let (accepted, cycles) = ratio.split_once('/').ok_or_else(wrong)?;
+            let metric = Metric::LlamaCpp {
+                accepted: accepted.trim().parse().map_err(|_| wrong())?,
+                cycles: cycles.trim().parse().map_err(|_| wrong())?,
+            };
+            (metric, depth.trim().parse().map_err(|_| wrong())?)
+        }
+        _ => return Ok(None),
+    };
+    let accept_length = metric.0.accept_length().map_err(refuse)?;
+    let counted = match metric.0 {
+        Metric::LlamaCpp { cycles, .. } => Some(cycles as f64),
+        _ => cycles,
+    };
+    Ok(Some(Evidence::AcceptLength {
+        depth: metric.1,
+        accept_length,
+        cycles: counted,
+    }))
+}
+
+/// `1000:650,400,240`
+fn counts(text: &str, rest: &str) -> anyhow::Result<Evidence> {
+    let wrong = || {
+        input::error(format!(
+            "--accept {text}: give counts:CYCLES:ACCEPTED1,ACCEPTED2,…"
+        ))
+    };
+    let (cycles, accepted) = rest.split_once(':').ok_or_else(wrong)?;
+    let accepted: Option<Vec<u64>> = accepted
+        .split(',')
+        .map(|part| part.trim().parse().ok())
+        .collect();
+    Ok(Evidence::PositionCounts {
+        cycles: cycles.trim().parse().map_err(|_| wrong())?,
+        accepted: accepted.filter(|a| a.len() <= 256).ok_or_else(wrong)?,
+    })
+}
+
+fn numbers(text: &str, list: &str) -> anyhow::Result<Vec<f64>> {
+    let values: Option<Vec<f64>> = list.split(',').map(|p| p.trim().parse().ok()).collect();
+    values
+        .filter(|v| v.len() <= 256)
+        .ok_or_else(|| input::error(format!("--accept {text}: give numbers separated by commas")))
+}
+
+/// `.43@3`
+fn at(text: &str, rest: &str) -> anyhow::Result<(f64, u32)> {
+    let wrong = || {
+        input::error(format!(
+            "--accept {text}: give FIGURE@N, N from 1 to 64 drafted tokens"
+        ))
+    };
+    let (value, count) = rest.split_once('@').ok_or_else(wrong)?;
+    let value: f64 = value.trim().parse().map_err(|_| wrong())?;
+    let count: u32 = count.trim().parse().map_err(|_| wrong())?;
+    if !(1..=64).contains(&count) || !value.is_finite() {
+        return Err(wrong());
+    }
+    Ok((value, count))
+}
+
+fn figure(evidence: Evidence, shown: String) -> Figure {
+    let mut observed = Observed::default();
+    let mut assumed = Vec::new();
+    match &evidence {
+        Evidence::AcceptLength {
+            depth,
+            accept_length,
+            cycles,
+        } => {
+            observed.accept_length = Some(*accept_length);
+            observed.depth = Some(*depth);
+            if cycles.is_none() {
+                assumed.push(assumed_cycles(&shown));
+            }
+        }
+        Evidence::PositionRates { cumulative, cycles } => {
+            observed.accept_length = Some(1.0 + cumulative.iter().sum::<f64>());
+            observed.depth = u32::try_from(cumulative.len()).ok();
+            observed.position_rates.clone_from(cumulative);
+            if cycles.is_none() {
+                assumed.push(assumed_cycles(&shown));
+            }
+        }
+        Evidence::PositionCounts { cycles, accepted } => {
+            let rates: Vec<f64> = accepted
+                .iter()
+                .map(|a| *a as f64 / (*cycles).max(1) as f64)
+                .collect();
+            observed.accept_length = Some(1.0 + rates.iter().sum::<f64>());
+            observed.depth = u32::try_from(rates.len()).ok();
+            observed.position_rates = rates;
+        }
+    }
+    Figure {
+        evidence,
+        observed,
+        shown,
+        assumed,
+    }
+}
+
+fn assumed_cycles(shown: &str) -> String {
+    format!(
+        "{shown}: taken as the mean over {} verify passes (--cycles N says how many)",
+        spec_decode::acceptance::posterior::ASSUMED_CYCLES
+    )
+}
+
+fn from_log(path: &Path, cycles: Option<f64>) -> anyhow::Result<Figure> {
+    let shown = path.display().to_string();
+    if !path.exists() {
+        return Err(input::error(format!(
+            "--accept {shown}: neither a figure (2.3@3, rates:.65,.40, …) nor a file that exists"
+        )));
+    }
+    let log = accept_from_log(&input::read_text(path)?, &shown)?;
+    let needs_depth = || {
+        input::error(format!(
+            "--accept {shown}: accept length {:.2}, but the log does not say at which depth; give \
+             it as {:.2}@DEPTH",
+            log.accept_length, log.accept_length
+        ))
+    };
+    let evidence = match &log.reading {
+        AcceptReading::Rates(cumulative) => Evidence::PositionRates {
+            cumulative: cumulative.clone(),
+            cycles,
+        },
+        AcceptReading::Length { accept_length, .. } => Evidence::AcceptLength {
+            depth: log.depth.ok_or_else(needs_depth)?,
+            accept_length: *accept_length,
+            cycles,
+        },
+        AcceptReading::Counts { drafts, .. } => Evidence::AcceptLength {
+            depth: log.depth.ok_or_else(needs_depth)?,
+            accept_length: log.accept_length,
+            cycles: drafts.or(cycles),
+        },
+    };
+    evidence
+        .check()
+        .map_err(|e| input::error(format!("--accept {shown}: {e}")))?;
+    let mut figure = figure(
+        evidence,
+        format!("accept length {:.2} from {}", log.accept_length, log.source),
+    );
+    if let (Some(depth), Some(tokens)) = (log.depth, log.draft_tokens) {
+        figure.observed.tree_flags = Some((depth, log.topk.unwrap_or(1), tokens));
+    }
+    figure.assumed.extend(log.notes.iter().cloned());
+    Ok(figure)
+}
