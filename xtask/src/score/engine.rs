@@ -123,7 +123,7 @@ pub(crate) fn scored(data: &Path) -> anyhow::Result<(Vec<Scored>, usize)> {
 }
 
 fn predict(row: &EngineRow, index: usize, name: &str, points: &[(f64, f64)]) -> Option<Predicted> {
-    let growth = if Shape::of(name).experts {
+    let growth = if Shape::of(name, row.tp).experts {
         Growth::EXPERTS
     } else {
         Growth::DENSE

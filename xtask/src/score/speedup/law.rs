@@ -1,7 +1,7 @@
 //! The cycle law run over the sweeps, with its few constants fitted on whatever rows it is given.
 
 use spec_decode::cycle::{
-    DraftStep, Growth, Speculation, Sweep, cycle, level_of_speed, steady_level,
+    DraftStep, Growth, KvReading, Speculation, Sweep, cycle, level_of_speed, steady_level,
 };
 
 use super::rows::SweepRow;
@@ -155,7 +155,12 @@ fn plain_sweep(row: &SweepRow, constants: &Constants) -> anyhow::Result<Sweep> {
         .iter()
         .map(|p| (p.concurrency, p.plain_tok_s))
         .collect();
+    let state = KvReading {
+        ms_per_sequence: row.state_ms_per_sequence(),
+        verify_multiplier: 1.0,
+    };
     Sweep::from_tok_s(&points, row.ladder(), constants.growth(row))
+        .map(|sweep| sweep.with_kv(state))
         .map_err(|e| crate::input::error(format!("{} {}: {e}", row.source, row.model)))
 }
 

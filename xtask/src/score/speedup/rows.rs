@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kvplan::{Attention, Ffn};
+use kvplan::{Attention, Ffn, Sharding};
 use serde::Deserialize;
 use spec_decode::cycle::{GraphLadder, Growth, LevelPrior};
 use spec_decode::{AcceptancePrior, Chain, HeadKind, PriorQuery, Task};
@@ -71,24 +71,28 @@ pub(crate) struct Shape {
     pub(crate) experts: bool,
     /// Multi-head latent attention over the whole context (no sparse index).
     pub(crate) latent: bool,
+    /// State of linear-attention and state-space layers, bytes per sequence and rank.
+    pub(crate) state_bytes: u64,
 }
 
 impl Shape {
     /// Of a catalogue model; of one that the catalogue lacks by the size of active parameters in
     /// its name (`30B-A3B`).
-    pub(crate) fn of(name: &str) -> Self {
+    pub(crate) fn of(name: &str, tp: u32) -> Self {
         let Ok(found) = kvplan::catalog::find(name) else {
             return Self {
                 experts: names_active_size(name),
-                latent: false,
+                ..Self::default()
             };
         };
+        let sharding = Sharding::tp(u64::from(tp.max(1)));
         let layers = &found.model.layers;
         Self {
             experts: layers.iter().any(|l| matches!(l.ffn, Ffn::Moe(_))),
             latent: layers
                 .iter()
                 .any(|l| matches!(l.attention, Attention::Mla(mla) if mla.indexer.is_none())),
+            state_bytes: found.model.state_bytes_per_request(&sharding).total(),
         }
     }
 }
@@ -124,6 +128,18 @@ impl SweepRow {
             Growth::EXPERTS
         } else {
             Growth::DENSE
+        }
+    }
+
+    /// What a plain step reads and writes for each sequence, ms: the state of linear-attention
+    /// layers, once each way. A verify does so once for all its tokens. KV is not in it: benches
+    /// of long contexts share their prompts, so the card reads far less than the sum.
+    pub(crate) fn state_ms_per_sequence(&self) -> f64 {
+        let bytes_per_ms = crate::gpus::find(&self.gpu).map_or(0.0, |g| g.bandwidth_gb_s * 1e6);
+        if bytes_per_ms > 0.0 {
+            2.0 * self.shape.state_bytes as f64 / bytes_per_ms
+        } else {
+            0.0
         }
     }
 
@@ -216,7 +232,8 @@ pub(crate) fn load(data: &Path) -> anyhow::Result<(Vec<SweepRow>, usize)> {
         }
     }
     for row in &mut rows {
-        row.shape = Shape::of(names.get(&row.model).unwrap_or(&row.model));
+        let name = names.get(&row.model).unwrap_or(&row.model);
+        row.shape = Shape::of(name, row.tp.unwrap_or(1));
         row.points
             .sort_by(|a, b| a.concurrency.total_cmp(&b.concurrency));
     }
@@ -240,10 +257,15 @@ mod tests {
 
     #[test]
     fn experts_and_latent_attention_come_from_the_catalogue_else_from_the_name() {
-        let both = |experts, latent| Shape { experts, latent };
-        assert_eq!(Shape::of("kimi-k2.6"), both(true, true));
-        assert_eq!(Shape::of("glm-5.1"), both(true, false));
-        assert_eq!(Shape::of("llama-3.1-8b"), both(false, false));
-        assert_eq!(Shape::of("unheard-of-70B-A9B"), both(true, false));
+        let both = |name| {
+            let shape = Shape::of(name, 8);
+            (shape.experts, shape.latent)
+        };
+        assert_eq!(both("kimi-k2.6"), (true, true));
+        assert_eq!(both("glm-5.1"), (true, false));
+        assert_eq!(both("llama-3.1-8b"), (false, false));
+        assert_eq!(both("unheard-of-70B-A9B"), (true, false));
+        assert_eq!(Shape::of("kimi-k2.6", 8).state_bytes, 0);
+        assert!(Shape::of("qwen3.5-397b-a17b", 4).state_bytes > 10 << 20);
     }
 }
