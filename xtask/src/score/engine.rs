@@ -103,7 +103,7 @@ fn kv_ms_per_sequence(row: &EngineRow, catalogue_name: &str) -> Option<f64> {
 /// Every speculative row predicted from the plain rows of its context, with its own accept length.
 pub(crate) fn scored(data: &Path) -> anyhow::Result<(Vec<Scored>, usize)> {
     let rows = load(data)?;
-    let names = super::speedup::rows::catalogue_names(data)?;
+    let names = super::names::Names::load(data)?;
     let mut plain: BTreeMap<Key, Vec<(f64, f64)>> = BTreeMap::new();
     for row in rows.iter().filter(|r| r.method == "none") {
         let point = (row.concurrency, row.decode_tok_s);
@@ -112,7 +112,7 @@ pub(crate) fn scored(data: &Path) -> anyhow::Result<(Vec<Scored>, usize)> {
     let situation = Situation::new(StepSource::Sweep, AcceptSource::Measured);
     let (mut found, mut skipped) = (Vec::new(), 0);
     for (index, row) in rows.iter().filter(|r| r.method != "none").enumerate() {
-        let name = names.get(&row.model).unwrap_or(&row.model);
+        let name = names.model(&row.model).0;
         let points = plain.get(&key(row)).map(Vec::as_slice).unwrap_or_default();
         match predict(row, index, name, points) {
             Some(predicted) => found.push(Scored::new(predicted, situation, "engine")),

@@ -7,6 +7,8 @@ mod collective;
 mod engine;
 mod inputs;
 mod memory;
+pub(crate) mod names;
+mod scratch;
 mod speedup;
 
 use std::path::{Path, PathBuf};
@@ -130,6 +132,7 @@ fn all_areas(data: &Path) -> anyhow::Result<Vec<Area>> {
     areas.extend(engine::score(data)?);
     areas.extend(bands::score(data)?);
     areas.extend(collective::score(data)?);
+    areas.extend(scratch::score(data)?);
     areas.extend(inputs::score(data)?);
     areas.extend(memory::score(data)?);
     Ok(areas)

@@ -11,6 +11,7 @@
 //! servers (docs/step-time.md says how well).
 
 mod attention;
+pub(crate) mod cycle;
 mod gemm;
 mod layer;
 mod moe;

@@ -169,7 +169,7 @@ pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
             "constants from other models: {}",
             brief(&by_model, outside)
         ));
-        area.notes.extend(by_source(&runs, &pooled, outside));
+        area.notes.extend(by_source(&chosen(&pooled, outside)));
         areas.push(area);
     }
     let mut beside = area("speedup.from_baseline_table", &table, true, runs.skipped);
@@ -315,18 +315,16 @@ fn brief(scored: &[Scored], outside: bool) -> String {
     )
 }
 
-fn by_source(runs: &Runs, scored: &[Scored], outside: bool) -> Vec<String> {
-    let sources: BTreeSet<&str> = runs.rows.iter().map(|r| r.source.as_str()).collect();
+/// Error and bias of each source, one line each.
+pub(crate) fn by_source(rows: &[&Scored]) -> Vec<String> {
+    let sources: BTreeSet<&str> = rows.iter().map(|s| s.residual.group.as_str()).collect();
     let mut notes = Vec::new();
     for source in sources {
-        let errors: Vec<f64> = chosen(scored, outside)
+        let errors: Vec<f64> = rows
             .iter()
             .filter(|s| s.residual.group == source)
             .map(|s| s.predicted.log_error())
             .collect();
-        if errors.is_empty() {
-            continue;
-        }
         let sizes: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
         notes.push(format!(
             "{source}: n {}, median {:.3}, p90 {:.3}, bias {:+.3}",

@@ -1,8 +1,8 @@
 //! The sweeps of `speculation/sweeps.jsonl` as the law needs them.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::score::names::Names;
 use kvplan::{Attention, Ffn, Sharding};
 use serde::Deserialize;
 use spec_decode::cycle::{GraphLadder, Growth, LevelPrior};
@@ -43,6 +43,8 @@ pub(crate) struct SweepRow {
     pub(crate) draft_tokens: u32,
     /// Engine.
     pub(crate) engine: String,
+    /// Its version, where known.
+    pub(crate) engine_version: Option<String>,
     /// Card as the data call it.
     pub(crate) gpu: String,
     /// Tensor-parallel size.
@@ -183,21 +185,6 @@ fn names_active_size(name: &str) -> bool {
     })
 }
 
-/// Catalogue names of the models in the data, from `names.tsv`.
-pub(crate) fn catalogue_names(data: &Path) -> anyhow::Result<BTreeMap<String, String>> {
-    let text = crate::input::read_text(&data.join("names.tsv"))?;
-    Ok(text
-        .lines()
-        .filter_map(|line| {
-            let mut cells = line.split('\t');
-            match (cells.next()?, cells.next()?, cells.next()?) {
-                ("model", in_data, name) => Some((in_data.to_string(), name.to_string())),
-                _ => None,
-            }
-        })
-        .collect())
-}
-
 /// `16k` is 16,384 tokens; a leading `~` and anything after the number are ignored.
 fn context_tokens(text: &str) -> Option<f64> {
     let text = text.trim().trim_start_matches('~').to_ascii_lowercase();
@@ -215,7 +202,7 @@ fn context_tokens(text: &str) -> Option<f64> {
 /// Reads the sweeps; those with fewer than two points are left out and counted.
 pub(crate) fn load(data: &Path) -> anyhow::Result<(Vec<SweepRow>, usize)> {
     let path = data.join("speculation/sweeps.jsonl");
-    let names = catalogue_names(data)?;
+    let names = Names::load(data)?;
     let mut rows = Vec::new();
     let mut skipped = 0;
     for (index, value) in crate::score::json_lines(&path)?.into_iter().enumerate() {
@@ -232,8 +219,7 @@ pub(crate) fn load(data: &Path) -> anyhow::Result<(Vec<SweepRow>, usize)> {
         }
     }
     for row in &mut rows {
-        let name = names.get(&row.model).unwrap_or(&row.model);
-        row.shape = Shape::of(name, row.tp.unwrap_or(1));
+        row.shape = Shape::of(names.model(&row.model).0, row.tp.unwrap_or(1));
         row.points
             .sort_by(|a, b| a.concurrency.total_cmp(&b.concurrency));
     }
