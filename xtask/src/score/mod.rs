@@ -4,6 +4,7 @@
 mod acceptance;
 mod bands;
 mod collective;
+mod decode;
 mod engine;
 mod inputs;
 mod memory;
@@ -135,5 +136,6 @@ fn all_areas(data: &Path) -> anyhow::Result<Vec<Area>> {
     areas.extend(scratch::score(data)?);
     areas.extend(inputs::score(data)?);
     areas.extend(memory::score(data)?);
+    areas.extend(decode::score(data)?);
     Ok(areas)
 }

@@ -28,7 +28,7 @@ use crate::gpus::Gpu;
 use layer::{Batch, LayerKind, Rank, head_time, layer_time};
 use op::OpTime;
 pub(crate) use overhead::{Engine, Overhead, before};
-pub(crate) use serving::{Serving, serving};
+pub(crate) use serving::{Serving, loaded, serving};
 
 /// All-reduce time in us of `bytes` over the ranks of the group: pcie-sim, a measured table, or a
 /// user's own curve.

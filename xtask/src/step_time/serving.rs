@@ -16,6 +16,8 @@ const PREFILL_ATTENTION_RATE: f64 = 0.5;
 const STATE_FLOPS: f64 = 6.0;
 /// Share of the bf16 rate that the chunked form reaches (short products).
 const STATE_RATE: f64 = 0.1;
+/// Halving steps to the balance: 2^-20 of the first guess's error remains.
+const ROUNDS: usize = 20;
 
 /// A loaded server's figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,28 +77,43 @@ impl Server<'_> {
 
 /// Figures of `clients` clients with prompts of `input` and answers of `output` tokens.
 pub(crate) fn serving(server: &Server<'_>, clients: f64, input: f64, output: f64) -> Serving {
-    let clients = bounded(clients);
     let output = bounded(output);
     let context = bounded(input) + output / 2.0;
     let prefill_ms = server.prefill_ms(input);
     let delay_ms = prefill_ms * server.overhead.prefill_share;
+    let step = |sequences: f64| server.plain_ms(sequences, context);
+    let mut figures = loaded(&step, delay_ms, clients, output);
+    figures.prefill_ms = prefill_ms;
+    figures
+}
+
+/// The balance of decoding and delay: `step` gives the decode step in ms by sequences, `delay_ms`
+/// what one prompt of another client costs.
+pub(crate) fn loaded(
+    step: &dyn Fn(f64) -> f64,
+    delay_ms: f64,
+    clients: f64,
+    output: f64,
+) -> Serving {
+    let clients = bounded(clients);
+    let output = bounded(output);
     let others = clients - 1.0;
-    let mut step_ms = server.plain_ms(clients, context);
+    let mut step_ms = step(clients);
     let mut tpot_ms = step_ms;
     let mut decoding_share = 1.0;
-    for _ in 0..24 {
+    for _ in 0..ROUNDS {
         let decode_ms = output * tpot_ms;
         let load = clients * delay_ms / (clients * delay_ms + decode_ms);
         let first_ms = delay_ms + 0.5 * others * delay_ms * load;
         decoding_share = decode_ms / (decode_ms + first_ms);
-        step_ms = server.plain_ms(clients * decoding_share, context);
+        step_ms = step(clients * decoding_share);
         let next = step_ms + others * decoding_share * delay_ms / output;
         tpot_ms = 0.5 * (tpot_ms + next);
     }
     Serving {
         tpot_ms,
         step_ms,
-        prefill_ms,
+        prefill_ms: delay_ms,
         decoding_share,
     }
 }
