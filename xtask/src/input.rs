@@ -56,3 +56,13 @@ pub(crate) fn text_from_bytes(bytes: Vec<u8>, shown: &str) -> anyhow::Result<Str
     Ok(String::from_utf8(bytes)
         .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
+
+/// Writes a file the user asked for by a flag.
+pub(crate) fn write_text(path: &Path, text: &str, flag: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).map_err(|e| {
+        error(format!(
+            "{flag} {}: cannot be written ({e}); name a file in a folder that exists",
+            path.display()
+        ))
+    })
+}

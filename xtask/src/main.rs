@@ -43,6 +43,7 @@ fn run(command: &cli::Command) -> anyhow::Result<ExitCode> {
         cli::Command::Score(args) => score::run(args),
         cli::Command::Explain(args) => explain::run(args),
         cli::Command::Plan(args) => plan::run(args),
+        cli::Command::Predict(args) => predict::run(args),
         cli::Command::Tidy(_) => tidy::run(),
         other => Err(input::error(format!("`{}` is not built yet", other.name()))),
     }

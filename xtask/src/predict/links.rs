@@ -69,6 +69,11 @@ impl<'a> Links<'a> {
         &self.topology.assumptions
     }
 
+    /// Whether the ranks talk over NVLink or another GPU link rather than PCIe.
+    pub(crate) fn all_on_gpu_links(&self) -> bool {
+        self.topology.worst_class(self.ranks).is_gpu_link()
+    }
+
     /// Time of one all-reduce of `bytes`; the user's table wins over the model.
     ///
     /// # Errors
@@ -77,8 +82,7 @@ impl<'a> Links<'a> {
         if let Some(known) = self.known.borrow().get(&(choice, bytes)) {
             return Ok(known.clone());
         }
-        let unavailable =
-            |e: pcie_sim::Unavailable| input::error(format!("--allreduce: {e}"));
+        let unavailable = |e: pcie_sim::Unavailable| input::error(format!("--allreduce: {e}"));
         let mut time = match choice {
             Choice::One(algorithm) => {
                 all_reduce(&self.topology, self.ranks, algorithm, bytes, &self.options)
@@ -112,6 +116,18 @@ impl<'a> Links<'a> {
         self.time(choice, bytes).map_or(0.0, |t| t.time_us)
     }
 
+    /// The box as a tree, in text.
+    pub(crate) fn drawing(&self) -> String {
+        String::new()
+    }
+
+    /// A trace of one all-reduce at the verify payload, for ui.perfetto.dev.
+    pub(crate) fn trace(&self, _scenario: &Scenario) -> anyhow::Result<String> {
+        Err(input::error(
+            "--trace: is not built yet for predict; use simulate --trace",
+        ))
+    }
+
     /// A row of the answer.
     pub(crate) fn row(&self, choice: Choice, bytes: u64, per_pass: u64) -> Option<AllReduceTime> {
         let time = self.time(choice, bytes).ok()?;
@@ -139,8 +155,8 @@ fn interpolate(table: &[(u64, f64)], bytes: u64) -> Option<f64> {
     }
     let above = table.iter().position(|row| row.0 >= bytes)?;
     let (low, high) = (table.get(above.checked_sub(1)?)?, table.get(above)?);
-    let share = ((bytes as f64).ln() - (low.0 as f64).ln())
-        / ((high.0 as f64).ln() - (low.0 as f64).ln());
+    let share =
+        ((bytes as f64).ln() - (low.0 as f64).ln()) / ((high.0 as f64).ln() - (low.0 as f64).ln());
     Some((low.1.ln() + share * (high.1.ln() - low.1.ln())).exp())
 }
 

@@ -1,5 +1,222 @@
 //! `predict`: joins bytes, links, steps and chances into one answer.
 
 pub(crate) mod answer;
+mod changes;
+mod costs;
 mod flags;
+mod flips;
+pub(crate) mod links;
+mod map;
+mod memory;
+mod observed;
+mod points;
 pub(crate) mod text;
+mod verdict;
+
+use std::process::ExitCode;
+
+use answer::{AllReduceTime, Answer, Assumption, Best, Memory, Point, SCHEMA, Verdict};
+use costs::{Costs, Pin, all_reduce_us};
+use links::{Choice, ELEMENT_BYTES, Links};
+
+use crate::cli::PredictArgs;
+use crate::scenario::Scenario;
+
+/// Runs `cargo xtask predict`.
+pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
+    let scenario = Scenario::resolve(&args.scenario)?;
+    let links = Links::new(&scenario)?;
+    let mut answer = answer(&scenario, &links)?;
+    if let Some(list) = &args.compare {
+        answer.compared = changes::compare(&args.scenario, &scenario, list)?;
+    }
+    let tree = links.drawing();
+    if let Some(path) = &args.report {
+        crate::input::write_text(path, &crate::report::render(&answer, &tree), "--report")?;
+    }
+    if let Some(path) = &args.trace {
+        crate::input::write_text(path, &links.trace(&scenario)?, "--trace")?;
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&answer)?);
+    } else {
+        print!("{}", text::render(&answer, args.sources));
+    }
+    Ok(if args.exit_code {
+        ExitCode::from(match answer.verdict {
+            Verdict::Pays => 0,
+            Verdict::DoesNotPay => 10,
+            Verdict::MeasureFirst => 11,
+        })
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// The whole answer for a scenario.
+///
+/// # Errors
+/// The input is at fault: an algorithm that cannot run here, a sweep that cannot be read.
+pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Answer> {
+    let choice = Choice::parse(&scenario.allreduce)?;
+    if scenario.tp > 1 {
+        links.time(choice, payload_bytes(scenario, 1, 1))?;
+    }
+    let all_reduce = all_reduce_us(links, choice);
+    let mut costs = Costs::new(scenario, &all_reduce, links)?;
+    costs.pin = pin(scenario, links)?;
+    let memory = memory::memory(scenario)?;
+    let points: Vec<Point> = if scenario.draft.is_some() {
+        scenario
+            .concurrency
+            .iter()
+            .filter_map(|users| {
+                points::point(scenario, &costs, *users, scenario.context, memory.kv_tokens)
+            })
+            .collect()
+    } else {
+        Vec::new()
+    };
+    let summary = verdict::summary(scenario, &points, &memory);
+    let tree_width = scenario.topk.unwrap_or(1);
+    let best = points.first().map(|point| Best {
+        steps: point.steps,
+        topk: tree_width,
+        draft_tokens: point.draft_tokens,
+        draft_tp: costs.draft_tp,
+        allreduce: scenario.allreduce.clone(),
+        speedup: point.speedup,
+        speedup_low: point.speedup_low,
+        speedup_high: point.speedup_high,
+        probability_pays: point.probability_pays,
+        ties: point.ties.clone(),
+    });
+    let depth_map = map::depth_map(scenario, &costs);
+    let engine_flags = flags::engine_flags(&flags::Setting {
+        scenario,
+        steps: if summary.verdict == Verdict::DoesNotPay {
+            0
+        } else {
+            points.first().map_or(0, |p| p.steps)
+        },
+        topk: tree_width,
+        draft_tokens: points.first().map_or(0, |p| p.draft_tokens),
+        allreduce: &scenario.allreduce,
+        mem_fraction: memory.fraction,
+        schedule: points
+            .iter()
+            .map(|p| (p.concurrency, running_steps(p)))
+            .collect(),
+    });
+    Ok(Answer {
+        schema: SCHEMA,
+        scenario: scenario.inputs.clone(),
+        verdict: summary.verdict,
+        because: summary.because,
+        measure: summary.measure,
+        break_even_accept_length: points.first().map(|p| p.break_even_accept_length),
+        pays_up_to_concurrency: summary.pays_up_to,
+        allreduce: allreduce_rows(scenario, links, choice, &points),
+        flips: flips::flips(scenario, &costs, links, &points, &depth_map),
+        engine_flags,
+        depth_table: map::depth_table(&depth_map),
+        depth_map,
+        changes: changes::changes(scenario, links, &costs)?,
+        observed: observed::rows(scenario, links, &memory)?,
+        assumptions: assumptions(scenario, links),
+        compared: Vec::new(),
+        seed: scenario.seed,
+        best,
+        points,
+        memory,
+    })
+}
+
+/// Steps to run at a point: none where it loses.
+fn running_steps(point: &Point) -> u32 {
+    if point.speedup > 1.0 { point.steps } else { 0 }
+}
+
+/// Bytes of one all-reduce: every token's hidden state.
+pub(super) fn payload_bytes(scenario: &Scenario, users: u32, tokens: u32) -> u64 {
+    u64::from(users)
+        .saturating_mul(u64::from(tokens))
+        .saturating_mul(scenario.model.hidden)
+        .saturating_mul(ELEMENT_BYTES)
+}
+
+/// Moves the modelled verify to the one observed, where the scenario has it and it was seen with
+/// the all-reduce that is asked for, or can be carried over by the difference of the two.
+fn pin(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Option<Pin>> {
+    let Some(observed) = &scenario.observed.verify_ms else {
+        return Ok(None);
+    };
+    let seen_with = Choice::parse(observed.allreduce.as_deref().unwrap_or("nccl"))?;
+    let tokens = observed.tokens.unwrap_or(1);
+    let all_reduce = all_reduce_us(links, seen_with);
+    let costs = Costs::new(scenario, &all_reduce, links)?;
+    let modelled_ms = costs.modelled_verify_ms(1, tokens, scenario.context);
+    Ok(Some(Pin {
+        excess_ms: observed.value - modelled_ms,
+        modelled_ms,
+    }))
+}
+
+fn allreduce_rows(
+    scenario: &Scenario,
+    links: &Links<'_>,
+    choice: Choice,
+    points: &[Point],
+) -> Vec<AllReduceTime> {
+    if scenario.tp < 2 {
+        return Vec::new();
+    }
+    let per_pass = scenario.model.all_reduces_per_pass();
+    let mut sizes = vec![payload_bytes(scenario, 1, 1)];
+    if let Some(first) = points.first() {
+        sizes.push(payload_bytes(scenario, 1, first.draft_tokens));
+        sizes.push(payload_bytes(
+            scenario,
+            first.concurrency,
+            first.draft_tokens,
+        ));
+    }
+    if let Some(last) = points.last() {
+        sizes.push(payload_bytes(scenario, last.concurrency, last.draft_tokens));
+    }
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut choices = vec![choice];
+    for algorithm in pcie_sim::Algorithm::SHOWN {
+        if !choices.contains(&Choice::One(algorithm)) {
+            choices.push(Choice::One(algorithm));
+        }
+    }
+    choices
+        .iter()
+        .flat_map(|choice| {
+            sizes
+                .iter()
+                .filter_map(|bytes| links.row(*choice, *bytes, per_pass))
+        })
+        .collect()
+}
+
+fn assumptions(scenario: &Scenario, links: &Links<'_>) -> Vec<Assumption> {
+    let mut all = scenario.assumptions.clone();
+    for (what, settled_by) in links.assumptions() {
+        let line = format!("wiring: {what}");
+        if !all.iter().any(|a| a.what == line) {
+            all.push(Assumption {
+                what: line,
+                settled_by: settled_by.clone(),
+            });
+        }
+    }
+    all
+}
+
+/// Memory as far as it concerns the verdict.
+pub(super) fn does_not_fit(memory: &Memory) -> bool {
+    memory.fits == Some(false)
+}

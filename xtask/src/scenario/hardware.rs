@@ -109,7 +109,14 @@ fn from_topology(path: &Path, request: &BoxRequest) -> anyhow::Result<Hardware> 
     let shown = path.display();
     let text = input::read_text(path)?;
     let card = request.gpu.as_deref().map(gpus::find).transpose()?;
-    let wiring: BoxSpec = BoxSpec::from_toml(&text).map_err(|e| input::error(e.to_string()))?;
+    let hints = pcie_sim::readers::Hints {
+        name: None,
+        gpu: card.map(wiring_of),
+        gpus: request.gpus.map(|n| n as usize),
+        p2p: card.map(p2p_of),
+    };
+    let wiring = pcie_sim::readers::read(&text, &hints)
+        .map_err(|e| input::error(format!("--topology {shown}: {e}")))?;
     let gpu = match (card, wiring.gpu.as_deref()) {
         (Some(gpu), _) => gpu,
         (None, Some(name)) => {

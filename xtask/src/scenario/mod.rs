@@ -8,7 +8,7 @@ pub(crate) mod model;
 pub(crate) mod parse;
 mod sweep;
 
-pub(crate) use acceptance::Acceptance;
+pub(crate) use acceptance::{Acceptance, Known};
 pub(crate) use model::Draft;
 
 use pcie_sim::box_spec::BoxSpec;
@@ -379,8 +379,8 @@ fn allreduce(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<String
             given.source.clone(),
         ),
         None => (
-            "nccl".to_string(),
-            "what engines use where nothing else is forced".to_string(),
+            "engine".to_string(),
+            "the engine's own choice by size and wiring".to_string(),
         ),
     };
     if !ALLREDUCE.contains(&name.as_str()) {

@@ -1,0 +1,153 @@
+//! What to change first, ranked by predicted gain, and comparisons side by side.
+
+use super::answer::{Change, Compared};
+use super::costs::{Costs, all_reduce_us};
+use super::links::{Choice, Links};
+use super::points::{self, best, try_depths};
+use crate::cli::ScenarioArgs;
+use crate::input;
+use crate::scenario::Scenario;
+
+/// Gains smaller than this are inside the model's own error and not worth a line.
+const WORTH: f64 = 1.02;
+
+/// Changes that are predicted to gain tokens a second at the lightest load, best first.
+pub(super) fn changes(
+    scenario: &Scenario,
+    links: &Links<'_>,
+    costs: &Costs<'_>,
+) -> anyhow::Result<Vec<Change>> {
+    let Some(users) = scenario.concurrency.first().copied() else {
+        return Ok(Vec::new());
+    };
+    if costs.from_sweep() || scenario.draft.is_none() {
+        return Ok(Vec::new());
+    }
+    let now = tok_s(scenario, costs, users);
+    let mut found = Vec::new();
+    if scenario.tp > 1 {
+        for algorithm in pcie_sim::Algorithm::SHOWN {
+            let choice = Choice::One(algorithm);
+            if links
+                .time(choice, super::payload_bytes(scenario, users, 1))
+                .is_err()
+            {
+                continue;
+            }
+            let all_reduce = all_reduce_us(links, choice);
+            let mut other = Costs::new(scenario, &all_reduce, links)?;
+            other.pin = costs.pin;
+            found.push(Change {
+                change: format!("all-reduce by {}", algorithm.name()),
+                gain: tok_s(scenario, &other, users) / now,
+                why: "time of the all-reduces alone".to_string(),
+            });
+        }
+    }
+    if costs.draft_tp > 1 {
+        let all_reduce = all_reduce_us(links, Choice::parse(&scenario.allreduce)?);
+        let mut other = Costs::new(scenario, &all_reduce, links)?;
+        other.pin = costs.pin;
+        other.draft_tp = 1;
+        found.push(Change {
+            change: "draft at TP 1".to_string(),
+            gain: tok_s(scenario, &other, users) / now,
+            why: "whole head on every GPU, no all-reduce in the draft (vLLM: \
+                  draft_tensor_parallel_size 1)"
+                .to_string(),
+        });
+    }
+    if scenario.steps.is_some() {
+        let mut free = scenario.clone();
+        free.steps = None;
+        free.draft_tokens = None;
+        let tried = try_depths(&free, costs, users, scenario.context);
+        if let Some(best) = best(&tried) {
+            let gain = f64::from(users) * 1000.0 / best.cost.plain_ms * best.speedup / now;
+            found.push(Change {
+                change: format!("{} draft steps", best.depth.steps),
+                gain,
+                why: "best depth at this load".to_string(),
+            });
+        }
+    }
+    found.retain(|c| c.gain.is_finite() && c.gain > WORTH);
+    found.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    Ok(found)
+}
+
+fn tok_s(scenario: &Scenario, costs: &Costs<'_>, users: u32) -> f64 {
+    let tried = try_depths(scenario, costs, users, scenario.context);
+    best(&tried).map_or(f64::NAN, |b| {
+        f64::from(users) * 1000.0 / b.cost.plain_ms * b.speedup
+    })
+}
+
+/// `--compare A,B,…`: all-reduce algorithms, boxes or drafts, told apart by name.
+pub(super) fn compare(
+    args: &ScenarioArgs,
+    scenario: &Scenario,
+    list: &str,
+) -> anyhow::Result<Vec<Compared>> {
+    let mut rows = Vec::new();
+    for name in list.split(',').map(str::trim).filter(|n| !n.is_empty()) {
+        let mut changed = args.clone();
+        if crate::scenario::ALLREDUCE.contains(&name) {
+            changed.allreduce = Some(name.to_string());
+        } else if is_box(name) {
+            changed.box_name = Some(name.to_string());
+            changed.gpu = None;
+            changed.gpus = None;
+            changed.topology = None;
+        } else {
+            changed.draft = Some(name.to_string());
+        }
+        // The model stays the scenario's: naming it would drop what the scenario observed.
+        let other = Scenario::resolve(&changed).map_err(|e| {
+            input::error(format!(
+                "--compare {name}: neither an all-reduce, a box, nor a draft that works here: {e:#}"
+            ))
+        })?;
+        rows.extend(compared(name, &other)?);
+    }
+    if rows.is_empty() {
+        return Err(input::error(format!(
+            "--compare {list}: nothing to compare; name all-reduces, boxes or drafts for {}",
+            scenario.model.name
+        )));
+    }
+    Ok(rows)
+}
+
+fn is_box(name: &str) -> bool {
+    name.ends_with(".toml") || pcie_sim::catalog::names().any(|have| have == name)
+}
+
+fn compared(name: &str, scenario: &Scenario) -> anyhow::Result<Vec<Compared>> {
+    let links = Links::new(scenario)?;
+    let choice = Choice::parse(&scenario.allreduce)?;
+    let all_reduce = all_reduce_us(&links, choice);
+    let mut costs = Costs::new(scenario, &all_reduce, &links)?;
+    costs.pin = super::pin(scenario, &links)?;
+    let memory = super::memory::memory(scenario)?;
+    let ends = [scenario.concurrency.first(), scenario.concurrency.last()];
+    let mut users: Vec<u32> = ends.into_iter().flatten().copied().collect();
+    users.dedup();
+    Ok(users
+        .into_iter()
+        .filter_map(|users| {
+            points::point(scenario, &costs, users, scenario.context, memory.kv_tokens)
+        })
+        .map(|point| Compared {
+            name: name.to_string(),
+            concurrency: point.concurrency,
+            baseline_tok_s: point.baseline_tok_s,
+            spec_tok_s: point.spec_tok_s,
+            speedup: point.speedup,
+            speedup_low: point.speedup_low,
+            speedup_high: point.speedup_high,
+            verdict: point.verdict,
+            kv_tokens: memory.kv_tokens,
+        })
+        .collect())
+}

@@ -1,0 +1,218 @@
+//! What a plain step, a draft and a verify cost at any operating point of the scenario: from the
+//! architecture and the box, or from the user's own sweep.
+
+use kvplan::Sharding;
+use spec_decode::HeadKind;
+use spec_decode::cycle::{DraftStep, GraphLadder, Growth, Speculation, Sweep, cycle};
+
+use super::answer::Parts;
+use super::links::{Choice, Links};
+use crate::input;
+use crate::scenario::{EngineKind, Scenario};
+use crate::step_time::{Draft, Engine, Overhead, Server, Setup, StepParts};
+
+/// Cost of one speculative cycle beside a plain step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CycleCost {
+    pub(super) plain_ms: f64,
+    pub(super) draft_ms: f64,
+    pub(super) verify_ms: f64,
+    pub(super) parts: Option<CycleParts>,
+    /// How far the verify lies beyond the user's sweep, ln; 0 inside and without one.
+    pub(super) beyond: f64,
+}
+
+/// Where the time goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CycleParts {
+    pub(super) plain: Parts,
+    pub(super) draft: Parts,
+    pub(super) verify: Parts,
+}
+
+impl CycleCost {
+    /// Draft and verify, ms; never under a plain step, since a cycle holds a target pass.
+    pub(super) fn cycle_ms(&self) -> f64 {
+        (self.draft_ms + self.verify_ms).max(self.plain_ms)
+    }
+
+    /// Speedup at an accept length; by construction at most that length.
+    pub(super) fn speedup(&self, accept_length: f64) -> f64 {
+        let speedup = accept_length * self.plain_ms / self.cycle_ms();
+        debug_assert!(speedup <= accept_length + 1e-9);
+        speedup.min(accept_length)
+    }
+
+    /// Accept length at which speculation breaks even.
+    pub(super) fn break_even(&self) -> f64 {
+        self.cycle_ms() / self.plain_ms
+    }
+}
+
+/// A verify time seen on the machine, to which the model's own is moved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pin {
+    /// Observed minus modelled verify, ms.
+    pub(super) excess_ms: f64,
+    /// The modelled verify at that point, ms.
+    pub(super) modelled_ms: f64,
+}
+
+/// Everything needed to cost a cycle.
+pub(super) struct Costs<'a> {
+    scenario: &'a Scenario,
+    server: Server<'a>,
+    pub(super) draft_tp: u32,
+    sweep: Option<Sweep>,
+    draft_step: DraftStep,
+    pub(super) pin: Option<Pin>,
+}
+
+impl<'a> Costs<'a> {
+    /// Prepares the costs; `all_reduce_us` gives the time of one all-reduce by bytes.
+    pub(super) fn new(
+        scenario: &'a Scenario,
+        all_reduce_us: &'a dyn Fn(f64) -> f64,
+        links: &Links<'_>,
+    ) -> anyhow::Result<Self> {
+        let engine = match scenario.engine.kind {
+            EngineKind::Sglang => Engine::Sglang,
+            EngineKind::Vllm => Engine::Vllm,
+            EngineKind::TrtLlm => Engine::Trtllm,
+            EngineKind::LlamaCpp => Engine::Llamacpp,
+        };
+        let mut sharding = Sharding::tp(u64::from(scenario.tp));
+        sharding.dcp = u64::from(scenario.dcp);
+        let setup = Setup {
+            sharding,
+            kv_dtype: scenario.kv_dtype,
+            overhead: Overhead::of(engine, scenario.engine.version.as_deref()),
+            graphs: true,
+        };
+        let server = Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us);
+        let pcie = scenario.tp > 1 && !links.all_on_gpu_links();
+        Ok(Self {
+            scenario,
+            server,
+            draft_tp: scenario.tp,
+            sweep: sweep(scenario)?,
+            draft_step: if pcie {
+                DraftStep::PCIE
+            } else {
+                DraftStep::LOCAL
+            },
+            pin: None,
+        })
+    }
+
+    /// Whether the user's sweep is used.
+    pub(super) fn from_sweep(&self) -> bool {
+        self.sweep.is_some()
+    }
+
+    /// Draft passes of a chain: one for heads that draft all positions at once.
+    fn draft_passes(&self, steps: u32) -> f64 {
+        match self.scenario.draft.as_ref().map(|d| d.head) {
+            None | Some(HeadKind::NGram) => 0.0,
+            Some(HeadKind::Parallel) => f64::from(steps.min(1)),
+            Some(_) => f64::from(steps),
+        }
+    }
+
+    /// The cycle at a load and context that drafts `steps` and verifies `tokens` a sequence.
+    pub(super) fn cycle(&self, users: u32, context: u64, steps: u32, tokens: u32) -> CycleCost {
+        let passes = self.draft_passes(steps);
+        if let Some(sweep) = &self.sweep {
+            let law = cycle(
+                sweep,
+                self.draft_step,
+                &Speculation {
+                    concurrency: f64::from(users),
+                    verified_tokens: f64::from(tokens),
+                    draft_steps: passes,
+                },
+            );
+            return CycleCost {
+                plain_ms: law.plain_ms,
+                draft_ms: law.draft_ms,
+                verify_ms: law.verify_ms,
+                parts: None,
+                beyond: law.beyond,
+            };
+        }
+        let (users, context) = (f64::from(users), context as f64);
+        let plain = self.server.plain(users, context);
+        let mut verify = self.server.verify(users, f64::from(tokens), context);
+        if let Some(pin) = &self.pin {
+            // The excess may be negative: the machine was faster than the model.
+            verify.other_ms += pin.excess_ms;
+        }
+        let draft = self.draft(users, context, self.draft_tp).times(passes);
+        CycleCost {
+            plain_ms: plain.total(),
+            draft_ms: draft.total(),
+            verify_ms: verify.total(),
+            parts: Some(CycleParts {
+                plain: parts(&plain),
+                draft: parts(&draft),
+                verify: parts(&verify),
+            }),
+            beyond: 0.0,
+        }
+    }
+
+    /// One draft step at a tensor-parallel size of the draft.
+    pub(super) fn draft(&self, users: f64, context: f64, draft_tp: u32) -> StepParts {
+        match &self.scenario.draft {
+            None => StepParts::default(),
+            Some(draft) => {
+                let which = draft.model.as_ref().map_or(Draft::Mtp, Draft::Head);
+                self.server
+                    .draft(which, u64::from(draft_tp), users, context)
+            }
+        }
+    }
+
+    /// The modelled verify without a pin, ms.
+    pub(super) fn modelled_verify_ms(&self, users: u32, tokens: u32, context: u64) -> f64 {
+        self.server
+            .verify_ms(f64::from(users), f64::from(tokens), context as f64)
+    }
+}
+
+fn sweep(scenario: &Scenario) -> anyhow::Result<Option<Sweep>> {
+    let Some(points) = &scenario.baseline else {
+        return Ok(None);
+    };
+    let experts = scenario
+        .model
+        .layers
+        .iter()
+        .any(|layer| matches!(layer.ffn, kvplan::Ffn::Moe(_)));
+    let growth = if experts {
+        Growth::EXPERTS
+    } else {
+        Growth::DENSE
+    };
+    let ladder = GraphLadder::of_engine(scenario.engine.kind.name());
+    Sweep::from_tok_s(points, ladder, growth)
+        .map(Some)
+        .map_err(|e| input::error(format!("--baseline: {e}")))
+}
+
+fn parts(step: &StepParts) -> Parts {
+    Parts {
+        weights: step.weights_ms,
+        experts: step.experts_ms,
+        kv: step.kv_ms,
+        compute: step.compute_ms,
+        allreduce: step.allreduce_ms,
+        launch: step.launch_ms,
+        other: step.other_ms,
+    }
+}
+
+/// Time by bytes of the chosen algorithm, for the step model.
+pub(super) fn all_reduce_us<'a>(links: &'a Links<'_>, choice: Choice) -> impl Fn(f64) -> f64 + 'a {
+    move |bytes| links.time_us(choice, bytes.clamp(0.0, 1e15) as u64)
+}

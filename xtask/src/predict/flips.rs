@@ -1,0 +1,142 @@
+//! What would flip the answer: each input alone, everything else as it is.
+
+use serde_json::json;
+
+use super::answer::{DepthCell, Flip, Point};
+use super::costs::{Costs, all_reduce_us};
+use super::links::{Choice, Links};
+use super::points::{best, try_depths};
+use crate::scenario::Scenario;
+use crate::table::thousands;
+
+/// Inputs that turn gain into loss or loss into gain.
+pub(super) fn flips(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    links: &Links<'_>,
+    points: &[Point],
+    map: &[DepthCell],
+) -> Vec<Flip> {
+    let Some(first) = points.first() else {
+        return Vec::new();
+    };
+    let mut found = vec![accept_length(first)];
+    found.extend(load(points));
+    found.extend(context(scenario, first, map));
+    found.extend(algorithms(scenario, costs, links, first));
+    found
+}
+
+fn accept_length(first: &Point) -> Flip {
+    let (from, to) = (first.accept_length, first.break_even_accept_length);
+    let side = if from >= to { "under" } else { "over" };
+    Flip {
+        input: "accept_length".to_string(),
+        from: json!(round(from)),
+        to: json!(round(to)),
+        note: format!(
+            "accept length {side} {to:.2} ({from:.2} now, {} steps, {} user{})",
+            first.steps,
+            first.concurrency,
+            if first.concurrency == 1 { "" } else { "s" }
+        ),
+    }
+}
+
+fn load(points: &[Point]) -> Option<Flip> {
+    let first = points.first()?;
+    let pays = first.speedup > 1.0;
+    let turning = points.iter().find(|p| (p.speedup > 1.0) != pays)?;
+    Some(Flip {
+        input: "concurrency".to_string(),
+        from: json!(first.concurrency),
+        to: json!(turning.concurrency),
+        note: format!(
+            "{} users or more: {:.2}x",
+            turning.concurrency, turning.speedup
+        ),
+    })
+}
+
+fn context(scenario: &Scenario, first: &Point, map: &[DepthCell]) -> Option<Flip> {
+    let pays = first.speedup > 1.0;
+    // The load at which the longest context turns it, lightest first.
+    let cell = map
+        .iter()
+        .filter(|c| c.context > scenario.context)
+        .find(|c| c.concurrency == first.concurrency && (c.speedup > 1.0) != pays)?;
+    Some(Flip {
+        input: "context".to_string(),
+        from: json!(scenario.context),
+        to: json!(cell.context),
+        note: format!(
+            "context of {} tokens: {:.2}x",
+            thousands(cell.context as f64),
+            cell.speedup
+        ),
+    })
+}
+
+/// Forcing another all-reduce, told where it changes the tokens a second by more than 5 %.
+fn algorithms(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    links: &Links<'_>,
+    first: &Point,
+) -> Vec<Flip> {
+    if scenario.tp < 2 || costs.from_sweep() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for algorithm in [
+        pcie_sim::Algorithm::Nccl,
+        pcie_sim::Algorithm::OneShot,
+        pcie_sim::Algorithm::TwoShot,
+    ] {
+        let Some(spec_tok_s) =
+            speculative_tok_s(scenario, costs, links, Choice::One(algorithm), first)
+        else {
+            continue;
+        };
+        let ratio = spec_tok_s / first.spec_tok_s;
+        let against_plain = spec_tok_s / first.baseline_tok_s;
+        let flips = (against_plain > 1.0) != (first.speedup > 1.0);
+        if flips && (ratio - 1.0).abs() > 0.05 {
+            found.push(Flip {
+                input: "allreduce".to_string(),
+                from: json!(scenario.allreduce),
+                to: json!(algorithm.name()),
+                note: format!(
+                    "forcing the {} all-reduce: {:.0} tok/s, {ratio:.2}x of {}",
+                    algorithm.name(),
+                    spec_tok_s,
+                    scenario.allreduce
+                ),
+            });
+        }
+    }
+    found
+}
+
+/// Speculative tokens a second at the first point's load with another all-reduce.
+pub(super) fn speculative_tok_s(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    links: &Links<'_>,
+    choice: Choice,
+    first: &Point,
+) -> Option<f64> {
+    links
+        .time(choice, super::payload_bytes(scenario, 1, 1))
+        .ok()?;
+    let all_reduce = all_reduce_us(links, choice);
+    let mut other = Costs::new(scenario, &all_reduce, links).ok()?;
+    other.pin = costs.pin;
+    let tried = try_depths(scenario, &other, first.concurrency, first.context);
+    let best = best(&tried)?;
+    Some(f64::from(first.concurrency) * 1000.0 / best.cost.plain_ms * best.speedup)
+}
+
+fn round(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}

@@ -1,0 +1,200 @@
+//! Operating points: the best depth at a load and context, its speedup and its band.
+
+use spec_decode::bands::{AcceptSource, Band, Conditions, ResidualModel, Situation, StepSource};
+use spec_decode::verdict::Verdict as CrateVerdict;
+
+use super::answer::{Point, Verdict};
+use super::costs::{Costs, CycleCost};
+use crate::scenario::{Known, Scenario};
+
+/// Depths tried where the user fixes none.
+const DEPTHS: std::ops::RangeInclusive<u32> = 1..=8;
+/// Depths whose predicted speed is within this of the best are ties: the model cannot tell them
+/// apart (its own error is of that size).
+const TIE: f64 = 0.05;
+/// Two-sided 90 % point of the normal distribution.
+const NORMAL_90: f64 = 1.645;
+
+/// A depth to try: draft steps and tokens verified per sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Depth {
+    pub(super) steps: u32,
+    pub(super) tokens: u32,
+}
+
+/// The depths a scenario allows: the fixed one, else [`DEPTHS`].
+pub(super) fn depths(scenario: &Scenario) -> Vec<Depth> {
+    match (scenario.steps, scenario.draft_tokens) {
+        (Some(steps), tokens) => vec![Depth {
+            steps,
+            tokens: tokens.unwrap_or(steps.saturating_add(1)),
+        }],
+        (None, Some(tokens)) => vec![Depth {
+            steps: tokens.saturating_sub(1).max(1),
+            tokens,
+        }],
+        (None, None) => DEPTHS
+            .map(|steps| Depth {
+                steps,
+                tokens: steps + 1,
+            })
+            .collect(),
+    }
+}
+
+/// A depth at an operating point, costed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tried {
+    pub(super) depth: Depth,
+    pub(super) cost: CycleCost,
+    pub(super) accept_length: f64,
+    pub(super) speedup: f64,
+}
+
+/// Costs every depth at a load and context; best first is not implied, order is by depth.
+pub(super) fn try_depths(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    users: u32,
+    context: u64,
+) -> Vec<Tried> {
+    depths(scenario)
+        .into_iter()
+        .map(|depth| {
+            let cost = costs.cycle(users, context, depth.steps, depth.tokens);
+            // Tokens verified beyond the draft are waste, drafts beyond the verify are too.
+            let usable = depth.steps.min(depth.tokens.saturating_sub(1));
+            let accept_length = scenario.acceptance.band(usable).1;
+            Tried {
+                depth,
+                cost,
+                accept_length,
+                speedup: cost.speedup(accept_length),
+            }
+        })
+        .collect()
+}
+
+/// The best of the tried depths: the shallowest within rounding of the best, since a shallower
+/// draft risks less.
+pub(super) fn best(tried: &[Tried]) -> Option<&Tried> {
+    let top = tried.iter().map(|t| t.speedup).fold(f64::MIN, f64::max);
+    tried.iter().find(|t| t.speedup >= top * (1.0 - 0.005))
+}
+
+/// Depths that cannot be told from the best.
+pub(super) fn ties(tried: &[Tried], best: &Tried) -> Vec<u32> {
+    tried
+        .iter()
+        .filter(|t| t.speedup >= best.speedup * (1.0 - TIE))
+        .map(|t| t.depth.steps)
+        .collect()
+}
+
+/// The band of a prediction, from the residuals of its situation; an assumed accept length widens
+/// it by the range that the scenario states, a pinned verify by what it leaves open.
+pub(super) fn band(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &Tried) -> Band {
+    let accept = if matches!(scenario.acceptance.known, Known::Prior(_)) {
+        AcceptSource::Prior
+    } else {
+        AcceptSource::Measured
+    };
+    let step = if costs.from_sweep() {
+        StepSource::Sweep
+    } else {
+        StepSource::Scratch
+    };
+    let usable = tried.depth.steps.min(tried.depth.tokens.saturating_sub(1));
+    let (low_length, _, high_length) = scenario.acceptance.band(usable);
+    let conditions = Conditions {
+        situation: Situation::new(step, accept),
+        beyond: tried.cost.beyond,
+        concurrency: f64::from(users),
+    };
+    let most = if accept == AcceptSource::Measured {
+        high_length
+    } else {
+        f64::from(tried.depth.tokens)
+    };
+    let mut band = ResidualModel::shipped().band(tried.speedup, most, &conditions);
+    if matches!(scenario.acceptance.known, Known::Assumed { .. }) {
+        let down = (tried.accept_length / low_length).ln();
+        let up = (high_length / tried.accept_length).ln();
+        band = widened(&band, down, up, most);
+    }
+    if let Some(pin) = &costs.pin {
+        // The plain step was not seen: it may share the verify's excess, in proportion, or not.
+        let up = (1.0 + pin.excess_ms.max(0.0) / pin.modelled_ms.max(1e-9)).ln();
+        band = widened(&band, 0.0, up, most);
+    }
+    band
+}
+
+/// Adds an independent uncertainty (ln, down and up) to a band.
+fn widened(band: &Band, down: f64, up: f64, most: f64) -> Band {
+    let low_side = (band.speedup / band.low).ln().hypot(down.max(0.0));
+    let high_side = (band.high / band.speedup).ln().hypot(up.max(0.0));
+    let log = band.speedup.ln();
+    // The side that faces 1 decides how likely it is to pay.
+    let facing = if log >= 0.0 { low_side } else { high_side } / NORMAL_90;
+    Band {
+        speedup: band.speedup,
+        low: band.speedup * (-low_side).exp(),
+        high: (band.speedup * high_side.exp()).min(most).max(band.speedup),
+        log_sd: (low_side + high_side) / 2.0 / NORMAL_90,
+        probability_pays: normal_cdf(log / facing.max(1e-9)),
+    }
+}
+
+/// P(Z < z). Logistic approximation of the normal distribution (Bowling et al. 2009), error under
+/// 0.00014.
+fn normal_cdf(z: f64) -> f64 {
+    1.0 / (1.0 + (-(0.070_56 * z.powi(3) + 1.597_6 * z)).exp())
+}
+
+/// One row of the answer.
+pub(super) fn point(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    users: u32,
+    context: u64,
+    kv_tokens: Option<u64>,
+) -> Option<Point> {
+    let tried = try_depths(scenario, costs, users, context);
+    let best = best(&tried)?;
+    let band = band(scenario, costs, users, best);
+    let per_second = f64::from(users) * 1000.0;
+    let ties = ties(&tried, best);
+    Some(Point {
+        concurrency: users,
+        context,
+        steps: best.depth.steps,
+        draft_tokens: best.depth.tokens,
+        accept_length: best.accept_length,
+        baseline_tok_s: per_second / best.cost.plain_ms,
+        spec_tok_s: per_second / best.cost.plain_ms * best.speedup,
+        speedup: best.speedup,
+        speedup_low: band.low,
+        speedup_high: band.high,
+        probability_pays: band.probability_pays,
+        verdict: verdict(&band),
+        baseline_step_ms: best.cost.plain_ms,
+        cycle_ms: best.cost.cycle_ms(),
+        draft_ms: best.cost.draft_ms,
+        verify_ms: best.cost.verify_ms,
+        baseline_parts_ms: best.cost.parts.map(|p| p.plain),
+        draft_parts_ms: best.cost.parts.map(|p| p.draft),
+        verify_parts_ms: best.cost.parts.map(|p| p.verify),
+        break_even_accept_length: best.cost.break_even(),
+        ties,
+        fits: kv_tokens.map(|tokens| u64::from(users).saturating_mul(context) <= tokens),
+    })
+}
+
+fn verdict(band: &Band) -> Verdict {
+    match CrateVerdict::of(band) {
+        CrateVerdict::Pays => Verdict::Pays,
+        CrateVerdict::DoesNotPay => Verdict::DoesNotPay,
+        CrateVerdict::MeasureFirst => Verdict::MeasureFirst,
+    }
+}

@@ -1,0 +1,129 @@
+//! The verdict of the whole scenario, in one sentence, and what to measure where it is open.
+
+use spec_decode::bands::{AcceptSource, ResidualModel, Situation, StepSource};
+use spec_decode::verdict::{doubts, worth};
+
+use super::answer::{Measure, Memory, Point, Verdict};
+use crate::scenario::{Known, Scenario};
+
+/// The verdict and its reason.
+pub(super) struct Summary {
+    pub(super) verdict: Verdict,
+    pub(super) because: String,
+    pub(super) measure: Option<Measure>,
+    pub(super) pays_up_to: Option<u32>,
+}
+
+/// Judges by the lightest load asked for; says up to which load it holds.
+pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) -> Summary {
+    let Some(first) = points.first() else {
+        return Summary {
+            verdict: Verdict::DoesNotPay,
+            because: "no draft was asked for (--draft none), so there is nothing to gain"
+                .to_string(),
+            measure: None,
+            pays_up_to: None,
+        };
+    };
+    let pays_up_to = points
+        .iter()
+        .take_while(|p| p.speedup > 1.0)
+        .last()
+        .map(|p| p.concurrency);
+    if super::does_not_fit(memory) {
+        return Summary {
+            verdict: Verdict::DoesNotPay,
+            because: format!(
+                "it does not fit: {}",
+                memory
+                    .notes
+                    .first()
+                    .map_or("no memory is left for the KV cache", |n| n.as_str())
+            ),
+            measure: None,
+            pays_up_to: None,
+        };
+    }
+    let because = match first.verdict {
+        Verdict::Pays => format!(
+            "accept length {:.2} must stay above {:.2}; {}",
+            first.accept_length,
+            first.break_even_accept_length,
+            until(points, pays_up_to)
+        ),
+        Verdict::DoesNotPay => format!(
+            "accept length {:.2} is under the break-even of {:.2}",
+            first.accept_length, first.break_even_accept_length
+        ),
+        Verdict::MeasureFirst => format!(
+            "break-even is accept length {:.2}, {:.2} is expected, and the band holds 1",
+            first.break_even_accept_length, first.accept_length
+        ),
+    };
+    Summary {
+        verdict: first.verdict,
+        because,
+        measure: (first.verdict == Verdict::MeasureFirst).then(|| measure(scenario, first)),
+        pays_up_to,
+    }
+}
+
+fn until(points: &[Point], pays_up_to: Option<u32>) -> String {
+    match (pays_up_to, points.last()) {
+        (Some(up_to), Some(last)) if up_to < last.concurrency => {
+            format!("turn it off above {up_to} users")
+        }
+        (Some(up_to), _) => format!("it pays at every load asked for, up to {up_to} users"),
+        (None, _) => "it pays at no load asked for".to_string(),
+    }
+}
+
+/// The measurement worth most at a point whose band holds 1.
+fn measure(scenario: &Scenario, point: &Point) -> Measure {
+    if scenario.observed.verify_ms.is_some() && scenario.observed.plain_tok_s.is_none() {
+        return Measure {
+            what: "plain tokens a second with one user, speculation off".to_string(),
+            how: "the verify time is known, the plain step it must be compared with is not; one \
+                  minute, one request"
+                .to_string(),
+            width_now: Some(point.speedup_high / point.speedup_low),
+            width_after: None,
+        };
+    }
+    let model = ResidualModel::shipped();
+    let step = if scenario.baseline.is_some() {
+        StepSource::Sweep
+    } else {
+        StepSource::Scratch
+    };
+    let accept = if matches!(scenario.acceptance.known, Known::Measured(_)) {
+        AcceptSource::Measured
+    } else {
+        AcceptSource::Prior
+    };
+    let log_sd = |situation: Situation, extrapolated: bool| {
+        let conditions = spec_decode::bands::Conditions {
+            situation,
+            beyond: if extrapolated { 1.0 } else { 0.0 },
+            concurrency: f64::from(point.concurrency),
+        };
+        model.band(1.0, f64::MAX, &conditions).log_sd
+    };
+    let found = doubts(Situation::new(step, accept), false, log_sd);
+    let best = worth(point.speedup.ln(), &found);
+    let Some(value) = best.first() else {
+        return Measure {
+            what: "plain and speculative speed at this load".to_string(),
+            how: "run both".to_string(),
+            width_now: None,
+            width_after: None,
+        };
+    };
+    let doubt = found.iter().find(|d| d.measurement == value.measurement);
+    Measure {
+        what: value.measurement.to_string(),
+        how: "it narrows the band most for its effort".to_string(),
+        width_now: doubt.map(|d| (2.0 * 1.645 * d.log_sd_now).exp()),
+        width_after: doubt.map(|d| (2.0 * 1.645 * d.log_sd_after).exp()),
+    }
+}
