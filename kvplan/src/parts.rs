@@ -77,25 +77,24 @@ pub(crate) fn target_weights(setup: &Setup<'_>) -> Weights {
     let engine = setup.engine.kind;
     Weights {
         lines: setup.model.weight_bytes(&setup.sharding),
-        engine_bytes: engine_bytes(setup.model, &setup.sharding, engine),
+        engine_bytes: engine_bytes(setup, engine),
     }
 }
 
 /// What an engine adds to the checkpoint's tensors, bytes.
-fn engine_bytes(model: &Model, sharding: &Sharding, engine: EngineKind) -> f64 {
+fn engine_bytes(setup: &Setup<'_>, engine: EngineKind) -> f64 {
+    let (model, sharding) = (setup.model, &setup.sharding);
     match engine {
         EngineKind::Sglang => {
             rotary_bytes(model, 4.0)
                 + absorbed_bytes(model, sharding)
-                + expert_padding_bytes(model, sharding)
+                + expert_padding_bytes(setup)
                 + sglang_modules_gib(sharding) * GIB
         }
         EngineKind::Vllm => {
-            rotary_bytes(model, 2.0)
-                + absorbed_bytes(model, sharding)
-                + expert_padding_bytes(model, sharding)
+            rotary_bytes(model, 2.0) + absorbed_bytes(model, sharding) + expert_padding_bytes(setup)
         }
-        EngineKind::TensorRtLlm => rotary_bytes(model, 4.0) + expert_padding_bytes(model, sharding),
+        EngineKind::TensorRtLlm => rotary_bytes(model, 4.0) + expert_padding_bytes(setup),
         EngineKind::LlamaCpp => 0.0,
     }
 }
@@ -133,17 +132,26 @@ fn absorbed_bytes(model: &Model, sharding: &Sharding) -> f64 {
     model.layers.iter().map(of).sum::<f64>() / sharding.pp.max(1) as f64
 }
 
-/// MXFP4 expert kernels pad the inner width of a rank to a multiple of 256 (gpt-oss: 2880 to
-/// 3072). Reproduces 13.47 and 64.38 GiB of gpt-oss-20b and -120b on one H100.
-fn expert_padding_bytes(model: &Model, sharding: &Sharding) -> f64 {
+/// MXFP4 expert kernels pad: on server cards the inner width of a rank to a multiple of 256 (13.47
+/// and 64.38 GiB of gpt-oss-20b and -120b on one H100), on others the inner width to 128 and the
+/// residual width to 256 (17.22 GiB of -120b over four).
+fn expert_padding_bytes(setup: &Setup<'_>) -> f64 {
+    let (model, sharding) = (setup.model, &setup.sharding);
+    let server_card = setup.big_card.unwrap_or(true);
+    let round_up = |value: u64, to: u64| value.div_ceil(to).saturating_mul(to);
     let of = |layer: &Layer| match layer.ffn {
         Ffn::Moe(moe) if layer.formats.experts == WeightFormat::Mxfp4 => {
             let ranks = (sharding.tp / sharding.ep.max(1)).max(1);
+            let width = moe.latent.unwrap_or(model.hidden);
             let own = moe.expert_inter.div_ceil(ranks);
-            let extra = own.div_ceil(256).saturating_mul(256) - own;
+            let (own_padded, width_padded) = if server_card {
+                (round_up(own, 256), width)
+            } else {
+                (round_up(own, 128), round_up(width, 256))
+            };
             let experts = moe.experts.div_ceil(sharding.ep.max(1)) as f64;
-            let width = moe.latent.unwrap_or(model.hidden) as f64;
-            experts * 3.0 * width * extra as f64 * WeightFormat::Mxfp4.bytes_per_param()
+            let extra = own_padded as f64 * width_padded as f64 - own as f64 * width as f64;
+            experts * 3.0 * extra * WeightFormat::Mxfp4.bytes_per_param()
         }
         _ => 0.0,
     };

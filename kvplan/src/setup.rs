@@ -293,6 +293,15 @@ impl<'a> Setup<'a> {
                 format!("{after} GiB is more than the {before} GiB before the weights were loaded"),
             ));
         }
+        let mtp = self
+            .speculation
+            .is_some_and(|spec| spec.kind == SpecKind::Mtp);
+        if mtp && self.model.mtp_layers.is_empty() {
+            return Err(error(
+                "draft",
+                format!("{} has no MTP layers; name a draft head", self.model.name),
+            ));
+        }
         self.sharding
             .check(self.model)
             .map_err(|message| error("tensor parallel size", message))
