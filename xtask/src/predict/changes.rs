@@ -129,7 +129,7 @@ fn compared(name: &str, scenario: &Scenario) -> anyhow::Result<Vec<Compared>> {
     let all_reduce = all_reduce_us(&links, choice);
     let mut costs = Costs::new(scenario, &all_reduce, &links)?;
     costs.pin = super::pin(scenario, &links)?;
-    let memory = super::memory::memory(scenario)?;
+    let memory = crate::plan::memory(scenario)?;
     let ends = [scenario.concurrency.first(), scenario.concurrency.last()];
     let mut users: Vec<u32> = ends.into_iter().flatten().copied().collect();
     users.dedup();

@@ -7,7 +7,6 @@ mod flags;
 mod flips;
 pub(crate) mod links;
 mod map;
-mod memory;
 mod observed;
 mod points;
 pub(crate) mod text;
@@ -65,7 +64,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let all_reduce = all_reduce_us(links, choice);
     let mut costs = Costs::new(scenario, &all_reduce, links)?;
     costs.pin = pin(scenario, links)?;
-    let memory = memory::memory(scenario)?;
+    let memory = crate::plan::memory(scenario)?;
     let points: Vec<Point> = if scenario.draft.is_some() {
         scenario
             .concurrency

@@ -16,12 +16,14 @@ pub(super) fn rows(
     let seen = &scenario.observed;
     let mut rows = Vec::new();
     if let Some(figure) = &seen.weights_gib {
+        // The ledger's own lines, without the one that closes the gap to what was observed.
         let computed = memory
             .ledger
             .iter()
-            .find(|l| l.item == "weights")
-            .map(|l| l.gib);
-        rows.push(row("weights of one GPU", figure, computed, "GiB", ""));
+            .filter(|l| l.item.starts_with("weights") && !l.item.contains("observed"))
+            .map(|l| l.gib)
+            .sum::<f64>();
+        rows.push(row("weights of one GPU", figure, Some(computed), "GiB", ""));
     }
     if let Some(figure) = &seen.verify_ms {
         let tokens = figure.tokens.unwrap_or(1);
