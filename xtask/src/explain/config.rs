@@ -67,10 +67,10 @@ fn first_object(text: &str) -> Option<(Range<usize>, Map<String, Value>)> {
         let start = from + text.get(from..)?.find('{')?;
         let mut stream =
             serde_json::Deserializer::from_str(text.get(start..)?).into_iter::<Value>();
-        if let Some(Ok(Value::Object(map))) = stream.next() {
-            if map.len() > 1 {
-                return Some((start..start + stream.byte_offset(), map));
-            }
+        if let Some(Ok(Value::Object(map))) = stream.next()
+            && map.len() > 1
+        {
+            return Some((start..start + stream.byte_offset(), map));
         }
         from = start + 1;
     }

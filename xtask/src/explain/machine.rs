@@ -156,10 +156,10 @@ fn smi_xml(doc: &Doc, facts: &mut Facts) {
         ("<fb_memory_usage>", "memory_mib"),
         ("<bar1_memory_usage>", "bar1_mib"),
     ] {
-        if let Some(at) = doc.after_all(section).next() {
-            if let Some(total) = number_after(doc.window(at, 200), "<total>") {
-                facts.set(name, total, doc.line_at(at));
-            }
+        if let Some(at) = doc.after_all(section).next()
+            && let Some(total) = number_after(doc.window(at, 200), "<total>")
+        {
+            facts.set(name, total, doc.line_at(at));
         }
     }
     for (tag, name) in [("<product_name>", "gpu"), ("<driver_version>", "driver")] {
@@ -193,10 +193,10 @@ fn smi_query(doc: &Doc, facts: &mut Facts) {
         ("FB Memory Usage Total", "memory_mib"),
         ("BAR1 Memory Usage Total", "bar1_mib"),
     ] {
-        if let Some(at) = doc.after_all(key).next() {
-            if let Some((value, _)) = leading_number(doc.window(at, 40)) {
-                facts.set_if_absent(name, value, doc.line_at(at));
-            }
+        if let Some(at) = doc.after_all(key).next()
+            && let Some((value, _)) = leading_number(doc.window(at, 40))
+        {
+            facts.set_if_absent(name, value, doc.line_at(at));
         }
     }
     if let Some(at) = doc.after_all("Product Name : ").next() {
@@ -264,14 +264,13 @@ fn smi_table(doc: &Doc, facts: &mut Facts) {
         if !body.starts_with('|') {
             continue;
         }
-        if let Some(at) = body.find("MiB / ") {
-            if let Some((mib, rest)) = leading_number(body.get(at + 6..).unwrap_or("")) {
-                if rest.trim_start().starts_with("MiB") {
-                    cards += 1.0;
-                    last = *number;
-                    facts.set_if_absent("memory_mib", mib, *number);
-                }
-            }
+        if let Some(at) = body.find("MiB / ")
+            && let Some((mib, rest)) = leading_number(body.get(at + 6..).unwrap_or(""))
+            && rest.trim_start().starts_with("MiB")
+        {
+            cards += 1.0;
+            last = *number;
+            facts.set_if_absent("memory_mib", mib, *number);
         }
     }
     if cards > 0.0 {
@@ -295,11 +294,10 @@ fn smi_nvlink(doc: &Doc, facts: &mut Facts) {
         if let Some((index, rest)) = body
             .strip_prefix("GPU ")
             .and_then(|rest| number_at(rest).filter(|_| rest.contains("UUID")))
+            && rest.starts_with(':')
         {
-            if rest.starts_with(':') {
-                highest = f64::max(highest, index);
-                last = *number;
-            }
+            highest = f64::max(highest, index);
+            last = *number;
         }
     }
     if highest >= 0.0 {

@@ -42,10 +42,10 @@ fn tests(doc: &Doc, facts: &mut Facts) {
     let listed = ranks_listed(doc);
     operation(doc, &rows, facts);
     ranks(&rows, listed.as_ref(), facts);
-    if let Some(at) = average {
-        if let Some((value, _)) = leading_number(doc.window(at, 60)) {
-            facts.set("avg_busbw_gb_s", value, doc.line_at(at));
-        }
+    if let Some(at) = average
+        && let Some((value, _)) = leading_number(doc.window(at, 60))
+    {
+        facts.set("avg_busbw_gb_s", value, doc.line_at(at));
     }
     if let Some(best) = rows
         .iter()
@@ -114,7 +114,7 @@ fn row(line: &str, number: usize, with_type: bool) -> Option<Row> {
         .is_some_and(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()) && word.len() < 12);
     if !typed {
         // Columns were cut down to size, time, algbw, busbw.
-        let figures: Vec<f64> = words.iter().map_while(|w| whole(&w)).collect();
+        let figures: Vec<f64> = words.iter().map_while(&whole).collect();
         return match figures.as_slice() {
             [bytes, time_us, alg_gb_s, bus_gb_s, ..] if !with_type && words.len() <= 9 => {
                 Some(Row {
@@ -134,7 +134,7 @@ fn row(line: &str, number: usize, with_type: bool) -> Option<Row> {
         .get(3)
         .filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic()));
     let after = if redop.is_some() { 4 } else { 3 };
-    let figures: Vec<f64> = words.iter().skip(after).map_while(|w| whole(&w)).collect();
+    let figures: Vec<f64> = words.iter().skip(after).map_while(&whole).collect();
     // A root column is a whole number before the time: -1, or a rank.
     let root = usize::from(has_root(&words, after, figures.len()));
     let time_us = *figures.get(root)?;

@@ -39,10 +39,10 @@ fn tensorrt(doc: &Doc, facts: &mut Facts) {
             facts.set("free_after_gib", free, doc.line_at(at));
         }
     }
-    if let Some(at) = doc.after_all("Number of tokens per block:").last() {
-        if let Some((block, _)) = leading_number(doc.window(at, 20)) {
-            facts.set("block_size", block, doc.line_at(at));
-        }
+    if let Some(at) = doc.after_all("Number of tokens per block:").last()
+        && let Some((block, _)) = leading_number(doc.window(at, 20))
+    {
+        facts.set("block_size", block, doc.line_at(at));
     }
 }
 
@@ -64,11 +64,11 @@ fn llama(doc: &Doc, facts: &mut Facts) {
         let mut total = 0.0;
         let mut last = None;
         for at in doc.after_all(phrase) {
-            if let Some((mib, rest)) = leading_number(doc.window(at, 30)) {
-                if rest.trim_start().starts_with("MiB") {
-                    total += mib;
-                    last = Some(doc.line_at(at));
-                }
+            if let Some((mib, rest)) = leading_number(doc.window(at, 30))
+                && rest.trim_start().starts_with("MiB")
+            {
+                total += mib;
+                last = Some(doc.line_at(at));
             }
         }
         last.map(|line| (total / 1024.0, line))
@@ -83,10 +83,10 @@ fn llama(doc: &Doc, facts: &mut Facts) {
         }
     }
     for phrase in ["n_ctx =", "n_ctx_per_seq ="] {
-        if let Some(at) = doc.after_all(phrase).last() {
-            if let Some((context, _)) = leading_number(doc.window(at, 20)) {
-                facts.set_if_absent("context_len", context, doc.line_at(at));
-            }
+        if let Some(at) = doc.after_all(phrase).last()
+            && let Some((context, _)) = leading_number(doc.window(at, 20))
+        {
+            facts.set_if_absent("context_len", context, doc.line_at(at));
         }
     }
 }

@@ -87,11 +87,11 @@ fn strip_escapes(text: &str) -> String {
             rest = skip_escape(rest.get(1..).unwrap_or(""));
             continue;
         }
-        if c == '[' {
-            if let Some(tail) = bare_colour(rest) {
-                rest = tail;
-                continue;
-            }
+        if c == '['
+            && let Some(tail) = bare_colour(rest)
+        {
+            rest = tail;
+            continue;
         }
         if c == '\t' || !c.is_control() {
             out.push(c);

@@ -310,22 +310,22 @@ fn memory_facts(run: &[Event], facts: &mut Facts) {
         facts.set("kv_gib", value, line);
     }
     let last = |kind: Kind| run.iter().rev().find(|e| e.kind == kind);
-    if let Some(event) = last(Kind::Blocks) {
-        if let Some((blocks, _)) = leading_number(event.rest) {
-            facts.set("gpu_blocks", blocks, event.line);
-            let block = facts.number("block_size").unwrap_or(16.0);
-            facts.derive(
-                "kv_tokens",
-                blocks * block,
-                event.line,
-                format!("{blocks} blocks of {block}"),
-            );
-        }
+    if let Some(event) = last(Kind::Blocks)
+        && let Some((blocks, _)) = leading_number(event.rest)
+    {
+        facts.set("gpu_blocks", blocks, event.line);
+        let block = facts.number("block_size").unwrap_or(16.0);
+        facts.derive(
+            "kv_tokens",
+            blocks * block,
+            event.line,
+            format!("{blocks} blocks of {block}"),
+        );
     }
-    if let Some(event) = last(Kind::Tokens) {
-        if let Some((tokens, _)) = leading_number(event.rest) {
-            facts.set("kv_tokens", tokens, event.line);
-        }
+    if let Some(event) = last(Kind::Tokens)
+        && let Some((tokens, _)) = leading_number(event.rest)
+    {
+        facts.set("kv_tokens", tokens, event.line);
     }
     if let Some(event) = last(Kind::Graphs) {
         // Memory freed meanwhile can make the printed difference negative.

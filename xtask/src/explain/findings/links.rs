@@ -100,17 +100,17 @@ fn evidence(facts: &Facts, found: &mut Vec<Finding>) {
     if let (Some(average), Some(best)) = (
         facts.number("avg_busbw_gb_s"),
         facts.number("max_busbw_gb_s"),
-    ) {
-        if best > 2.0 * average && average > 0.0 {
-            found.push(Finding::new(
-                Severity::Note,
-                facts,
-                "avg_busbw_gb_s",
-                format!("the average of {} GB/s is over all sizes", show(average)),
-                format!("{} GB/s at the size that reaches most", show(best)),
-                "decode sends kilobytes: look at the time of the small rows, not at bandwidth",
-            ));
-        }
+    ) && best > 2.0 * average
+        && average > 0.0
+    {
+        found.push(Finding::new(
+            Severity::Note,
+            facts,
+            "avg_busbw_gb_s",
+            format!("the average of {} GB/s is over all sizes", show(average)),
+            format!("{} GB/s at the size that reaches most", show(best)),
+            "decode sends kilobytes: look at the time of the small rows, not at bandwidth",
+        ));
     }
 }
 
@@ -160,21 +160,20 @@ fn peer_access(facts: &Facts, found: &mut Vec<Finding>) {
     if let (Some(slow), Some(usual)) = (
         facts.number("slowest_pair_gb_s"),
         facts.number("unidirectional_gb_s"),
-    ) {
-        if slow < 0.7 * usual {
-            found.push(Finding::new(
-                Severity::Costly,
-                facts,
-                "slowest_pair_gb_s",
-                format!(
-                    "one pair reaches {} GB/s where {} is usual",
-                    show(slow),
-                    show(usual)
-                ),
-                "a ring is as fast as its slowest hop",
-                "check that card's slot (width and speed under load) and its socket",
-            ));
-        }
+    ) && slow < 0.7 * usual
+    {
+        found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "slowest_pair_gb_s",
+            format!(
+                "one pair reaches {} GB/s where {} is usual",
+                show(slow),
+                show(usual)
+            ),
+            "a ring is as fast as its slowest hop",
+            "check that card's slot (width and speed under load) and its socket",
+        ));
     }
 }
 

@@ -81,13 +81,12 @@ fn sglang(facts: &Facts, found: &mut Vec<Finding>) {
         return;
     };
     let used = fraction_in_use(facts);
-    if let (Some((fraction, slack)), Some(flag)) = (used, flag) {
-        if (fraction - flag).abs() > slack + 0.004
-            && facts.number("max_total_tokens_flag").is_none()
-        {
-            other_fraction(facts, &pool, fraction, flag, found);
-            return;
-        }
+    if let (Some((fraction, slack)), Some(flag)) = (used, flag)
+        && (fraction - flag).abs() > slack + 0.004
+        && facts.number("max_total_tokens_flag").is_none()
+    {
+        other_fraction(facts, &pool, fraction, flag, found);
+        return;
     }
     if pool.least() >= FULL_CARD {
         found.push(full_card(facts, &pool));

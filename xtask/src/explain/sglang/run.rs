@@ -237,10 +237,10 @@ impl<'a> Run<'a> {
                 _ => {}
             }
         }
-        if let Some(draft) = loads.next() {
-            if let Some(gib) = draft.used_gib {
-                facts.set("draft_weights_gib", gib, draft.line);
-            }
+        if let Some(draft) = loads.next()
+            && let Some(gib) = draft.used_gib
+        {
+            facts.set("draft_weights_gib", gib, draft.line);
         }
     }
 

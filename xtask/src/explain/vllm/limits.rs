@@ -91,10 +91,10 @@ pub(super) fn failure(doc: &Doc, run: &[Event], facts: &mut Facts) {
             .iter()
             .any(|e| matches!(e.kind, Kind::Tokens | Kind::Blocks | Kind::Available));
         let started = run.iter().find(|e| e.kind == Kind::Weights);
-        if let (Some(weights), false) = (started, sized) {
-            if doc.line_at(doc.flat.len()) > weights.line {
-                facts.set("error_kind", "ends-before-kv-sizing", weights.line);
-            }
+        if let (Some(weights), false) = (started, sized)
+            && doc.line_at(doc.flat.len()) > weights.line
+        {
+            facts.set("error_kind", "ends-before-kv-sizing", weights.line);
         }
         return;
     };
