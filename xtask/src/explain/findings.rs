@@ -1,5 +1,6 @@
 //! What is wrong, why, and what to change: facts checked against the models, in order of weight.
 
+mod all_reduce;
 mod links;
 mod memory;
 mod speculation;
@@ -66,6 +67,7 @@ pub(crate) fn find(files: &[Facts]) -> Vec<Finding> {
         memory::check(facts, &mut found);
         speculation::check(facts, &mut found);
         links::check(facts, &mut found);
+        all_reduce::check(facts, &mut found);
     }
     found.sort_by_key(|finding| finding.severity);
     found

@@ -2,6 +2,8 @@
 //! and hwloc XML, `dmesg`. Only counts, sizes and switches are read here; the wiring itself is
 //! `predict --topology`'s work.
 
+use pcie_sim::readers::{self, Format};
+
 use super::facts::Facts;
 use super::text::{Doc, leading_number, number_after};
 
@@ -18,6 +20,40 @@ pub(crate) fn read(doc: &Doc, text: &str, facts: &mut Facts) {
     lspci(doc, facts);
     lspci_tree(doc, facts);
     boot(doc, facts);
+    wiring(text, facts);
+}
+
+/// What the topology readers see and the lines above do not show.
+fn wiring(text: &str, facts: &mut Facts) {
+    let kind = match readers::detect(text) {
+        Format::Unknown => return,
+        Format::TopoMatrix => "topo-matrix",
+        Format::NcclXml => "nccl-topology-xml",
+        Format::LspciTree => "lspci-tree",
+        Format::LspciVerbose => "lspci",
+        Format::HwlocXml => "hwloc-xml",
+        Format::KernelLog => "dmesg",
+        Format::BoxFile => "box-file",
+        Format::SmiQuery if text.contains("<nvidia_smi_log") => "nvidia-smi-xml",
+        Format::SmiQuery => "nvidia-smi-q",
+    };
+    let seen = readers::facts(text);
+    if !facts.kinds.contains(&kind) {
+        facts.kinds.push(kind);
+    }
+    let figures = [
+        ("gpus", seen.gpus.map(|n| n as f64)),
+        ("memory_mib", seen.memory_mib.map(|n| n as f64)),
+        ("bar1_mib", seen.bar1_mib.map(|n| n as f64)),
+    ];
+    for (name, figure) in figures {
+        if let Some(figure) = figure {
+            facts.set_if_absent(name, figure, 1);
+        }
+    }
+    if let Some(card) = seen.gpu_label {
+        facts.set_if_absent("gpu", card, 1);
+    }
 }
 
 /// A printed `topo` matrix.

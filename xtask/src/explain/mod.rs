@@ -21,6 +21,8 @@ mod p2p;
 mod render;
 mod scenario;
 mod sglang;
+#[cfg(test)]
+mod tests;
 pub(crate) mod text;
 mod vllm;
 

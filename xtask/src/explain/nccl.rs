@@ -68,6 +68,24 @@ fn tests(doc: &Doc, facts: &mut Facts) {
             facts.set_if_absent("gpu", name.as_str(), list.line);
         }
     }
+    // The size of one token to a few: 56 KiB is a verify of 4 tokens at hidden 7168.
+    let decode = rows
+        .iter()
+        .filter(|row| (16_384.0..=131_072.0).contains(&row.bytes) && row.time_us > 0.0)
+        .min_by(|a, b| {
+            (a.bytes - 65_536.0)
+                .abs()
+                .total_cmp(&(b.bytes - 65_536.0).abs())
+        });
+    if let Some(row) = decode {
+        facts.set("decode_size_bytes", row.bytes, row.line);
+        facts.set("decode_size_time_us", row.time_us, row.line);
+    }
+    if let Some(list) = &listed
+        && list.hosts > 0
+    {
+        facts.set("nodes", list.hosts as f64, list.line);
+    }
     for (name, fact) in [
         ("NCCL_P2P_DISABLE=1", "p2p_disabled"),
         ("NCCL_SHM_DISABLE=1", "shm_disabled"),
@@ -176,6 +194,7 @@ struct Listed {
     /// Lines of the list: fewer than ranks where its beginning is cut.
     lines: usize,
     distinct_devices: usize,
+    hosts: usize,
     cut: bool,
     gpu: Option<String>,
     line: usize,
@@ -185,10 +204,12 @@ struct Listed {
 fn ranks_listed(doc: &Doc) -> Option<Listed> {
     let mut highest: Option<usize> = None;
     let mut devices: Vec<String> = Vec::new();
+    let mut hosts: Vec<&str> = Vec::new();
     let mut listed = Listed {
         ranks: 0,
         lines: 0,
         distinct_devices: 0,
+        hosts: 0,
         cut: false,
         gpu: None,
         line: 0,
@@ -198,6 +219,7 @@ fn ranks_listed(doc: &Doc) -> Option<Listed> {
         if line.contains("Using devices") {
             highest = None;
             devices.clear();
+            hosts.clear();
             listed.lines = 0;
             listed.cut = false;
             known_bus = true;
@@ -225,6 +247,9 @@ fn ranks_listed(doc: &Doc) -> Option<Listed> {
             .and_then(|at| between(line.get(at..)?, "[", "]"))
             .or(bus);
         known_bus &= bus.is_some_and(|bus| bus != "0x00");
+        if hosts.len() < 1024 && !hosts.contains(&host) {
+            hosts.push(host);
+        }
         let device = format!("{host} {}", bus.unwrap_or(""));
         if devices.len() < 4096 && !devices.contains(&device) {
             devices.push(device);
@@ -232,6 +257,7 @@ fn ranks_listed(doc: &Doc) -> Option<Listed> {
         listed.gpu = line.rsplit(']').next().map(|name| name.trim().to_string());
     }
     listed.ranks = highest? + 1;
+    listed.hosts = hosts.len();
     if known_bus {
         listed.distinct_devices = devices.len();
     }
@@ -330,6 +356,7 @@ fn debug(doc: &Doc, facts: &mut Facts) {
         ("NVLS", 0.0, 0),
     ];
     let mut channels = -1.0;
+    let mut last_channel = 0;
     for (number, line) in &doc.lines {
         let Some(at) = line.find(" via ") else {
             continue;
@@ -349,6 +376,7 @@ fn debug(doc: &Doc, facts: &mut Facts) {
             .and_then(|at| leading_number(line.get(at + 8..)?))
         {
             channels = f64::max(channels, channel);
+            last_channel = *number;
         }
     }
     let names = [
@@ -363,8 +391,7 @@ fn debug(doc: &Doc, facts: &mut Facts) {
         }
     }
     if channels >= 0.0 {
-        let line = counts.iter().map(|c| c.2).max().unwrap_or(0);
-        facts.set("nccl_channels", channels + 1.0, line);
+        facts.set("nccl_channels", channels + 1.0, last_channel);
     }
     settings(doc, facts);
 }

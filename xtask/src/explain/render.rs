@@ -58,6 +58,8 @@ const SHOWN: &[&str] = &[
     "max_busbw_gb_s",
     "smallest_bytes",
     "smallest_time_us",
+    "decode_size_bytes",
+    "decode_size_time_us",
     "nccl_p2p_links",
     "nccl_shm_links",
     "nccl_net_links",

@@ -109,7 +109,9 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
 /// The `predict` command that goes on from what the files say; `None` where they name neither a
 /// model nor an engine.
 pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
-    let log = files.iter().find(|facts| facts.text("engine").is_some())?;
+    let Some(log) = files.iter().find(|facts| facts.text("engine").is_some()) else {
+        return simulate_line(files);
+    };
     let said = scenario_from_facts(log);
     let mut words = vec!["cargo xtask predict".to_string()];
     let mut push = |flag: &str, value: Option<String>| {
@@ -162,6 +164,27 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
     });
     push("--baseline", baseline.map(|facts| facts.file.clone()));
     (words.len() > 3).then(|| words.join(" "))
+}
+
+/// A topology alone: what its links are worth.
+fn simulate_line(files: &[Facts]) -> Option<String> {
+    const WIRING: [&str; 4] = ["topo-matrix", "nccl-topology-xml", "lspci-tree", "box-file"];
+    let wired = |facts: &&Facts| facts.kinds.iter().any(|kind| WIRING.contains(kind));
+    let facts = files.iter().find(wired)?;
+    // A tree without names says nothing to simulate.
+    if facts.number("gpus").is_none() && !facts.kinds.contains(&"box-file") {
+        return None;
+    }
+    if facts.kinds.contains(&"box-file") {
+        return Some(format!("cargo xtask simulate --box {}", facts.file));
+    }
+    let gpu = files.iter().find_map(|facts| facts.text("gpu"));
+    let gpu = gpu.and_then(|name| crate::gpus::find(name).ok());
+    let gpu = gpu.map_or("GPU", |gpu| gpu.name.as_str());
+    Some(format!(
+        "cargo xtask simulate --topology {} --gpu {gpu}",
+        facts.file
+    ))
 }
 
 /// The last part of a path or repository name.

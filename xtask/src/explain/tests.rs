@@ -1,0 +1,268 @@
+//! Readings by what engines and tools print, each test named after the trap it holds.
+
+use super::{Facts, Severity, accept_from_log, facts_from_text, findings, scenario_from_log};
+use crate::bench_input::sweep_from_text;
+
+fn number(text: &str, name: &str) -> Option<f64> {
+    facts_from_text(text, "f").number(name)
+}
+
+fn found(text: &str) -> Vec<(Severity, String)> {
+    let files = [facts_from_text(text, "f")];
+    findings::find(&files)
+        .into_iter()
+        .map(|finding| (finding.severity, finding.what))
+        .collect()
+}
+
+const TARGET: &str = "\
+[2026-01-04 07:26:52 TP0] Load weight begin. avail mem=60.79 GB
+[2026-01-04 07:26:52 TP1] Load weight begin. avail mem=61.09 GB
+[2026-01-04 07:28:05 TP1] Load weight end. type=A, avail mem=45.48 GB, mem usage=15.61 GB.
+[2026-01-04 07:28:05 TP0] Load weight end. type=A, avail mem=45.18 GB, mem usage=15.61 GB.
+[2026-01-04 07:28:05 TP0] KV Cache is allocated. #tokens: 802688, K size: 18.38 GB, V size: 18.38 GB
+[2026-01-04 07:28:05 TP1] KV Cache is allocated. #tokens: 802688, K size: 18.38 GB, V size: 18.38 GB
+[2026-01-04 07:28:05 TP0] Memory pool end. avail mem=8.40 GB
+";
+
+#[test]
+fn the_least_free_memory_over_ranks_counts() {
+    assert_eq!(number(TARGET, "free_before_gib"), Some(60.79));
+    assert_eq!(number(TARGET, "free_after_gib"), Some(45.18));
+    assert_eq!(number(TARGET, "kv_gib"), Some(36.76));
+    assert_eq!(number(TARGET, "tp"), Some(2.0));
+}
+
+#[test]
+fn a_draft_load_and_its_pool_do_not_overwrite_the_targets() {
+    let text = format!(
+        "{TARGET}[2026-01-04 07:28:40 TP0] Load weight begin. avail mem=6.27 GB\n\
+         [2026-01-04 07:28:41 TP0] Load weight end. type=D, avail mem=5.88 GB, mem usage=0.39 GB.\n\
+         [2026-01-04 07:28:41 TP0] KV Cache is allocated. #tokens: 802688, K size: 0.38 GB, V size: 0.38 GB\n\
+         [2026-01-04 07:28:41 TP0] Memory pool end. avail mem=5.12 GB\n"
+    );
+    assert_eq!(number(&text, "weights_gib"), Some(15.61));
+    assert_eq!(number(&text, "draft_weights_gib"), Some(0.39));
+    assert_eq!(number(&text, "kv_gib"), Some(36.76));
+    assert_eq!(number(&text, "draft_kv_gib"), Some(0.76));
+    assert_eq!(number(&text, "free_before_gib"), Some(60.79));
+}
+
+#[test]
+fn of_two_starts_in_one_file_the_last_is_reported_and_said() {
+    let text = format!("{TARGET}{}", TARGET.replace("45.18", "44.18"));
+    let facts = facts_from_text(&text, "f");
+    assert_eq!(facts.number("free_after_gib"), Some(44.18));
+    assert!(
+        facts.notes.iter().any(|n| n.contains("2 server starts")),
+        "{:?}",
+        facts.notes
+    );
+}
+
+#[test]
+fn full_and_sliding_pools_add_up_and_the_full_one_counts_tokens() {
+    let text = "Load weight end. avail mem=46.25 GB, mem usage=67.56 GB.\n\
+        KV Cache is allocated. dtype: x, #tokens: 148717, K size: 10.21 GB, V size: 10.21 GB\n\
+        KV Cache is allocated. dtype: x, #tokens: 185897, K size: 4.25 GB, V size: 4.25 GB\n\
+        Memory pool end. avail mem=17.73 GB\n";
+    assert_eq!(number(text, "kv_gib"), Some(28.92));
+    assert_eq!(number(text, "kv_tokens"), Some(185_897.0));
+}
+
+#[test]
+fn printed_defaults_of_speculation_are_not_speculation() {
+    let text = "server_args=ServerArgs(model_path='m', speculative_algorithm=None, \
+        speculative_num_steps=5, speculative_num_draft_tokens=64)\nLoad weight begin. avail mem=1 GB";
+    let facts = facts_from_text(text, "f");
+    assert_eq!(facts.number("spec_steps"), None);
+    assert_eq!(facts.text("model"), Some("m"));
+}
+
+#[test]
+fn a_pool_capped_by_max_total_tokens_proves_no_other_fraction() {
+    let text = "server_args={'mem_fraction_static': 0.95, 'max_total_tokens': 3000000}\n\
+        Load weight begin. avail mem=100.00 GB\n\
+        Load weight end. avail mem=50.00 GB, mem usage=50.00 GB.\n\
+        KV Cache is allocated. #tokens: 3000000, KV size: 4.00 GB\n";
+    assert_eq!(found(text), Vec::new());
+    let uncapped = text.replace(", 'max_total_tokens': 3000000", "");
+    assert_eq!(found(&uncapped).len(), 1);
+}
+
+#[test]
+fn the_error_may_come_before_the_line_that_explains_it() {
+    let text = "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n\
+                Load weight end. avail mem=32.70 GB, mem usage=60.64 GB.\n";
+    let found = found(text);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].0, Severity::Broken);
+}
+
+#[test]
+fn an_error_that_a_running_server_survived_is_no_failure() {
+    let text = "ValueError: Not enough memory. Please try to increase --mem-fraction-static.\n\
+        [x TP0] max_total_num_tokens=1000000, context_len=4096\nThe server is fired up and ready\n";
+    assert_eq!(facts_from_text(text, "f").text("error_kind"), None);
+}
+
+#[test]
+fn no_error_line_is_not_health() {
+    let text = format!("{TARGET}[x TP0] Capture cuda graph begin. avail mem=8.40 GB\n");
+    assert!(
+        found(&text)
+            .iter()
+            .any(|f| f.1.contains("ends during graph capture"))
+    );
+}
+
+#[test]
+fn the_model_inside_speculative_config_is_the_draft() {
+    let text = "INFO non-default args: {'max_model_len': 10240, 'speculative_config': {'method': \
+        'eagle3', 'model': 'models/draft', 'num_speculative_tokens': 3}, 'model': 'models/target'}";
+    let facts = facts_from_text(text, "f");
+    assert_eq!(facts.text("model"), Some("models/target"));
+    assert_eq!(facts.text("draft_model"), Some("models/draft"));
+    assert_eq!(facts.number("spec_tokens"), Some(3.0));
+}
+
+#[test]
+fn a_good_start_that_reports_free_memory_is_no_failure() {
+    let text = "Available KV cache memory: 8.68 GiB\nGPU KV cache size: 94,784 tokens\n\
+        Free memory on device (78.57/79.18 GiB) on startup. Desired GPU memory utilization is \
+        (0.9, 71.26 GiB). Actual usage is 56.93 GiB for weight.\n";
+    let facts = facts_from_text(text, "f");
+    assert_eq!(facts.text("error_kind"), None);
+    assert_eq!(facts.number("gpu_memory_utilization"), Some(0.9));
+    assert_eq!(facts.number("wanted_gib"), Some(71.26));
+}
+
+#[test]
+fn the_longest_context_that_starts_is_the_advice() {
+    let text = "ValueError: To serve at least one request with the models's max seq len (131072), \
+        (24.00 GiB KV cache is needed, which is larger than the available KV cache memory (10.91 \
+        GiB). Based on the available memory, the estimated maximum model length is 59584.";
+    assert_eq!(number(text, "kv_needed_gib"), Some(24.0));
+    assert_eq!(number(text, "longest_context"), Some(59_584.0));
+    let files = [facts_from_text(text, "f")];
+    assert!(
+        findings::find(&files)[0]
+            .mend
+            .contains("--max-model-len 59584")
+    );
+}
+
+#[test]
+fn vllm_v0_counts_give_the_accept_length_and_not_its_own_rate() {
+    let text = "Speculative metrics: Draft acceptance rate: 0.343, System efficiency: 0.489, \
+        Number of speculative tokens: 2, Number of accepted tokens: 6455, Number of draft tokens: \
+        18802, Number of emitted tokens: 13783.";
+    let read = accept_from_log(text, "f").map(|a| (a.accept_length * 1000.0).round());
+    assert_eq!(read.ok(), Some(1466.0));
+}
+
+#[test]
+fn intervals_of_one_tiny_request_do_not_count() {
+    let interval = |length: f64, drafted: u32, rates: &str| {
+        format!(
+            "SpecDecoding metrics: Mean acceptance length: {length}, Drafted: {drafted} tokens, \
+             Per-position acceptance rate: {rates}, Avg Draft acceptance rate: 1%\n"
+        )
+    };
+    let text = interval(2.8, 600, "0.8, 0.6, 0.4") + &interval(4.0, 6, "1.0, 1.0, 1.0");
+    let read = accept_from_log(&text, "f").map(|a| (a.accept_length, a.intervals));
+    assert_eq!(read.ok(), Some((2.8, 1)));
+}
+
+#[test]
+fn accept_from_a_log_without_acceptance_is_refused_in_one_line() {
+    let error = accept_from_log(TARGET, "start.log").map_err(|e| e.to_string());
+    assert!(error.is_err_and(|e| e.contains("--accept start.log") && !e.contains('\n')));
+}
+
+#[test]
+fn the_targets_own_path_as_draft_means_mtp() {
+    let text = "server_args=ServerArgs(model_path='a/M', tp_size=8, speculative_algorithm='EAGLE', \
+        speculative_draft_model_path='a/M', speculative_num_steps=3)\nLoad weight begin. avail mem=9 GB";
+    let draft = scenario_from_log(text, "f").map(|s| s.draft.map(|d| d.0));
+    assert_eq!(draft.ok(), Some(Some("mtp".to_string())));
+}
+
+#[test]
+fn an_accept_length_beyond_the_drafted_tokens_is_called_impossible() {
+    let text = "sglang serve --speculative-num-steps 2 --speculative-num-draft-tokens 3\n\
+        ============ Serving Benchmark Result ============\nOutput token throughput (tok/s): 86.2\n\
+        Max request concurrency: 1\nAccept length: 3.26\n";
+    assert!(
+        found(text)
+            .iter()
+            .any(|f| f.1.contains("3.26 is impossible"))
+    );
+}
+
+#[test]
+fn a_cut_device_list_is_not_a_shared_gpu() {
+    let text = "#  Rank 22 Group  0 Pid 65 on w-10 device  0 [0x8a] NVIDIA A800-SXM4-80GB\n\
+        #  Rank 23 Group  0 Pid 66 on w-10 device  1 [0x8f] NVIDIA A800-SXM4-80GB\n\
+        #  size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n\
+        536870912 134217728 float sum -1 24942 21.52 41.26 0 24966 21.50 41.22 0\n";
+    assert_eq!(number(text, "ranks"), Some(24.0));
+    assert_eq!(found(text), Vec::new());
+}
+
+#[test]
+fn two_ranks_of_one_gpu_are_no_link() {
+    let text = "#  Rank  0 Pid 1 on lab device  0 [0000:02:00] NVIDIA GeForce RTX 5090\n\
+        #  Rank  1 Pid 2 on lab device  0 [0000:02:00] NVIDIA GeForce RTX 5090\n\
+        # size time algbw busbw\n";
+    assert!(found(text).iter().any(|f| f.0 == Severity::Broken));
+}
+
+#[test]
+fn an_all_reduce_far_over_its_model_is_a_finding_and_a_usual_one_is_not() {
+    let table = |time: f64| {
+        let ranks: String = (0..8)
+            .map(|i| {
+                format!(
+                    "#  Rank  {i} Group 0 Pid 1 on h device  {i} [0000:{i}1:00] NVIDIA RTX PRO \
+                     6000 Blackwell Server Edition\n"
+                )
+            })
+            .collect();
+        format!(
+            "{ranks}# all_reduce_perf\n# size count type redop root time algbw busbw #wrong\n\
+             65536 16384 float sum -1 {time:.2} 0.19 0.33 0\n"
+        )
+    };
+    let slow = |text: &str| found(text).iter().any(|f| f.1.contains("times the model"));
+    assert!(slow(&table(504.0)));
+    assert!(!slow(&table(70.0)));
+}
+
+#[test]
+fn a_baseline_is_the_plain_runs_of_the_shortest_context() {
+    let json = r#"{"results": [
+        {"concurrency": 1, "context_tokens": 0, "aggregate_tps": 104.4},
+        {"concurrency": 4, "context_tokens": 0, "aggregate_tps": 298.1},
+        {"concurrency": 4, "context_tokens": 16384, "aggregate_tps": 250.0}]}"#;
+    let sweep = sweep_from_text(json, "f");
+    assert_eq!(sweep.ok(), Some(vec![(1.0, 104.4), (4.0, 298.1)]));
+    let csv = "concurrency,tok_s\n1,59.0\n2,92.4\n2,92.5\n";
+    assert_eq!(
+        sweep_from_text(csv, "f").ok(),
+        Some(vec![(1.0, 59.0), (2.0, 92.5)])
+    );
+    let speculative = "Serving Benchmark Result\nMax request concurrency: 1\n\
+        Output token throughput (tok/s): 95.62\nAccept length: 2.46\n";
+    let refused = sweep_from_text(speculative, "f").map_err(|e| e.to_string());
+    assert!(refused.is_err_and(|e| e.contains("speculation on")));
+}
+
+#[test]
+fn latencies_without_a_unit_are_seconds_in_json() {
+    let json = r#"{"max_concurrency": 16, "output_throughput": 403.58, "median_tpot": 0.0336}"#;
+    let facts: Facts = facts_from_text(json, "f");
+    assert_eq!(facts.number("concurrency"), Some(16.0));
+    let tpot = facts.number("median_tpot_ms").unwrap_or(0.0);
+    assert!((tpot - 33.6).abs() < 1e-9);
+}
