@@ -16,6 +16,8 @@ use super::{Area, json_lines, mean};
 mod prior;
 #[path = "acceptance_regret.rs"]
 mod regret;
+#[path = "acceptance_trees.rs"]
+mod trees;
 
 /// Sources that the catalogue's figures were fitted on.
 const FITTED_ON: [&str; 16] = [
@@ -58,6 +60,7 @@ pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
         depth_area("acceptance.depth_other", &other, skipped),
         prior::area(&measurements),
         regret::area(&measurements),
+        trees::area(&measurements),
     ])
 }
 

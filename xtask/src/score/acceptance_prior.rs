@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use spec_decode::acceptance::fit::{LevelFit, LevelRow};
 use spec_decode::acceptance::prior::slope_for;
-use spec_decode::{AcceptancePrior, Chain, HeadKind, Posterior, PriorQuery, Task};
+use spec_decode::{AcceptanceBand, AcceptancePrior, Chain, HeadKind, Posterior, PriorQuery, Task};
 
 use super::{head_of, task_of};
 use crate::score::{Area, mean, quantile};
@@ -85,15 +85,39 @@ fn levels(rows: &[&Row]) -> Vec<LevelRow> {
         .collect()
 }
 
-pub(super) fn area(measurements: &[Value]) -> Area {
-    let (rows, skipped) = read(measurements);
-    let fittable = |r: &&Row| !NOT_FITTED.contains(&r.source.as_str());
+/// What the single rows say.
+#[derive(Default)]
+struct Tally {
+    inside: Vec<f64>,
+    shipped_inside: Vec<f64>,
+    widths: Vec<f64>,
+    errors: Vec<f64>,
+    by_pair: BTreeMap<String, Vec<f64>>,
+}
+
+/// The 90 % bands of priors, each posterior made once.
+#[derive(Default)]
+struct Bands(BTreeMap<String, Posterior>);
+
+impl Bands {
+    fn of(&mut self, prior: &AcceptancePrior, depth: u32) -> Option<AcceptanceBand> {
+        let key = format!("{:?} {:?}", prior.level, prior.slope);
+        if !self.0.contains_key(&key) {
+            self.0.insert(key.clone(), Posterior::new(prior, &[]).ok()?);
+        }
+        Some(self.0.get(&key)?.band(depth, 0.9))
+    }
+}
+
+fn fittable(row: &&Row) -> bool {
+    !NOT_FITTED.contains(&row.source.as_str())
+}
+
+fn tally(rows: &[Row]) -> Tally {
     let mut fits: BTreeMap<&str, LevelFit> = BTreeMap::new();
-    let mut bands: BTreeMap<String, Posterior> = BTreeMap::new();
-    let (mut inside, mut shipped_inside, mut widths) = (Vec::new(), Vec::new(), Vec::new());
-    let mut by_pair: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    let mut errors = Vec::new();
-    for row in &rows {
+    let mut bands = Bands::default();
+    let mut tally = Tally::default();
+    for row in rows {
         let fit = fits.entry(&row.source).or_insert_with(|| {
             let rest: Vec<&Row> = rows
                 .iter()
@@ -102,44 +126,47 @@ pub(super) fn area(measurements: &[Value]) -> Area {
                 .collect();
             LevelFit::new(&levels(&rest))
         });
-        let query = PriorQuery {
+        let shipped = AcceptancePrior::new(&PriorQuery {
             task: row.task,
             temperature: row.temperature,
             ..PriorQuery::of(row.head)
-        };
-        let shipped = AcceptancePrior::new(&query);
+        });
         let mut refitted = shipped.clone();
         refitted.level.mean = fit.level(row.head, row.task, row.temperature.unwrap_or(0.0));
-        let mut band = |prior: &AcceptancePrior| {
-            let key = format!("{:?} {:?}", prior.level, prior.slope);
-            let posterior = match bands.get(&key) {
-                Some(posterior) => posterior.clone(),
-                None => Posterior::new(prior, &[]).ok()?,
-            };
-            let band = posterior.band(row.depth, 0.9);
-            bands.insert(key, posterior);
-            Some(band)
-        };
-        let (Some(ours), Some(as_shipped)) = (band(&refitted), band(&shipped)) else {
+        let ours = bands.of(&refitted, row.depth);
+        let (Some(ours), Some(as_shipped)) = (ours, bands.of(&shipped, row.depth)) else {
             continue;
         };
-        let hit =
-            |low: f64, high: f64| f64::from(u8::from((low..=high).contains(&row.accept_length)));
-        inside.push(hit(ours.low, ours.high));
-        shipped_inside.push(hit(as_shipped.low, as_shipped.high));
-        widths.push(ours.width());
-        errors.push((ours.mid / row.accept_length).ln().abs());
-        by_pair
-            .entry(&row.pair)
-            .or_default()
-            .push(hit(ours.low, ours.high));
+        let hit = |band: &AcceptanceBand| {
+            f64::from(u8::from(
+                (band.low..=band.high).contains(&row.accept_length),
+            ))
+        };
+        tally.inside.push(hit(&ours));
+        tally.shipped_inside.push(hit(&as_shipped));
+        tally.widths.push(ours.width());
+        tally.errors.push((ours.mid / row.accept_length).ln().abs());
+        let pair = tally.by_pair.entry(row.pair.clone()).or_default();
+        pair.push(hit(&ours));
     }
-    let mut area = Area::new("acceptance.prior").with_errors(&errors);
+    tally
+}
+
+pub(super) fn area(measurements: &[Value]) -> Area {
+    let (rows, skipped) = read(measurements);
+    let tally = tally(&rows);
+    let mut area = Area::new("acceptance.prior").with_errors(&tally.errors);
     area.skipped = skipped;
-    area.right = mean(&inside);
-    area.width = mean(&widths);
+    area.right = mean(&tally.inside);
+    area.width = mean(&tally.widths);
     let coverage = area.right.unwrap_or(0.9);
-    let pairs: Vec<f64> = by_pair.values().filter_map(|hits| mean(hits)).collect();
+    let pairs: Vec<f64> = tally.by_pair.values().filter_map(|h| mean(h)).collect();
+    let all: Vec<&Row> = rows.iter().filter(fittable).collect();
+    let named: Vec<String> = LevelFit::new(&levels(&all))
+        .named()
+        .iter()
+        .map(|(name, value)| format!("{name} {value:+.2}"))
+        .collect();
     area.notes = vec![
         "chains with an accept length; level fitted without the row's source; trees skipped".into(),
         format!(
@@ -148,7 +175,7 @@ pub(super) fn area(measurements: &[Value]) -> Area {
         ),
         format!(
             "coverage of the shipped figures, in sample: {}",
-            shown(mean(&shipped_inside))
+            shown(mean(&tally.shipped_inside))
         ),
         format!(
             "one constant interval of the same coverage is {} wide",
@@ -158,15 +185,8 @@ pub(super) fn area(measurements: &[Value]) -> Area {
             "one constant interval for each depth, of the same coverage: {}",
             shown(constant_width(&rows, coverage, true))
         ),
+        format!("levels fitted on all rows: {}", named.join(", ")),
     ];
-    let all: Vec<&Row> = rows.iter().filter(fittable).collect();
-    let named: Vec<String> = LevelFit::new(&levels(&all))
-        .named()
-        .iter()
-        .map(|(name, value)| format!("{name} {value:+.2}"))
-        .collect();
-    area.notes
-        .push(format!("levels fitted on all rows: {}", named.join(", ")));
     area
 }
 
