@@ -37,6 +37,9 @@ pub struct Model {
     pub kv_dtype: Option<KvDtype>,
     /// Parameters the shapes above do not carry (counted in `ParamGroup::Other`).
     pub other_params: u64,
+    /// Bytes of the checkpoint over the bytes computed from the shapes, where its safetensors
+    /// index or header was read; 1 where it was not.
+    pub checkpoint_scale: f64,
     /// What was assumed while reading, to be printed.
     pub assumptions: Vec<String>,
 }

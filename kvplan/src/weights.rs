@@ -102,7 +102,34 @@ impl Model {
         let mut lines = Vec::new();
         model_pieces(self, &mut |piece| add(&mut lines, &piece, sharding, self));
         lines.sort_by_key(|line| line.group);
+        for line in &mut lines {
+            line.bytes *= self.checkpoint_scale;
+        }
         lines
+    }
+
+    /// The same model with its weights scaled to what the checkpoint really holds: the total of
+    /// `model.safetensors.index.json`, or of a single file's header.
+    ///
+    /// # Errors
+    /// One line, where the text is neither, or its total is further from the shapes than a factor
+    /// of two: then it belongs to another model.
+    pub fn with_checkpoint(mut self, index_or_header: &str) -> Result<Self, String> {
+        let total = checkpoint_bytes(index_or_header)?;
+        let whole = Sharding::tp(1);
+        self.checkpoint_scale = 1.0;
+        let computed = self.total_weight_bytes(&whole) + self.mtp_weight_bytes(&whole);
+        let scale = total / computed;
+        if !(0.5..=2.0).contains(&scale) {
+            return Err(format!(
+                "the checkpoint holds {:.1} GiB, the config describes {:.1}: they belong to \
+                 different models, or the precision is not the config's",
+                total / crate::GIB,
+                computed / crate::GIB
+            ));
+        }
+        self.checkpoint_scale = scale;
+        Ok(self)
     }
 
     /// Sum of [`Model::weight_bytes`].
@@ -115,13 +142,35 @@ impl Model {
         let mut lines = Vec::new();
         let whole = Sharding { pp: 1, ..*sharding };
         mtp_pieces(self, &mut |piece| add(&mut lines, &piece, &whole, self));
-        lines.iter().map(|line| line.bytes).sum()
+        lines.iter().map(|line| line.bytes).sum::<f64>() * self.checkpoint_scale
     }
 
     /// Bytes of one vocabulary table (embedding or head) on a rank.
     pub fn vocab_table_bytes(&self, sharding: &Sharding) -> f64 {
         let table = self.base_format.bytes_per_param() * self.vocab as f64 * self.hidden as f64;
         table * sharding.share(Split::Vocab)
+    }
+}
+
+/// Bytes of all tensors, from an index (`metadata.total_size`) or a header (`data_offsets`).
+fn checkpoint_bytes(text: &str) -> Result<f64, String> {
+    let value: serde_json::Value = serde_json::from_str(text)
+        .map_err(|error| format!("is not JSON ({error}); give the safetensors index or header"))?;
+    if let Some(total) = value
+        .pointer("/metadata/total_size")
+        .and_then(|v| v.as_f64())
+    {
+        return Ok(total);
+    }
+    let tensors = value.as_object().into_iter().flatten();
+    let ends = tensors.filter_map(|(_, tensor)| tensor.pointer("/data_offsets/1")?.as_f64());
+    match ends.fold(0.0, f64::max) {
+        end if end > 0.0 => Ok(end),
+        _ => Err(
+            "has neither metadata.total_size nor data_offsets; give the safetensors index or \
+                  header"
+                .to_string(),
+        ),
     }
 }
 

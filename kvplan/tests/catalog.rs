@@ -81,3 +81,23 @@ fn every_catalogue_name_of_the_data_is_there() {
         catalog::find_in(cells[2], quant).unwrap_or_else(|e| panic!("{line}: {e}"));
     }
 }
+
+#[test]
+fn a_safetensors_index_wins_over_the_estimate() {
+    let llama = catalog::find("llama-3.1-8b").expect("found").model;
+    // The index of the published checkpoint: 8,030,261,248 parameters of 2 bytes.
+    let index = r#"{"metadata": {"total_size": 16060522496}, "weight_map": {}}"#;
+    let scaled = llama.clone().with_checkpoint(index).expect("an index");
+    let bytes = scaled.total_weight_bytes(&kvplan::Sharding::tp(1));
+    assert!((bytes - 16_060_522_496.0).abs() < 1.0, "{bytes}");
+    let header = r#"{"a": {"dtype": "BF16", "data_offsets": [0, 16060522496]}}"#;
+    assert!(llama.clone().with_checkpoint(header).is_ok());
+    let other = r#"{"metadata": {"total_size": 1000}}"#;
+    assert!(
+        llama
+            .clone()
+            .with_checkpoint(other)
+            .is_err_and(|e| e.contains("different models"))
+    );
+    assert!(llama.with_checkpoint("{}").is_err());
+}

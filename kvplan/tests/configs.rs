@@ -98,3 +98,65 @@ fn a_quantisation_file_alone_is_refused_with_what_to_give_instead() {
     }
     assert!(seen > 10, "{seen}");
 }
+
+/// Configs as users paste them, each with what a right reading gives.
+#[test]
+fn pasted_configs_read_as_their_notes_say() {
+    let Some(data) = data() else { return };
+    let folder = data.join("inputs/configs");
+    let bytes = |file: &str| {
+        let model = Model::from_config_json(&read(&folder, file), file)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let layout = KvLayout::new(KvDtype::Bf16);
+        (model.kv_bytes_per_token(&Sharding::tp(1), &layout), model)
+    };
+    for (file, expected) in [
+        (
+            "c-00-llama4-scout-fp8-dynamic-compressed-tensors.json",
+            196_608,
+        ),
+        ("c-01-mistral-nemo-head-dim-not-derived.json", 163_840),
+        ("c-03-deepseek-v2-lite-tabs-qlora-null.json", 31_104),
+        ("c-04-kimi-k3-speculators-dspark-draft.json", 20_480),
+        ("c-06-cosyvoice3-eagle3-24-layers.json", 12_288),
+        ("c-07-qwen25vl-eagle3-mrope.json", 2048),
+        ("c-09-eagle3-official-llama31-draft.json", 4096),
+        ("c-12-falcon40b-repr-before-brace.txt", 122_880),
+        ("c-13-jamba15-mini-period-offset.json", 16_384),
+        ("c-15-qwen3-32b-awq-transformers5-repr.txt", 262_144),
+        ("c-16-qwen3-asr-thinker-wrapper.json", 114_688),
+        ("c-19-phi35-mini-longrope.json", 393_216),
+    ] {
+        assert_eq!(bytes(file).0, expected, "{file}");
+    }
+    for file in [
+        "c-04-kimi-k3-speculators-dspark-draft.json",
+        "c-06-cosyvoice3-eagle3-24-layers.json",
+        "c-07-qwen25vl-eagle3-mrope.json",
+        "c-09-eagle3-official-llama31-draft.json",
+    ] {
+        assert!(bytes(file).1.draft.is_some(), "{file} is a draft");
+    }
+    // 18.00 GB (by 2^30) of AWQ weights in the report, lm_head and embeddings at 16 bits.
+    let awq = bytes("c-15-qwen3-32b-awq-transformers5-repr.txt").1;
+    let gib = awq.total_weight_bytes(&Sharding::tp(1)) / kvplan::GIB;
+    println!("awq {gib:.3} GiB");
+    assert!((gib / 18.0 - 1.0).abs() < 0.02, "{gib}");
+    // Attention is in the ignore list, experts are not.
+    let scout = bytes("c-00-llama4-scout-fp8-dynamic-compressed-tensors.json").1;
+    let formats = scout.layers[0].formats;
+    assert_eq!(formats.attention_in, kvplan::WeightFormat::Bf16);
+    assert_eq!(formats.experts, kvplan::WeightFormat::Fp8);
+    let jamba = bytes("c-13-jamba15-mini-period-offset.json").1;
+    let billions = jamba.total_params() as f64 / 1e9;
+    assert!((billions / 51.6 - 1.0).abs() < 0.01, "{billions}");
+    let exl = bytes("c-18-qwen3next-exl3-fractional-bits.json").1;
+    assert!(
+        exl.assumptions.iter().any(|a| a.contains("EXL")),
+        "{:?}",
+        exl.assumptions
+    );
+    let echo = read(&folder, "c-10-echo-model-no-numbers.json");
+    let error = Model::from_config_json(&echo, "echo").expect_err("nothing to compute with");
+    assert!(error.to_string().contains("num_hidden_layers"), "{error}");
+}

@@ -24,6 +24,13 @@ pub(super) fn read(
     if let Some(block) = nas_block(node, index) {
         return nas_attention(node, block, hidden);
     }
+    if let Some(period) = node.whole(&["attn_layer_period"], 4096)?.filter(|p| *p > 0) {
+        // Jamba: one attention layer per period, Mamba else.
+        let offset = node.whole(&["attn_layer_offset"], 4096)?.unwrap_or(0);
+        if index % period != offset % period {
+            return mamba_of_width(node, hidden).map(Attention::Mamba);
+        }
+    }
     if is_linear(node, index) {
         return linear(node, hidden);
     }
@@ -57,6 +64,22 @@ fn mamba(node: &Node<'_>) -> Result<Mamba2, ConfigError> {
             .whole(&["conv_kernel", "mamba_d_conv"], 1024)?
             .unwrap_or(4),
         state_element_bytes: state_bytes(node, "mamba_ssm_cache_dtype"),
+    })
+}
+
+/// Mamba-1, given by an expansion of the width: one channel is a head of its own; in 64s here, which
+/// gives the same state.
+fn mamba_of_width(node: &Node<'_>, hidden: u64) -> Result<Mamba2, ConfigError> {
+    let expand = node.whole(&["mamba_expand", "expand"], 64)?.unwrap_or(2);
+    Ok(Mamba2 {
+        heads: hidden.saturating_mul(expand).div_ceil(64),
+        head_dim: 64,
+        state: node.need(&["mamba_d_state", "ssm_state_size"], MAX_WIDTH)?,
+        groups: 1,
+        conv_kernel: node
+            .whole(&["mamba_d_conv", "conv_kernel"], 1024)?
+            .unwrap_or(4),
+        state_element_bytes: 4,
     })
 }
 

@@ -16,9 +16,18 @@ pub(super) fn read_head(node: &Node<'_>, model: &mut Model) -> Result<(), Config
         .any(|k| name.contains(k))
     {
         DraftKind::BlockDiffusion
+    } else if node.value("draft_vocab_size").is_some() {
+        // The first EAGLE-3 heads call themselves Llama; only this field gives them away.
+        DraftKind::Eagle3
     } else {
         return Ok(());
     };
+    if kind == DraftKind::Eagle3 && model.layers.len() > 4 {
+        model.assumptions.push(format!(
+            "an EAGLE-3 head with {} layers: check num_hidden_layers, heads have one",
+            model.layers.len()
+        ));
+    }
     let target_hidden = node.whole(&["target_hidden_size"], MAX_WIDTH)?;
     let draft_vocab = node.whole(&["draft_vocab_size"], MAX_VOCAB)?;
     let listed = node
@@ -28,6 +37,7 @@ pub(super) fn read_head(node: &Node<'_>, model: &mut Model) -> Result<(), Config
             let config = node.child("dflash_config")?;
             config.list("target_layer_ids").map(Vec::len)
         })
+        .or_else(|| node.list("aux_hidden_state_layer_ids").map(Vec::len))
         .map(|count| (count as u64).min(MAX_LAYERS));
     let usual = match kind {
         DraftKind::Eagle => 1,

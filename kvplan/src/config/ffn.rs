@@ -64,7 +64,7 @@ fn expert_count(node: &Node<'_>) -> Result<u64, ConfigError> {
     Ok(node.whole(&names, MAX_EXPERTS)?.unwrap_or(0))
 }
 
-/// Whether layer `index` is a mixture of experts, in the seven ways configs say so.
+/// Whether layer `index` is a mixture of experts, in the eight ways configs say so.
 fn is_sparse(node: &Node<'_>, index: u64) -> Result<bool, ConfigError> {
     if let Some(kind) = node.listed_text("mlp_layer_types", index) {
         return Ok(kind == "sparse");
@@ -81,6 +81,15 @@ fn is_sparse(node: &Node<'_>, index: u64) -> Result<bool, ConfigError> {
         && index < first
     {
         return Ok(false);
+    }
+    if let Some(period) = node
+        .whole(&["expert_layer_period"], MAX_LAYERS)?
+        .filter(|p| *p > 0)
+    {
+        let offset = node
+            .whole(&["expert_layer_offset"], MAX_LAYERS)?
+            .unwrap_or(0);
+        return Ok(index % period == offset % period);
     }
     let next = index.saturating_add(1);
     for name in ["decoder_sparse_step", "interleave_moe_layer_step"] {
@@ -104,7 +113,11 @@ fn gated(node: &Node<'_>) -> bool {
     let kind = node.model_type();
     match activation {
         Some("relu2" | "relu_squared") => false,
-        _ => !(kind == "gpt2" || kind.starts_with("phi-msft") || kind == "phi"),
+        _ => {
+            !(["gpt2", "falcon", "RefinedWeb", "RefinedWebModel"].contains(&kind.as_str())
+                || kind.starts_with("phi-msft")
+                || kind == "phi")
+        }
     }
 }
 

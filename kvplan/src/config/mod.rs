@@ -75,7 +75,7 @@ impl Model {
 }
 
 fn parse(text: &str, name: &str) -> Result<Value, ConfigError> {
-    let cleaned = node::without_bare_constants(text);
+    let cleaned = node::without_bare_constants(node::from_first_brace(text));
     let whole = |message: String| ConfigError {
         config: name.to_string(),
         field: String::new(),
@@ -129,6 +129,7 @@ fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, C
         draft: None,
         kv_dtype: scheme.kv_dtype,
         other_params: 0,
+        checkpoint_scale: 1.0,
         assumptions: scheme.notes.clone(),
     };
     for index in 0..count {
@@ -143,6 +144,13 @@ fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, C
     }
     draft::read_head(&node, &mut model)?;
     read_mtp(&node, &scheme, &mut model)?;
+    if node.model_type().starts_with("qwen3_next") && node.value("linear_num_value_heads").is_none()
+    {
+        model.assumptions.push(
+            "the config lacks the keys of the linear layers: all layers counted as full attention"
+                .to_string(),
+        );
+    }
     if model.layers.iter().all(|l| l.attention == Attention::None) {
         return Err(node.error("", "no layer mixes tokens; this is not a language model"));
     }

@@ -37,11 +37,13 @@ impl<'a> Node<'a> {
 
     /// The nested language model of a multimodal config, or the node itself.
     pub(super) fn text_model(self) -> Self {
-        const NESTS: [&str; 4] = [
+        const NESTS: [&str; 5] = [
             "text_config",
             "llm_config",
             "language_config",
             "thinker_config",
+            // Drafts in the speculators format.
+            "transformer_layer_config",
         ];
         for name in NESTS {
             if let Some(inner) = self.value.get(name).filter(|v| v.is_object()) {
@@ -175,6 +177,26 @@ fn shown(value: &Value) -> String {
         format!("{short}...")
     } else {
         text
+    }
+}
+
+/// The JSON of a printed config: `Qwen3Config {…}`, as transformers shows it.
+pub(super) fn from_first_brace(text: &str) -> &str {
+    let trimmed = text.trim_start();
+    match trimmed.find('{') {
+        Some(brace) if brace > 0 => {
+            let head = trimmed.get(..brace).unwrap_or_default().trim_end();
+            let is_name = !head.is_empty()
+                && head
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+            if is_name {
+                trimmed.get(brace..).unwrap_or(trimmed)
+            } else {
+                trimmed
+            }
+        }
+        _ => trimmed,
     }
 }
 

@@ -49,6 +49,7 @@ impl QuantScheme {
                 Some(int_format(block, method.contains("awq")))
             }
             ("compressed-tensors", _) => compressed_tensors(block),
+            ("exl3" | "exl2", _) => Some(scheme.fractional_bits(block)),
             (_, "") => None,
             (_, algorithm) => algorithm_format(algorithm),
         };
@@ -85,6 +86,25 @@ impl QuantScheme {
             kv_dtype: None,
             notes,
         }
+    }
+
+    /// EXL2 and EXL3 mix widths to a mean; the nearest plain format stands in.
+    fn fractional_bits(&mut self, block: &Value) -> WeightFormat {
+        let bits = block.get("bits").and_then(Value::as_f64).unwrap_or(4.5);
+        let int4 = |group| WeightFormat::Int4 {
+            group,
+            zero_point: false,
+        };
+        let format = match bits {
+            b if b <= 4.25 => int4(128),
+            b if b <= 6.0 => int4(32),
+            _ => WeightFormat::Int8,
+        };
+        self.notes.push(format!(
+            "EXL weights of {bits} bits counted at {:.2}; neither SGLang nor vLLM loads them",
+            8.0 * format.bytes_per_param()
+        ));
+        format
     }
 
     fn read_exclusions(&mut self, block: &Value, method: &str) {
@@ -172,6 +192,7 @@ impl QuantScheme {
             "block_sparse_moe.experts.0.w1",
             "mixer.experts.0.up_proj",
             "ffn.experts.0.w1",
+            "feed_forward.experts.0.gate_proj",
             "moe.gate_proj",
         ]);
         LayerFormats {
@@ -181,6 +202,7 @@ impl QuantScheme {
                 "linear_attn.in_proj_qkv",
                 "mixer.in_proj",
                 "attn.wq_b",
+                "self_attention.query_key_value",
             ]),
             attention_out: spell(&[
                 "self_attn.o_proj",
@@ -188,7 +210,12 @@ impl QuantScheme {
                 "mixer.out_proj",
                 "attn.wo_b",
             ]),
-            dense: spell(&["mlp.gate_proj", "mlp.up_proj", "mixer.up_proj"]),
+            dense: spell(&[
+                "mlp.gate_proj",
+                "mlp.up_proj",
+                "mixer.up_proj",
+                "feed_forward.gate_proj",
+            ]),
             experts: self
                 .experts
                 .filter(|_| self.named.is_empty())
@@ -199,6 +226,7 @@ impl QuantScheme {
                 "block_sparse_moe.shared_experts.gate_proj",
                 "mixer.shared_experts.up_proj",
                 "ffn.shared_experts.w1",
+                "feed_forward.shared_expert.gate_proj",
             ]),
         }
     }
