@@ -7,6 +7,7 @@
 pub mod box_spec;
 pub mod catalog;
 pub mod collectives;
+pub mod concurrent;
 pub mod constants;
 pub mod contention;
 pub mod maxmin;
@@ -24,6 +25,7 @@ pub use collectives::{
     Algorithm, Basis, CollectiveTime, Options, Unavailable, all_gather, all_reduce,
     all_reduce_plan, choose_best, reduce_scatter,
 };
+pub use concurrent::{Concurrent, concurrent};
 pub use constants::{Arch, Constants};
 pub use contention::{Contention, alone_gb_s, contention};
 pub use pattern::Transfer;

@@ -35,7 +35,10 @@ pub struct Pattern {
     pub triggered: Vec<&'static str>,
 }
 
-/// One NVLink-style 16 B store-and-flag line carries 8 B of data: twice the bytes.
+/// What a port carries to and from host memory when both run at once, as a share.
+const HOST_BOTH_WAYS: f64 = 0.72;
+
+/// An LL line of 16 B carries 8 B of data and 8 B of flags: twice the bytes.
 pub const LL_WIRE_FACTOR: f64 = 2.0;
 
 impl Pattern {
@@ -50,40 +53,9 @@ impl Pattern {
         pattern.derate(t, transfers, c);
         let engines = Engines::new(&mut pattern, t, transfers, c);
         for transfer in transfers {
-            let Some(route) = t.route(transfer.from, transfer.to) else {
-                pattern.flows.push(Flow {
-                    uses: Vec::new(),
-                    cap: 0.0,
-                });
-                continue;
-            };
-            let (forward, reverse) = if route.class.is_gpu_link() {
-                (1.0, 0.0)
-            } else {
-                (
-                    transfer.access.forward_weight(),
-                    transfer.access.reverse_weight(),
-                )
-            };
-            let far = if route.class == RouteClass::CrossSocket {
-                c.cross_socket
-            } else {
-                1.0
-            };
-            let weight = |l: usize| match t.links[l].wire {
-                Wire::Pcie { .. } => forward / far,
-                _ => forward,
-            };
-            let mut uses: Vec<(usize, f64)> =
-                route.links.iter().map(|l| (*l, weight(*l))).collect();
-            if reverse > 0.0 {
-                uses.extend(route.back.iter().map(|l| (*l, reverse)));
-            }
-            engines.add(&mut uses, transfer, route.class);
-            pattern.flows.push(Flow {
-                uses,
-                cap: f64::INFINITY,
-            });
+            let uses = uses(t, transfer, &engines, c);
+            let cap = if uses.is_empty() { 0.0 } else { f64::INFINITY };
+            pattern.flows.push(Flow { uses, cap });
         }
         pattern.apply_state(t, transfers, c);
         pattern
@@ -180,9 +152,11 @@ impl Pattern {
         const READS_FALL_AT: usize = 8;
         let mut by_uplink: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (i, transfer) in transfers.iter().enumerate() {
-            let through_cpu = t.route(transfer.from, transfer.to).is_some_and(|r| {
-                matches!(r.class, RouteClass::SameSocket | RouteClass::CrossSocket)
-            });
+            let peer = transfer.access != Access::ThroughHost;
+            let through_cpu = peer
+                && t.route(transfer.from, transfer.to).is_some_and(|r| {
+                    matches!(r.class, RouteClass::SameSocket | RouteClass::CrossSocket)
+                });
             if let (true, Some(root)) = (through_cpu, t.root_device(transfer.from)) {
                 by_uplink.entry(root).or_default().push(i);
             }
@@ -292,6 +266,51 @@ impl Pattern {
     }
 }
 
+/// What a transfer takes of the capacities; nothing where it has no route.
+fn uses(t: &Topology, transfer: &Transfer, engines: &Engines, c: &Constants) -> Vec<(usize, f64)> {
+    let (forward, reverse) = (
+        transfer.access.forward_weight(),
+        transfer.access.reverse_weight(),
+    );
+    // Host memory serves writes and reads at once: 18.6 of 26.0 GB/s on Gen4 (nvbandwidth).
+    let weight = |l: usize, share: f64| match t.links[l].wire {
+        Wire::Pcie { .. } => forward / share,
+        _ => forward,
+    };
+    if transfer.access == Access::ThroughHost {
+        let links = t.through_host(transfer.from, transfer.to);
+        let mut uses: Vec<(usize, f64)> = links
+            .iter()
+            .map(|l| (*l, weight(*l, HOST_BOTH_WAYS)))
+            .collect();
+        if !uses.is_empty() {
+            engines.add(&mut uses, transfer, RouteClass::Host);
+        }
+        return uses;
+    }
+    let Some(route) = t.route(transfer.from, transfer.to) else {
+        return Vec::new();
+    };
+    if route.class.is_gpu_link() {
+        return route.links.iter().map(|l| (*l, 1.0)).collect();
+    }
+    let share = match route.class {
+        RouteClass::CrossSocket => c.cross_socket,
+        RouteClass::Host => HOST_BOTH_WAYS,
+        _ => 1.0,
+    };
+    let mut uses: Vec<(usize, f64)> = route
+        .links
+        .iter()
+        .map(|l| (*l, weight(*l, share)))
+        .collect();
+    if reverse > 0.0 {
+        uses.extend(route.back.iter().map(|l| (*l, reverse)));
+    }
+    engines.add(&mut uses, transfer, route.class);
+    uses
+}
+
 /// What a GPU's kernels can issue: stores of the sender, loads of the receiver.
 struct Engines {
     by_gpu: BTreeMap<(usize, bool), usize>,
@@ -324,7 +343,7 @@ impl Engines {
 
     fn actor(transfer: &Transfer) -> Option<(usize, bool)> {
         match transfer.access {
-            Access::KernelStore => Some((transfer.from, false)),
+            Access::KernelStore | Access::ThroughHost => Some((transfer.from, false)),
             Access::KernelLoad => Some((transfer.to, true)),
             Access::CopyRead | Access::CopyWrite => None,
         }

@@ -89,40 +89,49 @@ fn through_sockets(
     up_a: &[usize],
     up_b: &[usize],
 ) -> Option<(Vec<usize>, RouteClass)> {
-    let (&top_a, &top_b) = (up_a.last()?, up_b.last()?);
-    let is_socket = |n: usize| t.nodes[n].kind == Some(NodeKind::Socket);
-    if !is_socket(top_a) || !is_socket(top_b) {
-        return None;
-    }
-    let between = sockets_between(t, top_a, top_b)?;
-    let mut path: Vec<usize> = up_a.to_vec();
     if t.p2p == P2p::Off {
-        let dram = t
-            .links
-            .iter()
-            .find(|l| l.from == top_a && l.wire == Wire::Dram)
-            .map(|l| l.to);
-        if let Some(dram) = dram {
-            path.push(dram);
-            path.push(top_a);
-        }
+        let path = through_host(t, *up_a.first()?, *up_b.first()?)?;
+        return Some((path, RouteClass::Host));
     }
-    path.extend(between.iter().skip(1));
-    path.extend(up_b.iter().rev().skip(1));
-    let class = if t.p2p == P2p::Off {
-        RouteClass::Host
-    } else if top_a != top_b {
+    let between = sockets_between(t, *up_a.last()?, *up_b.last()?)?;
+    let class = if between.len() > 1 {
         RouteClass::CrossSocket
     } else if up_a.len() == 2 && up_b.len() == 2 {
         RouteClass::DirectSameSocket
     } else {
         RouteClass::SameSocket
     };
+    let mut path: Vec<usize> = up_a.to_vec();
+    path.extend(between.iter().skip(1));
+    path.extend(up_b.iter().rev().skip(1));
     Some((path, class))
 }
 
-/// Shortest chain of sockets, breadth first.
+/// Up to the socket of `a`, into its memory and out again, and down to `b`.
+pub(crate) fn through_host(t: &Topology, a: usize, b: usize) -> Option<Vec<usize>> {
+    let (mut path, up_b) = (t.chain(a), t.chain(b));
+    let (top_a, top_b) = (*path.last()?, *up_b.last()?);
+    let between = sockets_between(t, top_a, top_b)?;
+    let memory = t
+        .links
+        .iter()
+        .find(|l| l.from == top_a && l.wire == Wire::Dram)?
+        .to;
+    path.push(memory);
+    path.push(top_a);
+    path.extend(between.iter().skip(1));
+    path.extend(up_b.iter().rev().skip(1));
+    Some(path)
+}
+
+/// Shortest chain of sockets, breadth first; None where the ends are no sockets or not joined.
 fn sockets_between(t: &Topology, a: usize, b: usize) -> Option<Vec<usize>> {
+    if [a, b]
+        .iter()
+        .any(|n| t.nodes[*n].kind != Some(NodeKind::Socket))
+    {
+        return None;
+    }
     let mut from: Vec<Option<usize>> = vec![None; t.nodes.len()];
     let mut queue = VecDeque::from([a]);
     while let Some(at) = queue.pop_front() {

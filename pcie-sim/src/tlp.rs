@@ -25,6 +25,8 @@ pub enum Access {
     KernelStore,
     /// Loads of a kernel: 128 B requests and completions.
     KernelLoad,
+    /// Stores of a kernel into host memory, whatever the peer access, and loads from there.
+    ThroughHost,
 }
 
 impl Access {
@@ -32,7 +34,7 @@ impl Access {
     pub fn packet_payload(self) -> f64 {
         match self {
             Access::CopyWrite | Access::CopyRead => 256.0,
-            Access::KernelStore | Access::KernelLoad => 128.0,
+            Access::KernelStore | Access::KernelLoad | Access::ThroughHost => 128.0,
         }
     }
 

@@ -295,6 +295,15 @@ impl Topology {
         self.links_along(&path)
     }
 
+    /// Links of a route from one GPU to another through the first one's host memory; empty where
+    /// one of them hangs on no socket.
+    pub fn through_host(&self, from: usize, to: usize) -> Vec<usize> {
+        let (Some(&a), Some(&b)) = (self.gpu_nodes.get(from), self.gpu_nodes.get(to)) else {
+            return Vec::new();
+        };
+        crate::route::through_host(self, a, b).map_or_else(Vec::new, |path| self.links_along(&path))
+    }
+
     /// Nodes from one up to the top of its tree.
     pub(crate) fn chain(&self, node: usize) -> Vec<usize> {
         let mut out = vec![node];

@@ -14,6 +14,7 @@ mod predict;
 mod report;
 mod scenario;
 mod score;
+mod simulate;
 mod step_time;
 mod table;
 mod tidy;
@@ -44,6 +45,7 @@ fn run(command: &cli::Command) -> anyhow::Result<ExitCode> {
         cli::Command::Explain(args) => explain::run(args),
         cli::Command::Plan(args) => plan::run(args),
         cli::Command::Predict(args) => predict::run(args),
+        cli::Command::Simulate(args) => simulate::run(args),
         cli::Command::Tidy(_) => tidy::run(),
         other => Err(input::error(format!("`{}` is not built yet", other.name()))),
     }

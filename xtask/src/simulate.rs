@@ -1,0 +1,289 @@
+//! `simulate`: the links alone. Times by size and algorithm, the busiest link, the wiring with its
+//! loads, and the questions people ask of a box: who slows whom, which GPUs belong together, where
+//! one algorithm overtakes another.
+
+mod json;
+mod questions;
+mod trace;
+mod tree;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use pcie_sim::{Algorithm, Arch, Basis, CollectiveTime, Options, Topology};
+
+use crate::cli::SimulateArgs;
+use crate::input;
+use crate::scenario::hardware::{self, BoxRequest, Hardware};
+use crate::scenario::parse;
+use crate::table;
+
+/// The default scenario's box.
+const DEFAULT_BOX: &str = "two-switch-8";
+
+/// Everything the output is made from.
+pub(crate) struct Answer {
+    pub(crate) hardware: Hardware,
+    pub(crate) topology: Topology,
+    pub(crate) ranks: Vec<usize>,
+    pub(crate) options: Options,
+    pub(crate) sizes: Vec<u64>,
+    pub(crate) algorithms: Vec<Algorithm>,
+    /// By algorithm, then size; None where it cannot run.
+    pub(crate) times: Vec<Vec<Option<CollectiveTime>>>,
+    /// Why an algorithm cannot run here.
+    pub(crate) refused: Vec<(Algorithm, String)>,
+}
+
+impl Answer {
+    /// The fastest algorithm at a size, by index.
+    pub(crate) fn fastest(&self, size: usize) -> Option<usize> {
+        (0..self.algorithms.len())
+            .filter_map(|a| Some((a, self.times[a][size].as_ref()?.time_us)))
+            .min_by(|x, y| x.1.total_cmp(&y.1))
+            .map(|(a, _)| a)
+    }
+
+    /// Index of the size that details are shown for: the verify of 4 tokens of the default
+    /// scenario where it is asked for, else the middle one.
+    pub(crate) fn detail(&self) -> usize {
+        self.sizes
+            .iter()
+            .position(|b| *b == 57_344)
+            .unwrap_or(self.sizes.len() / 2)
+    }
+}
+
+/// Runs `cargo xtask simulate`.
+pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+    let answer = answer(args)?;
+    if let Some(path) = &args.trace {
+        trace::write(path, &answer)?;
+    }
+    let text = if args.json {
+        serde_json::to_string_pretty(&json::of(&answer))? + "\n"
+    } else {
+        text(&answer, args.sources)
+    };
+    // A reader that goes away early (`| head`) is no fault.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn answer(args: &SimulateArgs) -> anyhow::Result<Answer> {
+    let nothing_named = args.box_name.is_none() && args.gpu.is_none() && args.topology.is_none();
+    let hardware = hardware::resolve(&BoxRequest {
+        box_name: args
+            .box_name
+            .clone()
+            .or_else(|| nothing_named.then(|| DEFAULT_BOX.to_string())),
+        gpu: args.gpu.clone(),
+        gpus: args.gpus,
+        topology: args.topology.clone(),
+    })?;
+    let arch = Arch::parse(&hardware.gpu.arch).unwrap_or(Arch::AMPERE);
+    let topology = Topology::from_spec(&hardware.wiring, arch)
+        .map_err(|e| input::error(format!("box {}: {e}", hardware.wiring.name)))?;
+    let ranks = ranks(args, &topology)?;
+    let sizes = parse::byte_sizes("--bytes", &args.bytes)?;
+    let all = args.algorithm.trim() == "all";
+    let algorithms: Vec<Algorithm> = if all {
+        Algorithm::SHOWN.to_vec()
+    } else {
+        args.algorithm
+            .split(',')
+            .map(|name| {
+                name.parse()
+                    .map_err(|e| input::error(format!("--algorithm {}: {e}", args.algorithm)))
+            })
+            .collect::<anyhow::Result<_>>()?
+    };
+    let options = Options::default();
+    let mut times = Vec::new();
+    let mut refused = Vec::new();
+    for &algorithm in &algorithms {
+        let mut row = Vec::new();
+        for &bytes in &sizes {
+            match pcie_sim::all_reduce(&topology, &ranks, algorithm, bytes, &options) {
+                Ok(time) => row.push(Some(time)),
+                Err(why) => {
+                    if !all || algorithm == Algorithm::Nccl {
+                        let name = algorithm.name();
+                        return Err(input::error(format!("--algorithm {name}: {why}")));
+                    }
+                    if !refused.iter().any(|(a, _)| *a == algorithm) {
+                        refused.push((algorithm, why.to_string()));
+                    }
+                    row.push(None);
+                }
+            }
+        }
+        times.push(row);
+    }
+    Ok(Answer {
+        hardware,
+        topology,
+        ranks,
+        options,
+        sizes,
+        algorithms,
+        times,
+        refused,
+    })
+}
+
+/// GPUs that take part: those named, else all that are simulated at most.
+fn ranks(args: &SimulateArgs, topology: &Topology) -> anyhow::Result<Vec<usize>> {
+    let have = topology.gpu_count();
+    let ranks = match &args.ranks {
+        Some(text) => parse::gpu_list("--ranks", text)?,
+        None => {
+            let wanted = args.gpus.map_or(have, |g| (g as usize).min(have));
+            (0..wanted).collect()
+        }
+    };
+    if let Some(bad) = ranks.iter().find(|r| **r >= have) {
+        return Err(input::error(format!(
+            "--ranks: GPU {bad} is not in the box, which has {have} (numbered from 0)"
+        )));
+    }
+    if ranks.is_empty() || ranks.len() > pcie_sim::topology::GPUS_MAX {
+        return Err(input::error(format!(
+            "{} GPUs take part: 1 to {} are simulated; choose some by --ranks 0,1,…",
+            ranks.len(),
+            pcie_sim::topology::GPUS_MAX
+        )));
+    }
+    Ok(ranks)
+}
+
+fn text(answer: &Answer, sources: bool) -> String {
+    let t = &answer.topology;
+    let mut out = format!(
+        "{}: {} x {}, {} take part, {}\n\n",
+        t.name,
+        t.gpu_count(),
+        answer.hardware.gpu.name,
+        answer.ranks.len(),
+        state(t)
+    );
+    if answer.ranks.len() < 2 {
+        out.push_str("one GPU takes part: there is nothing to reduce\n");
+        return out;
+    }
+    out.push_str("all-reduce, us                (payload of one rank)\n");
+    out.push_str(&table::text(&times_table(answer), 2));
+    out.push('\n');
+    out.push_str(&details(answer));
+    out.push_str(&tree::text(answer));
+    out.push_str(&questions::text(answer));
+    for (algorithm, why) in &answer.refused {
+        out.push_str(&format!("not here    {}: {why}\n", algorithm.name()));
+    }
+    for (what, settles) in &t.assumptions {
+        out.push_str(&format!("assumed     {what} (settled by: {settles})\n"));
+    }
+    if sources {
+        out.push_str(&format!("source      wiring: {}\n", answer.hardware.source));
+        if let Some(source) = &answer.hardware.wiring.source {
+            out.push_str(&format!("source      box: {source}\n"));
+        }
+        out.push_str("source      constants: pcie-sim/src/constants.rs, nccl.rs, tlp.rs; how fitted and how well: docs/pcie-sim.md\n");
+    }
+    out
+}
+
+fn state(t: &Topology) -> &'static str {
+    use pcie_sim::box_spec::{FabricState, P2p};
+    match (t.state, t.p2p) {
+        (_, P2p::Off) => "no peer access over PCIe",
+        (FabricState::Healthy, _) => "fabric taken as healthy",
+        (FabricState::Collapsed, _) => "fabric collapses under all-to-all load",
+        (FabricState::Staged, _) => "peer access is staged",
+        (FabricState::AcsRedirect, _) => "ACS sends peer traffic to the root",
+    }
+}
+
+fn times_table(answer: &Answer) -> comfy_table::Table {
+    let mut header = vec!["bytes"];
+    let shown: Vec<usize> = (0..answer.algorithms.len())
+        .filter(|a| answer.times[*a].iter().any(Option::is_some))
+        .collect();
+    header.extend(shown.iter().map(|a| answer.algorithms[*a].name()));
+    header.extend(["NCCL takes", "fastest"]);
+    let mut table = table::plain(&header, &[header.len() - 2, header.len() - 1]);
+    for (s, bytes) in answer.sizes.iter().enumerate() {
+        let mut row = vec![table::bytes(*bytes)];
+        row.extend(
+            shown
+                .iter()
+                .map(|a| answer.times[*a][s].as_ref().map_or("-".to_string(), cell)),
+        );
+        let nccl = pcie_sim::all_reduce(
+            &answer.topology,
+            &answer.ranks,
+            Algorithm::Nccl,
+            *bytes,
+            &answer.options,
+        );
+        row.push(nccl.map_or("-".to_string(), |n| {
+            n.algorithm_name.trim_start_matches("nccl-").to_string()
+        }));
+        let fastest = answer.fastest(s).map(|a| answer.algorithms[a].name());
+        row.push(fastest.unwrap_or("-").to_string());
+        table.add_row(row);
+    }
+    table
+}
+
+/// A time; `*` where it was measured at this size, `+` where measured figures correct it.
+fn cell(time: &CollectiveTime) -> String {
+    let mark = match time.basis {
+        Basis::Modelled => "",
+        Basis::Corrected => "+",
+        Basis::Measured => "*",
+    };
+    format!("{}{mark}", table::three(time.time_us))
+}
+
+fn details(answer: &Answer) -> String {
+    let at = answer.detail();
+    let mut out = format!("at {}\n", table::bytes(answer.sizes[at]));
+    let mut table = table::plain(
+        &["algorithm", "us", "90 %", "busiest", "busy", ""],
+        &[0, 3, 5],
+    );
+    for row in &answer.times {
+        let Some(time) = &row[at] else { continue };
+        let basis = match time.basis {
+            Basis::Modelled => "modelled",
+            Basis::Corrected => "modelled, corrected by measured sizes",
+            Basis::Measured => "measured on this box",
+        };
+        table.add_row(vec![
+            time.algorithm_name.clone(),
+            table::three(time.time_us),
+            format!(
+                "{}-{}",
+                table::three(time.low_us),
+                table::three(time.high_us)
+            ),
+            time.link_busiest.clone().unwrap_or_else(|| "-".to_string()),
+            format!("{:.0} %", time.link_busy_fraction * 100.0),
+            basis.to_string(),
+        ]);
+    }
+    out.push_str(&table::text(&table, 2));
+    let mut notes: Vec<&String> = answer
+        .times
+        .iter()
+        .filter_map(|row| row[at].as_ref())
+        .flat_map(|time| time.notes.iter())
+        .collect();
+    notes.dedup();
+    for note in notes {
+        out.push_str(&format!("  note: {note}\n"));
+    }
+    out.push('\n');
+    out
+}

@@ -1,0 +1,318 @@
+//! What people ask of a box beyond one collective: is a pair test to be trusted, do several groups
+//! fight, which GPUs belong together, where does one algorithm overtake another.
+
+use pcie_sim::nccl::NcclSetup;
+use pcie_sim::plan::Plan;
+use pcie_sim::{
+    Access, Algorithm, Options, Transfer, all_gather, all_reduce, all_reduce_plan, alone_gb_s,
+    concurrent, contention,
+};
+use serde_json::{Value, json};
+
+use super::Answer;
+use crate::table;
+
+/// Sizes between which an overtaking is looked for, bytes.
+const SMALLEST: u64 = 1 << 10;
+const LARGEST: u64 = 64 << 20;
+
+/// The figures behind the text.
+struct Facts {
+    pair_gb_s: f64,
+    all_pairs_gb_s: f64,
+    triggered: Vec<&'static str>,
+    overtakings: Vec<(Algorithm, Option<u64>)>,
+    groups: Option<Groups>,
+    placement: Option<Placement>,
+    graph_file_us: Option<(f64, f64)>,
+    offload_slowdown: f64,
+    logits_us: Option<f64>,
+}
+
+/// Two GPUs a group, all groups at once, against one group of all.
+struct Groups {
+    count: usize,
+    alone_us: f64,
+    together_us: f64,
+    all_us: f64,
+}
+
+/// Best and worst half of the GPUs for one group.
+struct Placement {
+    best: (Vec<usize>, f64),
+    worst: (Vec<usize>, f64),
+}
+
+fn facts(answer: &Answer) -> Facts {
+    let (t, c) = (&answer.topology, &answer.options.constants);
+    let all: Vec<Transfer> = pairs(&answer.ranks, Access::KernelLoad);
+    let alone = alone_gb_s(t, &all, c);
+    let together = contention(t, &all, c);
+    let n = answer.ranks.len().max(1) as f64;
+    let bytes = answer.sizes[answer.detail()];
+    Facts {
+        pair_gb_s: alone.iter().copied().fold(f64::INFINITY, f64::min),
+        all_pairs_gb_s: together.until_last_gb_s / n,
+        triggered: together.triggered,
+        overtakings: overtakings(answer),
+        groups: groups(answer, bytes),
+        placement: placement(answer, bytes),
+        graph_file_us: graph_file(answer, bytes),
+        offload_slowdown: offload(answer),
+        logits_us: all_gather(t, &answer.ranks, LOGITS_BYTES, &answer.options)
+            .ok()
+            .map(|x| x.time_us),
+    }
+}
+
+/// Logits of 64 sequences of 4 tokens over a vocabulary of 163,840 in 16 bits.
+const LOGITS_BYTES: u64 = 64 * 4 * 163_840 * 2;
+
+fn pairs(ranks: &[usize], access: Access) -> Vec<Transfer> {
+    let mut out = Vec::new();
+    for &from in ranks {
+        for &to in ranks.iter().filter(|to| **to != from) {
+            out.push(Transfer {
+                from,
+                to,
+                bytes: 1e6,
+                access,
+            });
+        }
+    }
+    out
+}
+
+/// Largest size at which each custom algorithm still beats NCCL; None: at no size.
+fn overtakings(answer: &Answer) -> Vec<(Algorithm, Option<u64>)> {
+    let at = |algorithm, bytes| {
+        all_reduce(
+            &answer.topology,
+            &answer.ranks,
+            algorithm,
+            bytes,
+            &answer.options,
+        )
+        .ok()
+        .map(|x| x.time_us)
+    };
+    let mut out = Vec::new();
+    for algorithm in [
+        Algorithm::OneShot,
+        Algorithm::OneShotPush,
+        Algorithm::TwoShot,
+        Algorithm::Island,
+    ] {
+        if at(algorithm, SMALLEST).is_none() {
+            continue;
+        }
+        let mut last = None;
+        let mut bytes = SMALLEST;
+        while bytes <= LARGEST {
+            if let (Some(a), Some(b)) = (at(algorithm, bytes), at(Algorithm::Nccl, bytes))
+                && a < b
+            {
+                last = Some(bytes);
+            }
+            bytes *= 2;
+        }
+        out.push((algorithm, last));
+    }
+    out
+}
+
+fn plan(answer: &Answer, ranks: &[usize], bytes: u64) -> Option<Plan> {
+    all_reduce_plan(
+        &answer.topology,
+        ranks,
+        Algorithm::Nccl,
+        bytes,
+        &answer.options,
+    )
+    .ok()
+    .map(|(plan, _)| plan)
+}
+
+fn groups(answer: &Answer, bytes: u64) -> Option<Groups> {
+    let n = answer.ranks.len();
+    if n < 4 || n % 2 != 0 {
+        return None;
+    }
+    let plans: Vec<Plan> = answer
+        .ranks
+        .chunks(2)
+        .map(|pair| plan(answer, pair, bytes))
+        .collect::<Option<_>>()?;
+    let run = concurrent(&answer.topology, &plans, &answer.options.constants);
+    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    Some(Groups {
+        count: plans.len(),
+        alone_us: most(&run.alone_us),
+        together_us: most(&run.together_us),
+        all_us: all_reduce(
+            &answer.topology,
+            &answer.ranks,
+            Algorithm::Nccl,
+            bytes,
+            &answer.options,
+        )
+        .ok()?
+        .time_us,
+    })
+}
+
+/// All halves of up to 8 GPUs that hold the first one.
+fn placement(answer: &Answer, bytes: u64) -> Option<Placement> {
+    let n = answer.ranks.len();
+    if !(4..=8).contains(&n) {
+        return None;
+    }
+    let mut found: Vec<(Vec<usize>, f64)> = Vec::new();
+    for mask in 0..(1_u32 << n) {
+        if mask & 1 == 0 || mask.count_ones() as usize != n / 2 {
+            continue;
+        }
+        let half: Vec<usize> = (0..n)
+            .filter(|i| mask & (1 << i) != 0)
+            .map(|i| answer.ranks[i])
+            .collect();
+        let time = pcie_sim::choose_best(&answer.topology, &half, bytes, &answer.options).ok()?;
+        found.push((half, time.1.time_us));
+    }
+    let best = found.iter().min_by(|a, b| a.1.total_cmp(&b.1))?.clone();
+    let worst = found.iter().max_by(|a, b| a.1.total_cmp(&b.1))?.clone();
+    Some(Placement { best, worst })
+}
+
+/// NCCL as it comes and with a graph file, where its search fails.
+fn graph_file(answer: &Answer, bytes: u64) -> Option<(f64, f64)> {
+    let graph = pcie_sim::nccl::search(&answer.topology, &answer.ranks, &answer.options.nccl);
+    if !graph.failed {
+        return None;
+    }
+    let with = Options {
+        nccl: NcclSetup {
+            graph_file: true,
+            ..answer.options.nccl
+        },
+        use_measured: false,
+        ..answer.options.clone()
+    };
+    let time = |options: &Options| {
+        all_reduce(
+            &answer.topology,
+            &answer.ranks,
+            Algorithm::Nccl,
+            bytes,
+            options,
+        )
+        .ok()
+        .map(|x| x.time_us)
+    };
+    Some((time(&answer.options)?, time(&with)?))
+}
+
+/// How much a ring slows while the first GPU copies KV to the host.
+fn offload(answer: &Answer) -> f64 {
+    let ring: Vec<Transfer> = (0..answer.ranks.len())
+        .map(|i| Transfer {
+            from: answer.ranks[i],
+            to: answer.ranks[(i + 1) % answer.ranks.len()],
+            bytes: 1e6,
+            access: Access::KernelStore,
+        })
+        .collect();
+    pcie_sim::collectives::kv_offload_slowdown(
+        &answer.topology,
+        &ring,
+        &[(answer.ranks[0], true), (answer.ranks[0], false)],
+        &answer.options.constants,
+    )
+}
+
+/// As lines.
+pub(super) fn text(answer: &Answer) -> String {
+    if answer.ranks.len() < 2 {
+        return String::new();
+    }
+    let f = facts(answer);
+    let size = table::bytes(answer.sizes[answer.detail()]);
+    let mut out = format!(
+        "pairs       one pair alone {} GB/s at least; all pairs at once {} GB/s into each GPU\n",
+        table::three(f.pair_gb_s),
+        table::three(f.all_pairs_gb_s)
+    );
+    for signature in &f.triggered {
+        out.push_str(&format!("            {signature}\n"));
+    }
+    let over: Vec<String> = f
+        .overtakings
+        .iter()
+        .map(|(a, last)| match last {
+            Some(bytes) if *bytes >= LARGEST => format!("{} at every size", a.name()),
+            Some(bytes) => format!("{} up to {}", a.name(), table::bytes(*bytes)),
+            None => format!("{} never", a.name()),
+        })
+        .collect();
+    if !over.is_empty() {
+        out.push_str(&format!("beats NCCL  {}\n", over.join(", ")));
+    }
+    if let Some(g) = &f.groups {
+        out.push_str(&format!(
+            "groups      {} groups of 2 at once: {} us each ({} alone); one group of {}: {} us (NCCL, {size})\n",
+            g.count,
+            table::three(g.together_us),
+            table::three(g.alone_us),
+            answer.ranks.len(),
+            table::three(g.all_us)
+        ));
+    }
+    if let Some(p) = &f.placement {
+        out.push_str(&format!(
+            "placement   half of the GPUs as one group: best {:?} {} us, worst {:?} {} us\n",
+            p.best.0,
+            table::three(p.best.1),
+            p.worst.0,
+            table::three(p.worst.1)
+        ));
+    }
+    if let Some((plain, with)) = f.graph_file_us {
+        out.push_str(&format!(
+            "graph file  NCCL {} us as it comes, {} us with NCCL_GRAPH_FILE ({size})\n",
+            table::three(plain),
+            table::three(with)
+        ));
+    }
+    out.push_str(&format!(
+        "KV offload  a ring is {:.2}x slower while GPU {} copies to and from the host\n",
+        f.offload_slowdown, answer.ranks[0]
+    ));
+    if let Some(us) = f.logits_us {
+        out.push_str(&format!(
+            "logits      all-gather of {} takes {} us\n",
+            table::bytes(LOGITS_BYTES),
+            table::three(us)
+        ));
+    }
+    out
+}
+
+/// As data.
+pub(super) fn json(answer: &Answer) -> Value {
+    if answer.ranks.len() < 2 {
+        return Value::Null;
+    }
+    let f = facts(answer);
+    let finite = |x: f64| x.is_finite().then_some(x);
+    json!({
+        "pair_gb_s": finite(f.pair_gb_s),
+        "all_pairs_gb_s_per_gpu": f.all_pairs_gb_s,
+        "signatures": f.triggered,
+        "beats_nccl_up_to_bytes": f.overtakings.iter().map(|(a, b)| json!({"algorithm": a.name(), "bytes": b})).collect::<Vec<_>>(),
+        "groups_of_two": f.groups.map(|g| json!({"groups": g.count, "alone_us": g.alone_us, "together_us": g.together_us, "one_group_us": g.all_us})),
+        "placement": f.placement.map(|p| json!({"best": p.best.0, "best_us": p.best.1, "worst": p.worst.0, "worst_us": p.worst.1})),
+        "nccl_graph_file_us": f.graph_file_us.map(|g| json!({"without": g.0, "with": g.1})),
+        "kv_offload_slowdown": f.offload_slowdown,
+        "logits_all_gather_us": f.logits_us,
+    })
+}
