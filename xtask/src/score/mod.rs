@@ -9,8 +9,10 @@ mod engine;
 mod inputs;
 mod memory;
 pub(crate) mod names;
+mod report;
 mod scratch;
 mod speedup;
+mod thresholds;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -111,31 +113,73 @@ pub(crate) fn run(args: &crate::cli::ScoreArgs) -> anyhow::Result<ExitCode> {
             data.display()
         )));
     }
-    let areas = all_areas(&data)?;
+    let areas = areas(&data, args.only.as_deref().unwrap_or(""))?;
+    if areas.is_empty() {
+        return Err(crate::input::error(format!(
+            "--only {}: no area begins so",
+            args.only.as_deref().unwrap_or("")
+        )));
+    }
     if args.json {
         println!(
             "{}",
             serde_json::to_string_pretty(&serde_json::json!({"schema": 1, "areas": areas}))?
         );
     } else {
-        for area in &areas {
-            println!("{area:?}");
+        print!("{}", report::text(&areas, args.rows));
+    }
+    if let Some(path) = &args.write {
+        crate::input::write_text(path, &report::markdown(&areas), "--write")?;
+    }
+    if args.check {
+        let missed = thresholds::missed(&areas);
+        for line in &missed {
+            println!("{line}");
         }
+        if !missed.is_empty() {
+            return Ok(ExitCode::from(1));
+        }
+        println!("every threshold is kept");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every area, in the order of the contract. Each group is one line here and one file beside.
-fn all_areas(data: &Path) -> anyhow::Result<Vec<Area>> {
+/// A group of areas: their common beginnings, and the function that scores them.
+type Group = (
+    &'static [&'static str],
+    fn(&Path) -> anyhow::Result<Vec<Area>>,
+);
+
+/// Each group is one line here and one file beside.
+const GROUPS: [Group; 9] = [
+    (&["memory."], memory::score),
+    (&["collective.", "contention"], collective::score),
+    (&["acceptance."], acceptance::score),
+    (&["speedup.from_baseline"], speedup::score),
+    (
+        &["speedup.from_scratch", "engine.from_scratch"],
+        scratch::score,
+    ),
+    (&["engine.from_sweep"], engine::score),
+    (&["decode."], decode::score),
+    (&["bands"], bands::score),
+    (&["inputs."], inputs::score),
+];
+
+/// The areas whose name begins with `prefix`, in the order of the contract.
+fn areas(data: &Path, prefix: &str) -> anyhow::Result<Vec<Area>> {
     let mut areas = Vec::new();
-    areas.extend(acceptance::score(data)?);
-    areas.extend(speedup::score(data)?);
-    areas.extend(engine::score(data)?);
-    areas.extend(bands::score(data)?);
-    areas.extend(collective::score(data)?);
-    areas.extend(scratch::score(data)?);
-    areas.extend(inputs::score(data)?);
-    areas.extend(memory::score(data)?);
-    areas.extend(decode::score(data)?);
+    for (names, score) in GROUPS {
+        let wanted = names
+            .iter()
+            .any(|name| name.starts_with(prefix) || prefix.starts_with(name));
+        if wanted {
+            areas.extend(
+                score(data)?
+                    .into_iter()
+                    .filter(|a| a.area.starts_with(prefix)),
+            );
+        }
+    }
     Ok(areas)
 }
