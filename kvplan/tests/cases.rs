@@ -486,3 +486,48 @@ fn figures_of_a_log_win_over_the_estimate() {
     close(plan.kv_tokens as f64, 444_500.0, 110.0);
     close(plan.ledger.gib_of("request-to-token"), 1.0, 0.01);
 }
+
+#[test]
+fn the_draft_pool_of_a_sliding_window_target_is_left_out_of_the_budget() {
+    let oss = model("gpt-oss-120b", None);
+    let draft = match catalog::find_draft("gpt-oss-120b", "eagle3").expect("draft") {
+        catalog::Draft::Head { model, .. } => *model,
+        catalog::Draft::Mtp => panic!("a head"),
+    };
+    let mut setup = setup(&oss, 2, "sglang@0.5.16", PRO_6000);
+    setup.fraction = Some(0.85);
+    let without = plan(&setup);
+    setup.speculation = Some(eagle(&draft));
+    let with = plan(&setup);
+    assert_eq!(with.kv_bytes_per_token, without.kv_bytes_per_token);
+    assert!(with.interval.max < without.interval.max);
+}
+
+#[test]
+fn vllm_a_35b_hybrid_with_mtp_holds_12_84_requests_of_256k() {
+    let qwen = model("qwen3.6-35b-a3b", Some("nvfp4"));
+    let mut setup = setup(&qwen, 1, "vllm@0.25", 128.0);
+    setup.kv_dtype = Some(KvDtype::Bf16);
+    setup.context_tokens = Some(262_144);
+    setup.observed.pool_gib = Some(74.22);
+    setup.speculation = Some(mtp(3));
+    let plan = plan(&setup);
+    println!("{} {}", plan.max_concurrency, plan.kv_tokens);
+    close(plan.max_concurrency, 12.84, 0.7);
+    close(plan.kv_tokens as f64, 3_366_051.0, 200_000.0);
+}
+
+#[test]
+fn vllm_039_a_hybrids_tokens_are_its_concurrency_times_the_length() {
+    let next = model("qwen3-next-80b-a3b", Some("w4a16"));
+    for (pool, tokens) in [(16.63, 708_425.0), (5.85, 242_534.0)] {
+        let mut setup = setup(&next, 1, "vllm@2026-05", 64.0);
+        setup.kv_dtype = Some(KvDtype::Bf16);
+        setup.context_tokens = Some(65_536);
+        setup.max_running = Some(4);
+        setup.observed.pool_gib = Some(pool);
+        let plan = plan(&setup);
+        println!("{} of {tokens}", plan.kv_tokens);
+        close(plan.kv_tokens as f64, tokens, tokens * 0.05);
+    }
+}

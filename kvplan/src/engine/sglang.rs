@@ -13,7 +13,7 @@ use crate::GIB;
 use crate::engine::Version;
 use crate::kv::{KvLayout, window};
 use crate::ledger::Ledger;
-use crate::model::Attention;
+use crate::model::{Attention, Model};
 use crate::parts::{self, DraftParts};
 use crate::setup::{Interval, Plan, PlanError, Refusal, Setup, SpecKind};
 
@@ -105,6 +105,16 @@ fn cell_bytes(setup: &Setup<'_>, layout: &KvLayout) -> f64 {
 /// Default of `--swa-full-tokens-ratio`.
 const SWA_FULL_TOKENS_RATIO: f64 = 0.8;
 
+/// Whether the draft's pool is part of the cell. Configurators of sliding-window targets left it
+/// out in every version seen (#28219, #31588, a log of 0.5.16).
+fn prices_draft(era: DraftEra, model: &Model) -> bool {
+    let sliding = |layer: &crate::model::Layer| match layer.attention {
+        Attention::Gqa(gqa) => gqa.window.is_some(),
+        _ => false,
+    };
+    matches!(era, DraftEra::Counted | DraftEra::PricedPool) && !model.layers.iter().any(sliding)
+}
+
 fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
     let era = draft_era(setup.engine.version);
     let before = setup
@@ -125,7 +135,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
     };
     let layout = layout(setup);
     let target_cell = cell_bytes(setup, &layout);
-    let priced = matches!(era, DraftEra::Counted | DraftEra::PricedPool);
+    let priced = prices_draft(era, setup.model);
     let cell = if priced {
         target_cell + draft.kv_bytes_per_token as f64
     } else {

@@ -82,7 +82,7 @@ pub(super) fn reserve_lines(
     if era != DraftEra::Counted {
         outside += (draft.weight_bytes + draft.table_bytes) / GIB;
     }
-    if matches!(era, DraftEra::ReserveAndExtraSlots | DraftEra::Reserve) {
+    if !super::prices_draft(era, setup.model) {
         outside += b.tokens as f64 * draft.kv_bytes_per_token as f64 / GIB;
     }
     let estimated = graphs + spec_graphs;
