@@ -132,9 +132,9 @@ fn absorbed_bytes(model: &Model, sharding: &Sharding) -> f64 {
     model.layers.iter().map(of).sum::<f64>() / sharding.pp.max(1) as f64
 }
 
-/// MXFP4 expert kernels pad: on server cards the inner width of a rank to a multiple of 256 (13.47
-/// and 64.38 GiB of gpt-oss-20b and -120b on one H100), on others the inner width to 128 and the
-/// residual width to 256 (17.22 GiB of -120b over four).
+/// MXFP4 expert kernels pad the residual width to a multiple of 256 (13.47 and 64.38 GiB of
+/// gpt-oss-20b and -120b on one H100: 2880 to 3072); without native support (Marlin) the inner
+/// width of a rank to 128 as well (17.22 GiB of -120b over four A100, 13.72 of -20b on a GB10).
 fn expert_padding_bytes(setup: &Setup<'_>) -> f64 {
     let (model, sharding) = (setup.model, &setup.sharding);
     let server_card = setup.big_card.unwrap_or(true);
@@ -144,11 +144,8 @@ fn expert_padding_bytes(setup: &Setup<'_>) -> f64 {
             let ranks = (sharding.tp / sharding.ep.max(1)).max(1);
             let width = moe.latent.unwrap_or(model.hidden);
             let own = moe.expert_inter.div_ceil(ranks);
-            let (own_padded, width_padded) = if server_card {
-                (round_up(own, 256), width)
-            } else {
-                (round_up(own, 128), round_up(width, 256))
-            };
+            let width_padded = round_up(width, 256);
+            let own_padded = if server_card { own } else { round_up(own, 128) };
             let experts = moe.experts.div_ceil(sharding.ep.max(1)) as f64;
             let extra = own_padded as f64 * width_padded as f64 - own as f64 * width as f64;
             experts * 3.0 * extra * WeightFormat::Mxfp4.bytes_per_param()

@@ -358,7 +358,15 @@ fn refusal(setup: &Setup<'_>, b: &Budget, interval: &Interval) -> Option<Refusal
         "Not enough memory. Please try to increase --mem-fraction-static".to_string()
     };
     let legal = first_legal(interval.min);
-    let remedy = if b.after <= 0.0 || legal > 0.99 {
+    // Positive rest is necessary, not sufficient: pinned state slots can eat it.
+    let short_gib = (-b.rest).max(b.state_gib - b.rest).max(0.0);
+    let remedy = if b.rest > 0.0 && b.state_gib >= b.rest {
+        format!(
+            "{} state slots take {:.2} GiB, the budget has {:.2}: pin fewer \
+             (--max-mamba-cache-size), or raise --mem-fraction-static",
+            b.state_slots, b.state_gib, b.rest
+        )
+    } else if b.after <= 0.0 || legal > 0.99 {
         "the weights fill the card: more GPUs, or a smaller weight format".to_string()
     } else if interval.is_empty() {
         format!(
@@ -371,7 +379,7 @@ fn refusal(setup: &Setup<'_>, b: &Budget, interval: &Interval) -> Option<Refusal
         format!("raise --mem-fraction-static to at least {legal:.3}")
     };
     Some(Refusal {
-        short_gib: (-b.rest).max(0.0),
+        short_gib,
         engine_says,
         remedy,
     })

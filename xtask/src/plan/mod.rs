@@ -200,7 +200,12 @@ fn report(scenario: &Scenario, args: Option<&PlanArgs>) -> anyhow::Result<Report
             None => setup.observed.pool_gib = known.pool_gib,
         }
     }
-    let cost = kvplan::speculation_cost(&setup).map_err(fail)?;
+    let mut cost = kvplan::speculation_cost(&setup).map_err(fail)?;
+    if known.pool_gib.is_some() && inferred.known.fraction.is_some() {
+        for plan in [&mut cost.with, &mut cost.without] {
+            plan.fraction_source = "inferred from the observed pool".to_string();
+        }
+    }
     let target = wanted_load(scenario)
         .map(|(context, requests)| {
             kvplan::for_target(&setup, context, requests)

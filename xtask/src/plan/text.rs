@@ -9,7 +9,7 @@ use crate::table::{plain, text, thousands};
 /// The whole answer as text.
 pub(super) fn render(report: &Report, scenario: &Scenario, sources: bool) -> String {
     let mut out = String::new();
-    headline(report, &mut out);
+    headline(report, scenario, &mut out);
     backwards(report, &mut out);
     target(report, &mut out);
     ledger(report, sources, &mut out);
@@ -17,10 +17,13 @@ pub(super) fn render(report: &Report, scenario: &Scenario, sources: bool) -> Str
     out
 }
 
-fn headline(report: &Report, out: &mut String) {
+fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     let plan = &report.cost.without;
     let with = &report.cost.with;
-    let word = match (starts(with), with.fits) {
+    let users = scenario.concurrency.iter().copied().max().unwrap_or(1);
+    let load = scenario.context.saturating_mul(u64::from(users));
+    let carried = with.kv_tokens >= load;
+    let word = match (starts(with), with.fits && carried) {
         (true, true) => "FITS",
         (true, false) => "TIGHT",
         (false, _) => "REFUSED",
@@ -62,6 +65,13 @@ fn headline(report: &Report, out: &mut String) {
     }
     for warning in warnings(report) {
         line(format!("         {warning}"));
+    }
+    if starts(with) && !carried {
+        line(format!(
+            "         the load shown needs more: {users} requests of {} tokens are {}",
+            thousands(scenario.context as f64),
+            thousands(load as f64)
+        ));
     }
 }
 
