@@ -102,7 +102,8 @@ fn predict(row: &Row, links: &Links) -> Result<f64, String> {
         graphs: true,
     };
     let all_reduce = |bytes: f64| curve.at(bytes);
-    let server = Server::new(&model, gpu, &setup, &all_reduce);
+    let server =
+        Server::new(&model, gpu, &setup, &all_reduce).with_shared_prefix(row.shared_prefix);
     Ok(match row.load {
         Load::Decode => server.plain_ms(row.concurrency, row.context),
         Load::Serving { input, output } => serving(&server, row.concurrency, input, output).tpot_ms,

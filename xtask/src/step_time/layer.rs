@@ -21,8 +21,10 @@ pub(crate) struct LayerTime {
     pub(crate) small_kernels: f64,
     /// All-reduces under tensor parallelism.
     pub(crate) all_reduces: f64,
-    /// Bytes that decode-context parallelism gathers and scatters, per query token.
-    pub(crate) dcp_bytes_per_token: f64,
+    /// Bytes of queries that decode-context parallelism gathers, per query token.
+    pub(crate) dcp_gather_bytes: f64,
+    /// Bytes of partial outputs (f32) that it sums and scatters, per query token.
+    pub(crate) dcp_scatter_bytes: f64,
     /// 1 where the layer has routed experts.
     pub(crate) routed: f64,
 }
@@ -102,6 +104,8 @@ pub(crate) struct Batch {
     pub(crate) context: f64,
     /// How often the cache is read.
     pub(crate) passes: f64,
+    /// Share of the context that is one prefix common to all sequences.
+    pub(crate) shared_prefix: f64,
     /// Tokens that route like independent ones: fewer than all where a sequence drafts several,
     /// because neighbours choose alike.
     pub(crate) routed_tokens: f64,
@@ -139,6 +143,7 @@ impl Rank<'_> {
             tokens: batch.tokens,
             context: (seen / self.sharding.dcp.max(1) as f64).max(1.0),
             passes: batch.passes,
+            shared_prefix: batch.shared_prefix,
         }
     }
 }
@@ -255,7 +260,8 @@ fn token_mixing(rank: &Rank<'_>, layer: &Layer, batch: &Batch, time: &mut LayerT
             let kv_row = (a.head_dim + a.v_head_dim) as f64;
             // Under decode-context parallelism a rank's part of the cache holds all its heads' rows.
             time.cache += gqa(gpu, &read, heads, kv_heads, kv_row, rank.kv_bytes());
-            time.dcp_bytes_per_token += 2.0 * a.heads as f64 * (a.head_dim + a.v_head_dim) as f64;
+            time.dcp_gather_bytes += 2.0 * a.heads as f64 * a.head_dim as f64;
+            time.dcp_scatter_bytes += 4.0 * a.heads as f64 * a.v_head_dim as f64;
             time.small_kernels += 3.0;
         }
         Attention::Mla(a) => latent(rank, a, batch, [&numbers_in, &numbers_out], time),
@@ -379,7 +385,8 @@ fn latent(
     // Under decode-context parallelism every rank serves all heads of its share of the context.
     let served = heads * rank.sharding.dcp.max(1) as f64;
     time.cache += mla(gpu, &read, served, kv_rank, rope, rank.kv_bytes());
-    time.dcp_bytes_per_token += 2.0 * a.heads as f64 * (2.0 * kv_rank + rope);
+    time.dcp_gather_bytes += 2.0 * a.heads as f64 * (kv_rank + rope);
+    time.dcp_scatter_bytes += 4.0 * a.heads as f64 * kv_rank;
     time.small_kernels += 5.0;
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct Overhead {
     pub(crate) prefill_share: f64,
     /// Launching a kernel outside a CUDA graph, us.
     pub(crate) eager_launch_us: f64,
+    /// Per drafted token that is verified: its logits, its acceptance, us.
+    pub(crate) verify_token_us: f64,
     /// Each query token beyond the first reads the cache again to this share (see
     /// [`super::Server::verify`]).
     pub(crate) verify_pass_share: f64,
@@ -71,6 +73,8 @@ impl Overhead {
             expert_parallel_us: 0.0,
             prefill_share: 1.27,
             eager_launch_us: EAGER_LAUNCH_US,
+            // 64 users x 4 tokens against 128 x 1 on an H200 (`data/engine`).
+            verify_token_us: 3.0,
             verify_pass_share: 0.10,
         };
         match engine {

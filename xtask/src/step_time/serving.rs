@@ -41,6 +41,7 @@ impl Server<'_> {
             tokens,
             context: 1.0,
             passes: 1.0,
+            shared_prefix: 0.0,
             routed_tokens: tokens,
         };
         let mut total = StepParts::default();

@@ -152,3 +152,44 @@ fn ten_thousand_operating_points_take_less_than_a_second() {
         "{taken:?}"
     );
 }
+
+/// Speculative cycles against the model, for a closer look:
+/// `cargo test -p xtask print_engine_cycles -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints; checks nothing"]
+fn print_engine_cycles() {
+    let (Some(data), Some(model)) = (
+        tests_data(),
+        config("meta-llama--Meta-Llama-3.1-8B_config.json"),
+    ) else {
+        return;
+    };
+    let gpu = gpus::find("h200").expect("catalogue");
+    let server = Server::new(&model, gpu, &setup(1, Engine::Vllm), &line);
+    let head = match kvplan::catalog::find_draft("llama-3.1-8b", "eagle3").expect("catalogue") {
+        kvplan::catalog::Draft::Head { model, .. } => model,
+        kvplan::catalog::Draft::Mtp => return,
+    };
+    let text = std::fs::read_to_string(data.join("engine/vllm_h200.jsonl")).expect("rows");
+    for line in text.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).expect("json");
+        let float = |key: &str| row[key].as_f64().unwrap_or(0.0);
+        let (c, ctx) = (float("concurrency"), float("context") + 96.0);
+        let k = float("num_speculative_tokens");
+        if k == 0.0 {
+            continue;
+        }
+        let cycle = float("ms_per_token_per_sequence") * float("accept_length_observed");
+        let verify = server.verify(c, k + 1.0, ctx);
+        let draft = server.draft(Draft::Head(&head), 1, c, ctx);
+        let ours = verify.total() + k * draft.total();
+        println!(
+            "K {k} ctx {ctx} c {c}: measured {cycle:.2} ours {ours:.2} ({:.2}) verify {:.2} plain {:.2} draft {:.2} {:?}",
+            ours / cycle,
+            verify.total(),
+            server.plain_ms(c, ctx),
+            draft.total(),
+            draft
+        );
+    }
+}
