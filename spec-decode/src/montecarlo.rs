@@ -141,7 +141,7 @@ pub fn expected_cycles(chain: &Chain, depth: u32, output_tokens: u32) -> f64 {
 }
 
 /// P(a request with `output_tokens` is still running after t cycles), t = 0, 1, …, exact; ends
-/// when it is below 1e-12.
+/// when it is below 1e-12. Time grows with the square of `output_tokens`.
 pub fn still_running(chain: &Chain, depth: u32, output_tokens: u32) -> Vec<f64> {
     let probabilities = token_probabilities(chain, depth);
     let n = output_tokens.min(MAX_TOKENS) as usize;

@@ -233,14 +233,18 @@ pub fn optimal_tree(model: &RankModel, nodes: u32, max_depth: u32) -> Tree {
     tree
 }
 
-/// Best expected accept length for every budget `0 ..= nodes` within a depth, by the dynamic
-/// programme of Sequoia (arXiv 2402.12374), exact: subtrees by depth, then nodes shared out among
-/// the ranks of a node's children.
+/// Largest budget of [`best_accept_lengths`], whose cost grows with its cube.
+pub const MAX_PROGRAMME_NODES: u32 = 96;
+
+/// Best expected accept length for every budget `0 ..= nodes` (at most [`MAX_PROGRAMME_NODES`])
+/// within a depth, by the dynamic programme of Sequoia (arXiv 2402.12374), exact: subtrees by
+/// depth, then nodes shared out among the ranks of a node's children. [`optimal_tree`] gives the
+/// same lengths faster; this is its check.
 pub fn best_accept_lengths(model: &RankModel, nodes: u32, max_depth: u32) -> Vec<f64> {
-    let budget = nodes.min(MAX_NODES) as usize;
+    let budget = nodes.min(MAX_PROGRAMME_NODES) as usize;
     // below[n]: best expected accepted nodes among n placed under an accepted node at this depth.
     let mut below = vec![0.0; budget + 1];
-    for depth in (1..=max_depth.min(MAX_NODES)).rev() {
+    for depth in (1..=max_depth.min(MAX_PROGRAMME_NODES)).rev() {
         let ranks = model.ranks(depth, budget as u32);
         let mut best = vec![0.0; budget + 1];
         for p in ranks {

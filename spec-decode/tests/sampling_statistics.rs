@@ -67,6 +67,8 @@ fn ln_gamma(x: f64) -> f64 {
 }
 
 /// p-value of observed counts against a distribution, rare cells pooled; `None` with one cell.
+/// The likelihood-ratio form of chi-square with Williams' correction: Pearson's has too heavy a
+/// tail where 8 are expected (24 of them once gave 1e-7 where the exact tail is 5e-6).
 fn p_value(counts: &[u32], distribution: &[f64]) -> Option<f64> {
     let draws: f64 = counts.iter().map(|&c| f64::from(c)).sum();
     let (mut pooled, mut pooled_expected) = (0.0, 0.0);
@@ -89,8 +91,12 @@ fn p_value(counts: &[u32], distribution: &[f64]) -> Option<f64> {
     if cells.len() < 2 {
         return None;
     }
-    let chi: f64 = cells.iter().map(|(o, e)| (o - e) * (o - e) / e).sum();
-    Some(chi_square_tail(chi, cells.len() as f64 - 1.0))
+    let term = |o: f64, e: f64| if o > 0.0 { o * (o / e).ln() } else { 0.0 };
+    let ratio: f64 = 2.0 * cells.iter().map(|(o, e)| term(*o, *e)).sum::<f64>();
+    let freedom = cells.len() as f64 - 1.0;
+    let inverse: f64 = cells.iter().map(|(_, e)| 1.0 / e).sum();
+    let williams = 1.0 + (inverse - 1.0 / draws) / (6.0 * freedom);
+    Some(chi_square_tail(ratio / williams, freedom))
 }
 
 /// With every null true, the smallest of n p-values is below 0.001 / n once in 1000 such tests
@@ -126,19 +132,19 @@ fn chains_keep_the_targets_distribution() {
     let mut rng = Pcg64Mcg::seed_from_u64(SEED);
     for rule in [Rule::FullRejection, Rule::TargetOnly] {
         let mut p_values = Vec::new();
-        for _ in 0..2000 {
+        for _ in 0..1200 {
             let tokens = rng.random_range(2..7);
             let target = vec![random_distribution(tokens, &mut rng); 2];
             let draft = vec![random_distribution(tokens, &mut rng)];
             let mut counts = vec![0u32; tokens];
-            for _ in 0..600 {
+            for _ in 0..400 {
                 let drafted = [sample(&draft[0], &mut rng)];
                 let verified = verify_chain(rule, &target, &draft, &drafted, &mut rng);
                 counts[verified.tokens[0]] += 1;
             }
             p_values.extend(p_value(&counts, &target[0]));
         }
-        assert!(p_values.len() > 1500);
+        assert!(p_values.len() > 1000);
         assert_null(p_values);
     }
 }
@@ -149,7 +155,7 @@ fn trees_keep_the_targets_distribution() {
     let mut rng = Pcg64Mcg::seed_from_u64(SEED + 1);
     for rule in [Rule::FullRejection, Rule::TargetOnly] {
         let (mut first, mut second) = (Vec::new(), Vec::new());
-        for _ in 0..1500 {
+        for _ in 0..900 {
             let tokens = rng.random_range(3..6);
             let mut pair = || {
                 (
@@ -160,7 +166,7 @@ fn trees_keep_the_targets_distribution() {
             let (root, after) = (pair(), pair());
             let mut counts = vec![0u32; tokens];
             let mut counts_after = vec![0u32; tokens];
-            for _ in 0..500 {
+            for _ in 0..350 {
                 let tree = draw_tree(&root, &after, &mut rng);
                 let verified = verify_tree(rule, &tree, &mut rng);
                 counts[verified.tokens[0]] += 1;
@@ -171,7 +177,7 @@ fn trees_keep_the_targets_distribution() {
             first.extend(p_value(&counts, &root.0));
             second.extend(p_value(&counts_after, &after.0));
         }
-        assert!(first.len() > 1000 && second.len() > 500);
+        assert!(first.len() > 700 && second.len() > 400);
         assert_null(first);
         assert_null(second);
     }
@@ -209,11 +215,35 @@ fn draw_tree(
 }
 
 #[test]
+fn the_pair_that_once_looked_biased_is_not() {
+    // 23 of 350 first tokens were token 2, where 7.8 were expected.
+    let target = vec![
+        0.000_543_8,
+        0.319_606_1,
+        0.022_384_5,
+        0.476_193,
+        0.181_272_6,
+    ];
+    let draft = vec![0.381_930_6, 0.0, 0.042_883_7, 0.165_641_2, 0.409_544_5];
+    let mut rng = Pcg64Mcg::seed_from_u64(SEED + 4);
+    let pair = (target.clone(), draft);
+    let mut counts = vec![0u32; 5];
+    for _ in 0..40_000 {
+        let tree = draw_tree(&pair, &pair, &mut rng);
+        counts[verify_tree(Rule::FullRejection, &tree, &mut rng).tokens[0]] += 1;
+    }
+    assert!(
+        p_value(&counts, &target).is_some_and(|p| p > 1e-3),
+        "{counts:?}"
+    );
+}
+
+#[test]
 fn a_sampler_that_accepts_too_often_is_caught() {
     // The test can fail: accept with min(1, 1.1 p / q) by tilting the draft that is reported.
     let mut rng = Pcg64Mcg::seed_from_u64(SEED + 2);
     let mut p_values = Vec::new();
-    for _ in 0..2000 {
+    for _ in 0..1000 {
         let target = vec![random_distribution(4, &mut rng); 2];
         let honest = random_distribution(4, &mut rng);
         let reported = vec![honest.iter().map(|q| q / 1.1).collect::<Vec<f64>>()];

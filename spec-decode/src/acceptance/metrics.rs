@@ -176,8 +176,21 @@ impl Metric {
     }
 
     /// The same kind of figure as the engine would print it for another accept length; `None` for
-    /// kinds that a single number does not fix (lists, counts).
+    /// kinds that a single number does not fix (lists, counts) or that nothing was drafted for.
     pub fn with_accept_length(&self, length: f64) -> Option<Self> {
+        match self {
+            Self::SglangAcceptRateOld { draft_tokens, .. }
+            | Self::SglangAcceptRateNew { draft_tokens, .. }
+                if *draft_tokens < 2 =>
+            {
+                return None;
+            }
+            Self::VllmDraftAcceptanceRate {
+                num_speculative_tokens: 0,
+                ..
+            } => return None,
+            _ => {}
+        }
         Some(match self {
             Self::SglangAcceptLen(_) => Self::SglangAcceptLen(length),
             Self::VllmMeanAcceptanceLength(_) => Self::VllmMeanAcceptanceLength(length),

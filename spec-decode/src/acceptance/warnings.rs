@@ -36,6 +36,8 @@ pub struct Observed {
     pub accept_length: Option<f64>,
     /// Drafted depth (steps).
     pub depth: Option<u32>,
+    /// Verify passes behind the accept length.
+    pub cycles: Option<f64>,
     /// Cumulative rates by position.
     pub position_rates: Vec<f64>,
     /// Accept lengths in the order of the log.
@@ -49,6 +51,10 @@ pub struct Observed {
 /// Accept length at depth 3 below which a load is suspect: a wrong template gives 2.42 where 5.88
 /// is right, a missing language 1.48, but no sound public pair is under 1.3.
 const SUSPECT_AT_DEPTH_3: f64 = 1.3;
+
+/// Fewer cycles than this prove nothing: a sound pair (first position at least 0.4) accepts
+/// nothing in 20 of them once in 27,000 logs.
+const FEW_CYCLES: f64 = 20.0;
 
 /// Every finding, the worst first.
 pub fn diagnose(observed: &Observed) -> Vec<Warning> {
@@ -65,6 +71,18 @@ pub fn diagnose(observed: &Observed) -> Vec<Warning> {
 fn of_length(observed: &Observed) -> Option<Warning> {
     let length = observed.accept_length?;
     let depth = observed.depth.unwrap_or(3);
+    if observed.cycles.is_some_and(|n| n < FEW_CYCLES) {
+        return Some(Warning {
+            severity: Severity::Note,
+            kind: "few-cycles",
+            what: format!(
+                "accept length {length:.2} over only {:.0} cycles",
+                observed.cycles?
+            ),
+            why: "so few say little; the band shows how little",
+            mend: "measure over some hundred cycles of real prompts",
+        });
+    }
     if length < 1.005 {
         return Some(Warning {
             severity: Severity::Broken,
@@ -178,6 +196,20 @@ mod tests {
     fn exactly_one_is_a_broken_load() {
         assert_eq!(kinds(&length(1.0, 3)), ["nothing-accepted"]);
         assert_eq!(diagnose(&length(1.0, 3))[0].severity, Severity::Broken);
+    }
+
+    #[test]
+    fn three_cycles_without_an_accepted_token_prove_nothing() {
+        let observed = Observed {
+            cycles: Some(3.0),
+            ..length(1.0, 3)
+        };
+        assert_eq!(kinds(&observed), ["few-cycles"]);
+        let observed = Observed {
+            cycles: Some(300.0),
+            ..length(1.0, 3)
+        };
+        assert_eq!(kinds(&observed), ["nothing-accepted"]);
     }
 
     #[test]

@@ -180,6 +180,7 @@ fn figure(evidence: Evidence, shown: String) -> Figure {
             cycles,
         } => {
             observed.accept_length = Some(*accept_length);
+            observed.cycles = *cycles;
             observed.depth = Some(*depth);
             if cycles.is_none() {
                 assumed.push(assumed_cycles(&shown));
@@ -189,6 +190,7 @@ fn figure(evidence: Evidence, shown: String) -> Figure {
             observed.accept_length = Some(1.0 + cumulative.iter().sum::<f64>());
             observed.depth = u32::try_from(cumulative.len()).ok();
             observed.position_rates.clone_from(cumulative);
+            observed.cycles = *cycles;
             if cycles.is_none() {
                 assumed.push(assumed_cycles(&shown));
             }
@@ -201,6 +203,7 @@ fn figure(evidence: Evidence, shown: String) -> Figure {
             observed.accept_length = Some(1.0 + rates.iter().sum::<f64>());
             observed.depth = u32::try_from(rates.len()).ok();
             observed.position_rates = rates;
+            observed.cycles = Some(*cycles as f64);
         }
     }
     Figure {
