@@ -137,7 +137,7 @@ fn absorbed_bytes(model: &Model, sharding: &Sharding) -> f64 {
 /// width of a rank to 128 as well (17.22 GiB of -120b over four A100, 13.72 of -20b on a GB10).
 fn expert_padding_bytes(setup: &Setup<'_>) -> f64 {
     let (model, sharding) = (setup.model, &setup.sharding);
-    let server_card = setup.big_card.unwrap_or(true);
+    let native = setup.mxfp4_kernels.unwrap_or(true);
     let round_up = |value: u64, to: u64| value.div_ceil(to).saturating_mul(to);
     let of = |layer: &Layer| match layer.ffn {
         Ffn::Moe(moe) if layer.formats.experts == WeightFormat::Mxfp4 => {
@@ -145,7 +145,7 @@ fn expert_padding_bytes(setup: &Setup<'_>) -> f64 {
             let width = moe.latent.unwrap_or(model.hidden);
             let own = moe.expert_inter.div_ceil(ranks);
             let width_padded = round_up(width, 256);
-            let own_padded = if server_card { own } else { round_up(own, 128) };
+            let own_padded = if native { own } else { round_up(own, 128) };
             let experts = moe.experts.div_ceil(sharding.ep.max(1)) as f64;
             let extra = own_padded as f64 * width_padded as f64 - own as f64 * width as f64;
             experts * 3.0 * extra * WeightFormat::Mxfp4.bytes_per_param()

@@ -20,6 +20,9 @@ pub struct Setup<'a> {
     /// Whether the engine takes its server-class defaults for this card (vLLM: 70 GiB and more,
     /// and not an A100). `None` decides by capacity.
     pub big_card: Option<bool>,
+    /// Whether the card has engine kernels for MXFP4 (Hopper, server Blackwell); others go through
+    /// Marlin, which pads more. `None` takes them for there.
+    pub mxfp4_kernels: Option<bool>,
     /// Memory fraction asked for; `None` takes the engine's own.
     pub fraction: Option<f64>,
     /// KV cache format; `None` takes what the checkpoint asks for, else bf16.
@@ -199,6 +202,7 @@ impl<'a> Setup<'a> {
             engine,
             card_gib,
             big_card: None,
+            mxfp4_kernels: None,
             fraction: None,
             kv_dtype: None,
             context_tokens: None,

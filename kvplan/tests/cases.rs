@@ -191,6 +191,7 @@ fn vllm_gpt_oss_on_four_cards_counts_half_its_layers_a_group() {
     let mut setup = setup(&oss, 4, "vllm@0.10.2", H100);
     setup.context_tokens = Some(16_384);
     setup.big_card = Some(false);
+    setup.mxfp4_kernels = Some(false);
     setup.fraction = Some(0.8);
     setup.observed.pool_gib = Some(45.32);
     let plan = plan(&setup);
@@ -530,4 +531,46 @@ fn vllm_039_a_hybrids_tokens_are_its_concurrency_times_the_length() {
         println!("{} of {tokens}", plan.kv_tokens);
         close(plan.kv_tokens as f64, tokens, tokens * 0.05);
     }
+}
+
+/// Logs that nothing was fitted on: weights (GiB a card) and pool (GiB) from flags alone.
+#[test]
+fn servers_nothing_was_fitted_on_come_out_within_a_few_percent() {
+    let oss = model("gpt-oss-20b", None);
+    let mut gb10 = setup(&oss, 1, "vllm@0.13", 121.7);
+    gb10.mxfp4_kernels = Some(false);
+    gb10.fraction = Some(0.25);
+    close(plan(&gb10).computed_weights_gib, 13.72, 0.06);
+
+    let llama = model("llama-3.1-8b", None);
+    let mut h200 = setup(&llama, 1, "vllm@0.11.2", H200);
+    h200.observed.torch_total_gib = Some(139.8);
+    h200.context_tokens = Some(1024);
+    close(plan(&h200).computed_weights_gib, 14.96, 0.05);
+    close(plan(&h200).pool_gib, 105.97, 1.0);
+
+    let mut v0 = setup(&llama, 1, "vllm@0.6.4", 24.0);
+    v0.observed.torch_total_gib = Some(23.58);
+    v0.context_tokens = Some(29_000);
+    let at_29k = plan(&v0);
+    close(at_29k.pool_gib, 2.89, 0.3);
+    assert!(at_29k.refusal.is_some());
+    // Not monotone: chunked prefill switches on above 32k, and 35k starts.
+    v0.context_tokens = Some(35_000);
+    assert!(plan(&v0).refusal.is_none());
+
+    let glm = model("glm-5.1", None);
+    let mut pro = setup(&glm, 8, "vllm@0.20.2", PRO_6000);
+    pro.kv_dtype = Some(KvDtype::Fp8);
+    close(plan(&pro).computed_weights_gib, 55.67, 0.3);
+
+    let qwen = model("qwen3-235b-a22b", Some("fp8"));
+    let mut h100 = setup(&qwen, 4, "sglang@2025-07", H100);
+    h100.fraction = Some(0.93);
+    close(plan(&h100).kv_tokens as f64, 367_404.0, 0.03 * 367_404.0);
+
+    let small = model("qwen3-4b", None);
+    let mut rtx = setup(&small, 1, "vllm@0.10", 16_303.0 / 1024.0);
+    rtx.context_tokens = Some(40_960);
+    close(plan(&rtx).pool_gib, 4.89, 0.1);
 }

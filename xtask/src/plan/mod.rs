@@ -148,6 +148,10 @@ pub(crate) fn setup<'a>(
     let mut setup = Setup::new(&scenario.model, sharding, engine(scenario)?, card);
     let a100 = scenario.gpu.name.contains("a100");
     setup.big_card = Some(torch_total >= 70.0 && !a100);
+    setup.mxfp4_kernels = Some(matches!(
+        scenario.gpu.family,
+        crate::gpus::Family::Hopper | crate::gpus::Family::Blackwell
+    ));
     setup.kv_dtype = Some(scenario.kv_dtype);
     setup.fraction = scenario.mem_fraction;
     setup.speculation = speculation(scenario);

@@ -253,6 +253,12 @@ impl Scenario {
         setup.big_card = self.row["gpu"]
             .as_str()
             .map(|gpu| self.card_gib >= 70.0 && !gpu.to_ascii_lowercase().contains("a100"));
+        setup.mxfp4_kernels = self.row["gpu"].as_str().map(|gpu| {
+            let gpu = gpu.to_ascii_lowercase();
+            ["h100", "h200", "h20", "b200", "b300", "gb200"]
+                .iter()
+                .any(|card| gpu.contains(card))
+        });
         setup.observed = Observed {
             free_before_gib: number(&given["free_before_gib"]),
             torch_total_gib: number(&given["total_gib"]),
