@@ -20,6 +20,8 @@ pub(crate) struct BenchPoint {
     pub(crate) concurrency: Option<f64>,
     /// Requests at a time as it came out on average.
     pub(crate) real_concurrency: Option<f64>,
+    /// Requests arrived at a rate, not all at once.
+    pub(crate) paced: bool,
     /// Output tokens a second over all requests.
     pub(crate) output_tok_s: Option<f64>,
     /// Tokens of context, where the tool sweeps it.
@@ -146,6 +148,10 @@ fn serving_blocks(doc: &Doc) -> Vec<BenchPoint> {
             continue;
         }
         if let Some((label, value)) = labelled(line) {
+            // Requests that arrive at a rate are not all there at once.
+            if label.starts_with("traffic request rate") || label.starts_with("request rate") {
+                point.paced = true;
+            }
             block_line(point, requests, &label, value);
         }
     }
@@ -156,7 +162,7 @@ fn serving_blocks(doc: &Doc) -> Vec<BenchPoint> {
 }
 
 fn close(points: &mut Vec<BenchPoint>, (mut point, requests): (BenchPoint, Option<f64>)) {
-    if point.concurrency.is_none() {
+    if point.concurrency.is_none() && !point.paced {
         // Without a limit every request is sent at once (rate inf).
         point.concurrency = requests;
     }

@@ -88,6 +88,7 @@ fn point(map: &Map<String, Value>, line: usize) -> Option<BenchPoint> {
         concurrency,
         real_concurrency: number(map, &["concurrency"])
             .filter(|_| map.contains_key("max_concurrency")),
+        paced: false,
         output_tok_s: Some(output_tok_s),
         context: number(map, &["context_tokens", "context_length", "context"]),
         requests_per_s: number(map, &["request_throughput", "requests_per_second"]),

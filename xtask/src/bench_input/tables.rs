@@ -16,7 +16,88 @@ pub(crate) fn points(doc: &Doc) -> Vec<BenchPoint> {
         points = llama(doc);
     }
     if points.is_empty() {
+        points = guidellm(doc);
+    }
+    if points.is_empty() {
+        points = one_liners(doc);
+    }
+    if points.is_empty() {
         points = labelled(doc);
+    }
+    points
+}
+
+/// GuideLLM's `Benchmarks Stats`: `Benchmark| Per Second| Concurrency| Out Tok/sec …`, rows
+/// without a border.
+fn guidellm(doc: &Doc) -> Vec<BenchPoint> {
+    let mut points = Vec::new();
+    let mut open = false;
+    for (number, line) in &doc.lines {
+        let row: Vec<&str> = line.split('|').map(str::trim).collect();
+        if row.first().is_some_and(|head| *head == "Benchmark") {
+            open = row
+                .get(1)
+                .is_some_and(|cell| cell.starts_with("Per Second"));
+            continue;
+        }
+        if !open || row.len() < 5 {
+            continue;
+        }
+        let figure = |at: usize| {
+            let cell = row.get(at)?;
+            leading_number(cell).map(|(value, _)| value)
+        };
+        // mean, median and p99 of latency, then of TTFT, ITL and TPOT.
+        let (Some(concurrency), Some(tok_s)) = (figure(2), figure(3)) else {
+            continue;
+        };
+        points.push(BenchPoint {
+            concurrency: Some(concurrency),
+            output_tok_s: Some(tok_s),
+            requests_per_s: figure(1),
+            mean_ttft_ms: figure(8),
+            median_ttft_ms: figure(9),
+            mean_itl_ms: figure(11),
+            median_itl_ms: figure(12),
+            mean_tpot_ms: figure(14),
+            median_tpot_ms: figure(15),
+            tool: "guidellm",
+            line: *number,
+            ..BenchPoint::default()
+        });
+    }
+    points
+}
+
+/// vLLM's offline bench: `Throughput: 7.21 requests/s, 2970.21 total tokens/s, 1483.57 output
+/// tokens/s`.
+fn one_liners(doc: &Doc) -> Vec<BenchPoint> {
+    let mut points = Vec::new();
+    for (number, line) in &doc.lines {
+        let Some(at) = line
+            .find("Throughput:")
+            .filter(|_| line.contains("requests/s"))
+        else {
+            continue;
+        };
+        let mut point = BenchPoint {
+            tool: "vllm-throughput",
+            line: *number,
+            ..BenchPoint::default()
+        };
+        for part in line.get(at + 11..).unwrap_or("").split(", ") {
+            let Some((value, unit)) = leading_number(part) else {
+                continue;
+            };
+            match unit.trim() {
+                "requests/s" => point.requests_per_s = Some(value),
+                "output tokens/s" => point.output_tok_s = Some(value),
+                _ => {}
+            }
+        }
+        if point.output_tok_s.is_some() {
+            points.push(point);
+        }
     }
     points
 }

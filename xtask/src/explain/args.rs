@@ -69,9 +69,17 @@ pub(crate) fn flag<'a>(text: &'a str, name: &str) -> Option<(&'a str, usize)> {
 
 /// The number given to a command-line flag, and its offset.
 pub(crate) fn flag_number(text: &str, name: &str) -> Option<(f64, usize)> {
-    let (value, at) = flag(text, name)?;
-    let (number, rest) = leading_number(value)?;
-    rest.is_empty().then_some((number, at))
+    let mut from = 0;
+    // Prose around it (`raise --flag to 0.9`) is passed over.
+    while let Some((value, at)) = flag(text.get(from..)?, name) {
+        if let Some((number, rest)) = leading_number(value)
+            && rest.is_empty()
+        {
+            return Some((number, from + at));
+        }
+        from += at + name.len();
+    }
+    None
 }
 
 #[cfg(test)]

@@ -6,7 +6,39 @@ use std::ops::Range;
 use kvplan::{KvDtype, KvLayout, Model, Sharding};
 use serde_json::{Map, Value};
 
+use super::args::argument_number;
 use super::facts::Facts;
+use super::text::number_prefix;
+
+/// The names of one figure in the formats of transformers, GPT-2, Falcon, Mistral and others.
+const LAYERS: &[&str] = &["num_hidden_layers", "n_layer", "num_layers", "n_layers"];
+const HEADS: &[&str] = &["num_attention_heads", "n_head", "n_heads"];
+const KV_HEADS: &[&str] = &[
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_head_kv",
+    "n_kv_heads",
+];
+const HIDDEN: &[&str] = &["hidden_size", "n_embd", "d_model", "dim"];
+const HEAD_DIM: &[&str] = &["head_dim", "kv_channels", "attention_head_dim", "head_size"];
+const CONTEXT: &[&str] = &[
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "seq_length",
+    "model_max_length",
+];
+
+/// A figure of a GGUF header and its name in a configuration.
+const GGUF: &[(&str, &str)] = &[
+    (".block_count", "num_hidden_layers"),
+    (".attention.head_count_kv", "num_key_value_heads"),
+    (".attention.head_count", "num_attention_heads"),
+    (".embedding_length", "hidden_size"),
+    (".context_length", "max_position_embeddings"),
+    (".attention.key_length", "head_dim"),
+    (".attention.sliding_window", "sliding_window"),
+];
 
 /// Reads the facts of a model configuration; nothing where the text is none.
 pub(crate) fn read(text: &str, facts: &mut Facts) {
@@ -20,17 +52,13 @@ pub(crate) fn read(text: &str, facts: &mut Facts) {
 
 fn read_json(text: &str, facts: &mut Facts) {
     let Some((span, root)) = first_object(text) else {
+        loose(text, facts);
         return;
     };
     let Some(model) = model_part(&root, 0) else {
         return;
     };
-    if model
-        .get("num_hidden_layers")
-        .or_else(|| model.get("n_layer"))
-        .is_none()
-        && number(model, &["num_attention_heads", "n_head"]).is_none()
-    {
+    if number(model, LAYERS).is_none() && number(model, HEADS).is_none() {
         if root.contains_key("model_type") || root.contains_key("architectures") {
             facts.kinds.push("model-config");
             facts.notes.push(
@@ -57,6 +85,61 @@ fn read_json(text: &str, facts: &mut Facts) {
         facts.set("model_type", kind, at.line("\"model_type\""));
     }
     quantisation(&root, &at, facts);
+}
+
+/// A configuration that is no JSON: a Python dict, YAML, arguments, or the header of a GGUF file
+/// (`llama.block_count u32 = 32`). Only single figures are taken from it.
+fn loose(text: &str, facts: &mut Facts) {
+    let mut model = Map::new();
+    for key in [
+        LAYERS,
+        HEADS,
+        KV_HEADS,
+        HIDDEN,
+        HEAD_DIM,
+        CONTEXT,
+        &["sliding_window"],
+    ]
+    .into_iter()
+    .flatten()
+    {
+        if let Some(value) = argument_number(text, key) {
+            model.insert((*key).to_string(), Value::from(value));
+        }
+    }
+    for (key, name) in GGUF {
+        if let Some(value) = gguf(text, key) {
+            model.insert((*name).to_string(), Value::from(value));
+        }
+    }
+    if number(&model, LAYERS).is_none() || number(&model, HEADS).is_none() {
+        return;
+    }
+    facts.kinds.push("model-config");
+    let at = Places { text, start: 0 };
+    shape(&model, &at, facts);
+}
+
+/// The number that follows a GGUF key on its line, behind its type and sign.
+fn gguf(text: &str, key: &str) -> Option<f64> {
+    for (at, _) in text.match_indices(key) {
+        let rest = text.get(at + key.len()..)?.lines().next().unwrap_or("");
+        // `.head_count` is the beginning of `.head_count_kv` too.
+        if rest.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.') {
+            continue;
+        }
+        let number = rest
+            .split([' ', '\t', '=', ':', '|'])
+            .filter(|word| !word.is_empty())
+            .find_map(|word| {
+                let (value, length) = number_prefix(word)?;
+                (length == word.len()).then_some(value)
+            });
+        if number.is_some() {
+            return number;
+        }
+    }
+    None
 }
 
 /// The first JSON object in the text and where it stands. What stands before and after it
@@ -93,13 +176,16 @@ impl Places<'_> {
 
 /// Where the numbers are: at the top, or in the wrapped text model.
 fn model_part(map: &Map<String, Value>, depth: usize) -> Option<&Map<String, Value>> {
-    const INNER: [&str; 6] = [
+    const INNER: [&str; 8] = [
         "text_config",
         "llm_config",
         "language_config",
         "thinker_config",
         "transformer_layer_config",
         "language_model",
+        // MLC, TensorRT-LLM
+        "model_config",
+        "pretrained_config",
     ];
     if depth < 4 {
         for key in INNER {
@@ -116,18 +202,14 @@ fn number(map: &Map<String, Value>, keys: &[&str]) -> Option<f64> {
 }
 
 fn shape(model: &Map<String, Value>, at: &Places, facts: &mut Facts) {
-    let layers = number(
-        model,
-        &["num_hidden_layers", "n_layer", "num_layers", "n_layers"],
-    );
-    let heads = number(model, &["num_attention_heads", "n_head", "n_heads"]);
-    let hidden = number(model, &["hidden_size", "n_embd", "d_model"]);
-    let kv_heads =
-        number(model, &["num_key_value_heads", "num_kv_heads", "n_head_kv"]).or_else(|| {
-            let multi = model.get("multi_query").and_then(Value::as_bool) == Some(true);
-            if multi { Some(1.0) } else { heads }
-        });
-    let head_dim = number(model, &["head_dim", "kv_channels", "attention_head_dim"]);
+    let layers = number(model, LAYERS);
+    let heads = number(model, HEADS);
+    let hidden = number(model, HIDDEN);
+    let kv_heads = number(model, KV_HEADS).or_else(|| {
+        let multi = model.get("multi_query").and_then(Value::as_bool) == Some(true);
+        if multi { Some(1.0) } else { heads }
+    });
+    let head_dim = number(model, HEAD_DIM);
     let derived = match (hidden, heads) {
         (Some(hidden), Some(heads)) if heads > 0.0 => Some(hidden / heads),
         _ => None,
@@ -150,16 +232,7 @@ fn shape(model: &Map<String, Value>, at: &Places, facts: &mut Facts) {
         ),
         (None, _) => {}
     }
-    if let Some(context) = number(
-        model,
-        &[
-            "max_position_embeddings",
-            "n_positions",
-            "max_seq_len",
-            "seq_length",
-            "model_max_length",
-        ],
-    ) {
+    if let Some(context) = number(model, CONTEXT) {
         facts.set(
             "context_len",
             context,

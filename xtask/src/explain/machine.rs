@@ -297,6 +297,10 @@ fn smi_table(doc: &Doc, facts: &mut Facts) {
     let mut last = 0;
     for (number, line) in &doc.lines {
         let body = line.trim_start();
+        // Slices of a card, listed after the cards.
+        if body.contains("MIG devices") {
+            break;
+        }
         if !body.starts_with('|') {
             continue;
         }

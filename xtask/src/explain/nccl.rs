@@ -9,6 +9,10 @@ struct Row {
     bytes: f64,
     count: Option<f64>,
     reduces: Option<bool>,
+    /// Bytes of an element, by the type column.
+    element: Option<f64>,
+    /// A root other than none: reduce, broadcast.
+    rooted: bool,
     time_us: f64,
     alg_gb_s: f64,
     bus_gb_s: f64,
@@ -47,19 +51,7 @@ fn tests(doc: &Doc, facts: &mut Facts) {
     {
         facts.set("avg_busbw_gb_s", value, doc.line_at(at));
     }
-    if let Some(best) = rows
-        .iter()
-        .filter(|row| row.bus_gb_s > 0.0)
-        .max_by(|a, b| a.bus_gb_s.total_cmp(&b.bus_gb_s))
-    {
-        facts.set("max_busbw_gb_s", best.bus_gb_s, best.line);
-        facts.set("max_busbw_bytes", best.bytes, best.line);
-    }
-    let small = rows.iter().filter(|row| row.bytes > 0.0);
-    if let Some(row) = small.min_by(|a, b| a.bytes.total_cmp(&b.bytes)) {
-        facts.set("smallest_bytes", row.bytes, row.line);
-        facts.set("smallest_time_us", row.time_us, row.line);
-    }
+    extremes(&rows, facts);
     if let Some(list) = &listed {
         if list.distinct_devices > 0 && list.distinct_devices < list.lines {
             facts.set("distinct_gpus", list.distinct_devices as f64, list.line);
@@ -67,19 +59,6 @@ fn tests(doc: &Doc, facts: &mut Facts) {
         if let Some(name) = &list.gpu {
             facts.set_if_absent("gpu", name.as_str(), list.line);
         }
-    }
-    // The size of one token to a few: 56 KiB is a verify of 4 tokens at hidden 7168.
-    let decode = rows
-        .iter()
-        .filter(|row| (16_384.0..=131_072.0).contains(&row.bytes) && row.time_us > 0.0)
-        .min_by(|a, b| {
-            (a.bytes - 65_536.0)
-                .abs()
-                .total_cmp(&(b.bytes - 65_536.0).abs())
-        });
-    if let Some(row) = decode {
-        facts.set("decode_size_bytes", row.bytes, row.line);
-        facts.set("decode_size_time_us", row.time_us, row.line);
     }
     if let Some(list) = &listed
         && list.hosts > 0
@@ -93,6 +72,36 @@ fn tests(doc: &Doc, facts: &mut Facts) {
         if let Some(at) = doc.after_all(name).next() {
             facts.set(fact, "true", doc.line_at(at));
         }
+    }
+}
+
+/// The widest row, the smallest, and the one of decode's size.
+fn extremes(rows: &[Row], facts: &mut Facts) {
+    if let Some(best) = rows
+        .iter()
+        .filter(|row| row.bus_gb_s > 0.0)
+        .max_by(|a, b| a.bus_gb_s.total_cmp(&b.bus_gb_s))
+    {
+        facts.set("max_busbw_gb_s", best.bus_gb_s, best.line);
+        facts.set("max_busbw_bytes", best.bytes, best.line);
+    }
+    let small = rows.iter().filter(|row| row.bytes > 0.0);
+    if let Some(row) = small.min_by(|a, b| a.bytes.total_cmp(&b.bytes)) {
+        facts.set("smallest_bytes", row.bytes, row.line);
+        facts.set("smallest_time_us", row.time_us, row.line);
+    }
+    // The size of one token to a few: 56 KiB is a verify of 4 tokens at hidden 7168.
+    let decode = rows
+        .iter()
+        .filter(|row| (16_384.0..=131_072.0).contains(&row.bytes) && row.time_us > 0.0)
+        .min_by(|a, b| {
+            (a.bytes - 65_536.0)
+                .abs()
+                .total_cmp(&(b.bytes - 65_536.0).abs())
+        });
+    if let Some(row) = decode {
+        facts.set("decode_size_bytes", row.bytes, row.line);
+        facts.set("decode_size_time_us", row.time_us, row.line);
     }
 }
 
@@ -139,6 +148,8 @@ fn row(line: &str, number: usize, with_type: bool) -> Option<Row> {
                     bytes: *bytes,
                     count: None,
                     reduces: None,
+                    element: None,
+                    rooted: false,
                     time_us: *time_us,
                     alg_gb_s: *alg_gb_s,
                     bus_gb_s: *bus_gb_s,
@@ -160,11 +171,24 @@ fn row(line: &str, number: usize, with_type: bool) -> Option<Row> {
         bytes,
         count: words.get(1).and_then(whole),
         reduces: Some(redop.is_some_and(|word| *word != "none")),
+        element: words.get(2).and_then(|word| element_bytes(word)),
+        rooted: root == 1 && words.get(after).is_some_and(|word| *word != "-1"),
         time_us,
         alg_gb_s: *figures.get(root + 1)?,
         bus_gb_s: *figures.get(root + 2)?,
         line: number,
     })
+}
+
+/// Bytes of nccl-tests' types.
+fn element_bytes(name: &str) -> Option<f64> {
+    match name {
+        "int8" | "uint8" | "f8e4m3" | "f8e5m2" => Some(1.0),
+        "half" | "bfloat16" => Some(2.0),
+        "int32" | "uint32" | "float" => Some(4.0),
+        "int64" | "uint64" | "double" => Some(8.0),
+        _ => None,
+    }
 }
 
 /// Is the word at `at` a root (a whole number without decimals, followed by a time, algbw, busbw)?
@@ -299,7 +323,7 @@ fn operation(doc: &Doc, rows: &[Row], facts: &mut Facts) {
         .count
         .filter(|c| *c > 0.0)
         .map(|count| row.bytes / count);
-    if reduces && element.is_some_and(|bytes| bytes <= 8.0) {
+    if reduces && !row.rooted && element.is_some() && element == row.element {
         facts.derive(
             "op",
             "all_reduce",

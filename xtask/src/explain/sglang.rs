@@ -45,6 +45,8 @@ const PHRASES: &[(&str, Kind)] = &[
     ("graph begin.", Kind::GraphBegin),
     ("graph end.", Kind::GraphEnd),
     ("max_total_num_tokens=", Kind::Ready),
+    ("max_total_num_tokens: ", Kind::Ready),
+    ("max_total_num_tokens = ", Kind::Ready),
     // 0.1.x
     ("max_total_num_token=", Kind::Ready),
     ("The server is fired up", Kind::Fired),

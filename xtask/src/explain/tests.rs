@@ -266,3 +266,84 @@ fn latencies_without_a_unit_are_seconds_in_json() {
     let tpot = facts.number("median_tpot_ms").unwrap_or(0.0);
     assert!((tpot - 33.6).abs() < 1e-9);
 }
+
+#[test]
+fn a_channel_over_an_unknown_path_has_its_line() {
+    let text = "\nn:1:1 [0] NCCL INFO Channel 03/0 : 0[0] -> 1[1] via XYZ/1\n";
+    let facts = facts_from_text(text, "f");
+    assert_eq!(facts.get("nccl_channels").map(|fact| fact.line), Some(2));
+}
+
+#[test]
+fn gguf_headers_and_mistrals_params_are_configurations() {
+    let gguf = "llama_model_loader: - kv   4:  llama.block_count u32 = 32\n\
+        llama_model_loader: - kv   5:  llama.context_length u32 = 131072\n\
+        llama_model_loader: - kv   6:  llama.embedding_length u32 = 4096\n\
+        llama_model_loader: - kv   8:  llama.attention.head_count u32 = 32\n\
+        llama_model_loader: - kv   9:  llama.attention.head_count_kv u32 = 8\n";
+    assert_eq!(number(gguf, "layers"), Some(32.0));
+    assert_eq!(number(gguf, "kv_heads"), Some(8.0));
+    assert_eq!(number(gguf, "head_dim"), Some(128.0));
+    let params =
+        r#"{"dim": 5120, "n_layers": 40, "head_dim": 128, "n_heads": 32, "n_kv_heads": 8}"#;
+    assert_eq!(number(params, "kv_bytes_per_token"), Some(163_840.0));
+}
+
+#[test]
+fn every_budget_line_of_v0_is_read() {
+    let later = "the current vLLM instance can use total_gpu_memory (39.56GiB) x \
+        gpu_memory_utilization (0.90) = 35.60GiB\nmodel weights take 7.17GiB; non_torch_memory takes \
+        0.01GiB; PyTorch activation peak memory takes 1.83GiB; the rest of the memory reserved for \
+        KV Cache is 26.60GiB.\n# cuda blocks: 13618, # CPU blocks: 2048\n";
+    let earlier = "Memory profiling results: total_gpu_memory=39.56GiB peak_torch_memory=9.00GiB \
+        kv_cache_size=26.60GiB gpu_memory_utilization=0.90\n";
+    for text in [later, earlier] {
+        assert_eq!(number(text, "kv_gib"), Some(26.6));
+        assert_eq!(number(text, "gpu_memory_utilization"), Some(0.9));
+    }
+    assert_eq!(number(later, "kv_tokens"), Some(13_618.0 * 16.0));
+    assert_eq!(number(later, "weights_gib"), Some(7.17));
+}
+
+#[test]
+fn requests_that_arrive_at_a_rate_have_no_concurrency() {
+    let block = |rate: &str| {
+        format!(
+            "============ Serving Benchmark Result ============\nTraffic request rate: {rate}\n\
+             Successful requests: 300\nOutput token throughput (tok/s): 900.0\n"
+        )
+    };
+    assert_eq!(number(&block("4.0"), "concurrency"), None);
+    assert_eq!(number(&block("inf"), "concurrency"), Some(300.0));
+}
+
+#[test]
+fn benches_of_other_tools_are_points() {
+    let trt = "Request Throughput (req/sec):  0.2678\nTotal Output Throughput (tokens/sec): \t 274.18\n\
+        Average time-per-output-token [TPOT] (ms): 3.23\n";
+    assert_eq!(number(trt, "output_tok_s"), Some(274.18));
+    assert_eq!(number(trt, "mean_tpot_ms"), Some(3.23));
+    let batched = "|    PP |     TG |    B | S_TG t/s |\n|-------|--------|------|----------|\n\
+        |  2048 |    128 |    8 |   147.90 |\n";
+    assert_eq!(number(batched, "concurrency"), Some(8.0));
+    assert_eq!(number(batched, "output_tok_s"), Some(147.9));
+    let offline = "Throughput: 7.21 requests/s, 2970.21 total tokens/s, 1483.57 output tokens/s\n";
+    assert_eq!(number(offline, "output_tok_s"), Some(1483.57));
+    let guide = "  Benchmark| Per Second| Concurrency| mean| mean| mean| median| p99\n\
+        -----------|-----------|------------|-----|-----|\nsynchronous|  1.55|  1.00|  198.2| 596.1| 0.64\n";
+    assert_eq!(number(guide, "output_tok_s"), Some(198.2));
+}
+
+#[test]
+fn a_reduce_scatter_is_no_all_reduce() {
+    let text = "# size count type redop root time algbw busbw #wrong\n\
+        1048576 131072 float sum -1 66.49 15.77 7.89 0\n";
+    assert_eq!(facts_from_text(text, "f").text("op"), None);
+}
+
+#[test]
+fn slices_of_a_card_are_not_cards() {
+    let text =
+        "|   0MiB / 40536MiB |\n| MIG devices: |\n|  12MiB / 19968MiB |\n|  12MiB / 19968MiB |\n";
+    assert_eq!(number(text, "gpus"), Some(1.0));
+}

@@ -37,6 +37,8 @@ const PHRASES: &[(&str, Kind)] = &[
     ("Loading model weights took", Kind::Weights),
     ("Model loading took", Kind::Weights),
     ("the current vLLM instance can use", Kind::Instance),
+    // 0.6.4 to 0.6.6
+    ("Memory profiling results:", Kind::Instance),
     ("Available KV cache memory:", Kind::Available),
     ("# GPU blocks:", Kind::Blocks),
     ("# cuda blocks:", Kind::Blocks),
@@ -67,6 +69,8 @@ struct Event<'a> {
     kind: Kind,
     at: usize,
     line: usize,
+    /// The words before the phrase.
+    before: &'a str,
     rest: &'a str,
 }
 
@@ -137,10 +141,20 @@ fn events(doc: &Doc) -> Vec<Event<'_>> {
                 kind: *kind,
                 at: *at,
                 line: doc.line_at(*at),
+                before: last_bytes(doc.flat.get(..*at).unwrap_or(""), 60),
                 rest: doc.window(*end, limit.min(next.saturating_sub(*end))),
             }
         })
         .collect()
+}
+
+/// The last `limit` bytes or fewer, beginning at a character.
+fn last_bytes(text: &str, limit: usize) -> &str {
+    let mut start = text.len().saturating_sub(limit);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text.get(start..).unwrap_or("")
 }
 
 fn memory(kind: Kind) -> bool {
@@ -248,7 +262,7 @@ fn arguments(rest: &str, line: usize, facts: &mut Facts) {
     if let Some(method) = argument(inner, "method") {
         facts.set_if_absent("spec_algorithm", method, line);
     }
-    if let Some(draft) = argument(inner, "model") {
+    if let Some(draft) = argument(inner, "model").or_else(|| argument(inner, "draft_model")) {
         facts.set_if_absent("draft_model", draft, line);
     }
 }
@@ -346,6 +360,9 @@ fn instance(run: &[Event], facts: &mut Facts) {
         ("the rest of the memory reserved for KV Cache is", "kv_gib"),
         ("activation peak memory takes", "activation_gib"),
         ("non_torch_memory takes", "non_torch_gib"),
+        ("total_gpu_memory=", "total_gib"),
+        ("kv_cache_size=", "kv_gib"),
+        ("gpu_memory_utilization=", "gpu_memory_utilization"),
     ] {
         if let Some(value) = number_after(event.rest, key) {
             facts.set_if_absent(name, value, event.line);

@@ -21,6 +21,9 @@ pub(super) fn limits(run: &[Event], facts: &mut Facts) {
                 if let Some(tokens) = number_after(event.rest, "(") {
                     facts.set("kv_tokens", tokens, event.line);
                 }
+                if let Some(length) = number_after(event.before, "max seq len (") {
+                    facts.set("max_model_len", length, event.line);
+                }
             }
             Kind::FreeMemory => {
                 if let Some(free) = number_after(event.rest, "(") {
