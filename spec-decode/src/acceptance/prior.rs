@@ -73,18 +73,23 @@ impl Task {
     pub fn parse(name: &str) -> Result<Self, AcceptanceError> {
         let lower = name.trim().to_ascii_lowercase().replace('_', "-");
         let exact = Self::ALL.into_iter().find(|t| t.name() == lower);
-        // A mean over several data sets is no task; the longest name found is the most telling.
+        // A name with a separator is looked for as it stands, a plain one at the start of a word
+        // ("math500", but not "history"). A mean over several data sets is no task; the longest
+        // name found is the most telling.
+        let words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).collect();
+        let found = |name: &&String| {
+            if name.contains(|c: char| !c.is_alphanumeric()) {
+                lower.contains(name.as_str())
+            } else {
+                words.iter().any(|w| w.starts_with(name.as_str()))
+            }
+        };
+        let longest = |entry: &TaskEntry| {
+            let names = entry.data_sets.iter().filter(found);
+            names.map(String::len).max().unwrap_or(0)
+        };
         let by_data_set = || {
             let entries = catalogue().task.iter().filter(|_| !lower.contains(','));
-            let longest = |entry: &TaskEntry| {
-                entry
-                    .data_sets
-                    .iter()
-                    .filter(|d| lower.contains(d.as_str()))
-                    .map(String::len)
-                    .max()
-                    .unwrap_or(0)
-            };
             let best = entries.max_by_key(|e| longest(e))?;
             (longest(best) > 0)
                 .then(|| Self::ALL.into_iter().find(|t| t.name() == best.name))
@@ -357,11 +362,20 @@ mod tests {
             ("gpqa", Task::HardQa),
             ("BFCL simple", Task::Tools),
             ("SPEED-Bench/multilingual", Task::Translation),
+            ("SWE-bench_Verified", Task::Code),
+            ("edit_5k_char (blazedit)", Task::Code),
+            ("livecodebench", Task::Code),
+            ("AIME24", Task::Math),
+            ("C-Eval", Task::HardQa),
+            ("LongBench-v2", Task::Summary),
+            ("SPEED-Bench/qa", Task::Chat),
         ] {
             assert_eq!(Task::parse(name), Ok(task), "{name}");
         }
         assert!(Task::parse("mean(MT-bench,HumanEval,GSM8K)").is_err());
-        assert!(Task::parse("random 1k/1k").is_err());
+        for none in ["random 1k/1k", "history", "paragraphs", "decode bench", ""] {
+            assert!(Task::parse(none).is_err(), "{none}");
+        }
     }
 
     #[test]
