@@ -339,3 +339,132 @@ fn fraction_flag(report: &Report) -> &'static str {
 fn starts(plan: &Plan) -> bool {
     plan.refusal.is_none()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn plan_args(flags: &[&str]) -> PlanArgs {
+        let line = ["xtask", "plan"].iter().chain(flags);
+        match crate::cli::Cli::parse_from(line).command {
+            crate::cli::Command::Plan(args) => *args,
+            _ => unreachable!("`plan` was typed"),
+        }
+    }
+
+    fn answer(flags: &[&str]) -> (Report, Scenario) {
+        let args = plan_args(flags);
+        let scenario = Scenario::resolve(&args.scenario).expect("the default scenario");
+        (report(&scenario, Some(&args)).expect("a plan"), scenario)
+    }
+
+    #[test]
+    fn the_default_plan_tells_the_story_of_the_night() {
+        let (report, scenario) = answer(&[]);
+        let text = text::render(&report, &scenario, false);
+        expect_test::expect![[r#"
+            FITS     --mem-fraction-static 0.880 (inferred from the observed pool)
+                     10.42 GiB of KV, 159,215 tokens of 70272 B, 0.61 requests of 262,144 tokens
+                     with the draft 8.91 GiB of KV, 136,134 tokens of 74368 B, 0.52 requests of 262,144 tokens: it takes 23,081 tokens and 4.19 GiB
+                     legal from 0.7797 (pool wall) to 0.928 (0.876 to 0.981, activation wall)
+                     with fp8 KV 272,268 tokens
+                     the automatic fraction 0.757 would be refused: it must be set
+                     the configured context of 262,144 tokens is not usable: 136,134 fit
+
+            backwards  free before 94 GiB, after 21.7 GiB: fractions up to 0.7691 are refused, 0.770 is the first that starts
+                       a pool of 10.42 GiB means 0.8800 was in use
+            believed   the run used 0.880, not 0.55: 0.55 is refused, short by 20.6 GiB; the first setting that starts is 0.770
+
+            one card, GiB                                                                    (band)
+            driver, CUDA context, NCCL                                       1.470
+            weights: embedding table                                         0.273
+            weights: output head                                             0.273
+            weights: attention                                               2.941
+            weights: feed-forward                                            0.092
+            weights: experts                                                66.445
+            weights: shared experts                                          0.615
+            weights: routers                                                 0.308
+            weights: norms and biases                                        0.002
+            weights: vision tower                                            0.867
+            weights: engine's own (rotary table, padding, copies, modules)   0.432   (0.22 to 0.65)
+            weights: observed less computed                                  0.051
+            draft: weights                                                   0.718   (0.54 to 0.90)
+            draft: its own vocabulary tables                                 0.273
+            target: KV pool                                                  8.909
+            draft: KV pool                                                   0.519
+            request-to-token table                                           0.047
+            custom all-reduce IPC buffers                                    0.023
+            target: graphs                                                   2.680   (0.54 to 4.82)
+            draft: graphs                                                    2.680   (0.54 to 4.82)
+            activations of one prefill chunk                                 1.297   (0.65 to 1.95)
+            free                                                             4.553  (-0.78 to 9.88)
+            the card                                                        95.470
+
+            weights    computed from the architecture 72.25 GiB, observed 72.30 GiB
+            assumed    SGLang version not given: the rules of 0.5.18 are used
+            assumed    KV dtype bf16 (asked for)
+            assumed    kimi-k2.5 on rtx-pro-6000-server, tp 8
+        "#]].assert_eq(&text);
+    }
+
+    #[test]
+    fn json_has_the_keys_of_the_contract() {
+        let flags = [
+            "--free-before-gib",
+            "94",
+            "--free-after-gib",
+            "21.7",
+            "--kv-gib",
+            "10.42",
+        ];
+        let (report, _) = answer(&flags);
+        let json = to_json(&report);
+        let fraction = json["inferred_fraction"].as_f64().expect("inferred");
+        assert!((fraction - 0.88).abs() < 0.0005, "{fraction}");
+        assert_eq!(json["observed"]["free_before_gib"], 94.0);
+        let memory = &json["memory"];
+        for key in [
+            "fits",
+            "kv_tokens",
+            "kv_tokens_without_speculation",
+            "fraction_min",
+            "fraction_max",
+        ] {
+            assert!(!memory[key].is_null(), "{key}");
+        }
+        let lines = memory["ledger"].as_array().expect("lines");
+        let sum: f64 = lines.iter().filter_map(|line| line["gib"].as_f64()).sum();
+        assert!((sum - 95.47).abs() < 0.01, "{sum}");
+        assert!(
+            lines
+                .iter()
+                .all(|line| line["source"].as_str().is_some_and(|s| !s.is_empty()))
+        );
+    }
+
+    #[test]
+    fn a_fraction_that_cannot_start_is_said_so_without_a_pool_figure() {
+        let flags = [
+            "--free-before-gib",
+            "94",
+            "--free-after-gib",
+            "21.7",
+            "--mem-fraction",
+            "0.55",
+            "--scenario",
+            "kimi-k2.5-8x-rtx-pro-6000",
+        ];
+        let args = plan_args(&flags);
+        let mut scenario = Scenario::resolve(&args.scenario).expect("resolves");
+        scenario.observed.kv_gib = None;
+        scenario.draft = None;
+        let report = report(&scenario, Some(&args)).expect("a plan");
+        let refusal = report.cost.with.refusal.expect("refused");
+        assert!(
+            (refusal.short_gib - 20.6).abs() < 0.005,
+            "{}",
+            refusal.short_gib
+        );
+    }
+}
