@@ -1,18 +1,21 @@
 //! `decode.from_scratch`: step time from catalogue facts alone against measured servers, beside
 //! AIConfigurator's error on the rows it answers.
 
+mod fit;
 pub(crate) mod links;
 pub(crate) mod rows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::rc::Rc;
 
-use kvplan::{KvDtype, Sharding};
+use kvplan::{KvDtype, Model, Sharding};
 
 use super::{Area, mean, quantile};
-use crate::gpus;
-use crate::step_time::{Overhead, Server, Setup, serving};
-use links::Links;
+use crate::gpus::{self, Gpu};
+use crate::step_time::{Engine, Overhead, Server, Setup};
+use fit::Reduced;
+use links::{Curve, Links};
 use rows::{Load, Names, Row, Rows};
 
 /// A row with what the model says.
@@ -46,48 +49,92 @@ pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
 /// Rows with their predictions, and how many were left out by reason.
 type Predicted = (Vec<Scored>, BTreeMap<String, usize>);
 
+/// Rows that launch and host costs are fitted on (served and measured engines), each predicted
+/// with the costs of a fit that has not seen its model; PCIe sweeps with the costs compiled in,
+/// which have not seen them.
 fn predict_rows(data: &Path) -> anyhow::Result<Predicted> {
     let names = Names::read(data)?;
     let links = Links::default();
-    let served = rows::end_to_end(data, &names)?;
-    let sweeps = rows::sweeps(data, &names)?;
-    let engine = rows::engine(data, &names)?;
     let mut scored = Vec::new();
     let mut skipped = BTreeMap::new();
-    for part in [served, sweeps, engine] {
-        predict_all(part, &links, &mut scored, &mut skipped);
+    let mut fitted: Vec<(Row, Reduced)> = Vec::new();
+    for part in [rows::end_to_end(data, &names)?, rows::engine(data, &names)?] {
+        for_each_server(part, &links, &mut skipped, |row, server| {
+            let reduced = fit::reduce(&row, server);
+            fitted.push((row, reduced));
+        });
+    }
+    for_each_server(
+        rows::sweeps(data, &names)?,
+        &links,
+        &mut skipped,
+        |row, server| {
+            let predicted_ms = server.plain_ms(row.concurrency, row.context);
+            scored.push(Scored { row, predicted_ms });
+        },
+    );
+    let models: BTreeSet<String> = fitted.iter().map(|(row, _)| row.model.clone()).collect();
+    for held in &models {
+        let costs = costs_without(&fitted, held);
+        for (row, reduced) in fitted.iter().filter(|(row, _)| row.model == *held) {
+            scored.push(Scored {
+                row: row.clone(),
+                predicted_ms: reduced.predict(&costs),
+            });
+        }
     }
     Ok((scored, skipped))
 }
 
-fn predict_all(
+/// Costs fitted without the rows of `held` (and without DeepSeek, whose rows may be speculative).
+fn costs_without(fitted: &[(Row, Reduced)], held: &str) -> [f64; fit::COSTS] {
+    let rows: Vec<&Reduced> = fitted
+        .iter()
+        .filter(|(row, _)| row.model != held && !row.model.contains("deepseek"))
+        .map(|(_, reduced)| reduced)
+        .collect();
+    fit::fit(&rows)
+}
+
+/// Calls `then` with every row and its server; rows that cannot be placed are counted by reason.
+fn for_each_server(
     part: Rows,
     links: &Links,
-    scored: &mut Vec<Scored>,
     skipped: &mut BTreeMap<String, usize>,
+    mut then: impl FnMut(Row, Server<'_>),
 ) {
     for (why, n) in part.skipped {
         *skipped.entry(why).or_default() += n;
     }
     for row in part.rows {
-        match predict(&row, links) {
-            Ok(predicted_ms) => scored.push(Scored { row, predicted_ms }),
+        let placed = place(&row, links);
+        match placed {
+            Ok((model, gpu, curve)) => {
+                let all_reduce = |bytes: f64| curve.at(bytes);
+                let setup = setup(&row);
+                let server = Server::new(&model, gpu, &setup, &all_reduce)
+                    .with_shared_prefix(row.shared_prefix);
+                then(row, server);
+            }
             Err(why) => *skipped.entry(why).or_default() += 1,
         }
     }
 }
 
-/// Step or time per output token of a row, ms.
-fn predict(row: &Row, links: &Links) -> Result<f64, String> {
+/// Model, card and links of a row.
+fn place(row: &Row, links: &Links) -> Result<(Model, &'static Gpu, Rc<Curve>), String> {
     let gpu = gpus::find(&row.gpu).map_err(|_| format!("GPU {} unknown", row.gpu))?;
     let model = kvplan::catalog::find_in(&row.model, Some(&row.quant))
         .map_err(|e| e.message)?
         .model;
-    let version = row.version.as_deref();
     let curve = links
-        .curve(gpu, row.tp, row.engine, version)
+        .curve(gpu, row.tp, row.engine, row.version.as_deref())
         .ok_or_else(|| format!("no usual box for {} x {}", row.tp, row.gpu))?;
-    let setup = Setup {
+    Ok((model, gpu, curve))
+}
+
+fn setup(row: &Row) -> Setup {
+    Setup {
         sharding: Sharding {
             ep: row.ep,
             dcp: row.dcp,
@@ -98,16 +145,9 @@ fn predict(row: &Row, links: &Links) -> Result<f64, String> {
         } else {
             KvDtype::Bf16
         },
-        overhead: Overhead::of(row.engine, version),
+        overhead: Overhead::of(row.engine, row.version.as_deref()),
         graphs: true,
-    };
-    let all_reduce = |bytes: f64| curve.at(bytes);
-    let server =
-        Server::new(&model, gpu, &setup, &all_reduce).with_shared_prefix(row.shared_prefix);
-    Ok(match row.load {
-        Load::Decode => server.plain_ms(row.concurrency, row.context),
-        Load::Serving { input, output } => serving(&server, row.concurrency, input, output).tpot_ms,
-    })
+    }
 }
 
 /// The area with its splits.
@@ -124,15 +164,15 @@ fn areas(scored: &[Scored], skipped: &BTreeMap<String, usize>) -> Vec<Area> {
         ("rows the peer answers", is(&|r| r.aic_ms.is_some())),
         (
             "of these vLLM",
-            is(&|r| r.aic_ms.is_some() && r.engine == crate::step_time::Engine::Vllm),
+            is(&|r| r.aic_ms.is_some() && r.engine == Engine::Vllm),
         ),
         (
             "of these SGLang",
-            is(&|r| r.aic_ms.is_some() && r.engine == crate::step_time::Engine::Sglang),
+            is(&|r| r.aic_ms.is_some() && r.engine == Engine::Sglang),
         ),
         (
             "of these TensorRT-LLM",
-            is(&|r| r.aic_ms.is_some() && r.engine == crate::step_time::Engine::Trtllm),
+            is(&|r| r.aic_ms.is_some() && r.engine == Engine::Trtllm),
         ),
         (
             "of these concurrency 1-16",
@@ -267,5 +307,54 @@ mod tests {
         assert!(ours.len() > 500);
         assert!(quantile(&ours, 0.5) < quantile(&theirs, 0.5));
         assert!(mean(&ours) < mean(&theirs));
+    }
+
+    #[test]
+    fn the_costs_compiled_in_are_those_the_fit_gives() {
+        let Some(data) = crate::step_time::tests_data() else {
+            return;
+        };
+        let names = Names::read(&data).expect("names");
+        let links = Links::default();
+        let mut fitted: Vec<(Row, Reduced)> = Vec::new();
+        let mut skipped = BTreeMap::new();
+        let parts = [rows::end_to_end(&data, &names), rows::engine(&data, &names)];
+        for part in parts {
+            for_each_server(part.expect("rows"), &links, &mut skipped, |row, server| {
+                let reduced = fit::reduce(&row, server);
+                fitted.push((row, reduced));
+            });
+        }
+        let costs = costs_without(&fitted, "no model of this name");
+        for (engine, version) in [
+            (Engine::Vllm, Some("0.12.0")),
+            (Engine::Vllm, None),
+            (Engine::Sglang, None),
+            (Engine::Trtllm, None),
+        ] {
+            let compiled = Overhead::of(engine, version);
+            let found = fit::overhead(engine, version, &costs);
+            for (what, a, b) in [
+                ("fixed factor", compiled.fixed_factor, found.fixed_factor),
+                (
+                    "small kernel",
+                    compiled.small_kernel_us,
+                    found.small_kernel_us,
+                ),
+                ("host", compiled.host_ms, found.host_ms),
+                ("sequence", compiled.sequence_us, found.sequence_us),
+                ("prefill share", compiled.prefill_share, found.prefill_share),
+                (
+                    "expert parallel",
+                    compiled.expert_parallel_us,
+                    found.expert_parallel_us,
+                ),
+            ] {
+                assert!(
+                    (a - b).abs() <= 0.05 * b.abs() + 0.01,
+                    "{engine:?} {version:?} {what}: {a} compiled in, {b:.3} fitted"
+                );
+            }
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! One decoder layer as the operations one rank runs.
 
+use std::rc::Rc;
+
 use kvplan::{Attention, Ffn, KvDtype, Layer, Model, Moe, Sharding};
 
 use super::attention::{Reading, gqa, index_scan, mla, recurrent};
 use super::gemm::gemm;
-use super::moe::{ExpertShape, ROUTING_SKEW, TouchCurve, experts};
+use super::moe::{ExpertShape, TouchCurve, experts};
 use super::op::{Numbers, OpTime};
 use crate::gpus::Gpu;
 
@@ -35,7 +37,7 @@ pub(crate) struct LayerKind {
     layer: Layer,
     /// How many layers of the model are of this kind.
     pub(crate) count: f64,
-    touch: Option<TouchCurve>,
+    touch: Option<Rc<TouchCurve>>,
 }
 
 impl LayerKind {
@@ -48,7 +50,7 @@ impl LayerKind {
                 continue;
             }
             let touch = match layer.ffn {
-                Ffn::Moe(moe) => Some(TouchCurve::new(moe.experts, moe.topk, ROUTING_SKEW)),
+                Ffn::Moe(moe) => Some(TouchCurve::served(moe.experts, moe.topk)),
                 _ => None,
             };
             kinds.push(Self {
@@ -224,161 +226,175 @@ fn routed(rank: &Rank<'_>, moe: &Moe, kind: &LayerKind, batch: &Batch, time: &mu
     }
 }
 
+/// The projections around a token mixer and the mixer itself, on one rank.
+struct Mixer<'a, 'b> {
+    rank: &'a Rank<'b>,
+    batch: &'a Batch,
+    /// Query tokens on this rank.
+    tokens: f64,
+    /// Ranks that share one attention replica.
+    ranks: f64,
+    numbers_in: Numbers,
+    numbers_out: Numbers,
+}
+
+impl Mixer<'_, '_> {
+    /// `n` x `k` of the input projections.
+    fn project(&self, n: f64, k: f64) -> OpTime {
+        gemm(self.rank.gpu, &self.numbers_in, self.tokens, n, k)
+    }
+
+    /// `k` columns of the output projection back to the residual stream.
+    fn output(&self, k: f64) -> OpTime {
+        gemm(
+            self.rank.gpu,
+            &self.numbers_out,
+            self.tokens,
+            self.rank.hidden,
+            k,
+        )
+    }
+
+    /// This rank's share of `heads`, at least one.
+    fn heads(&self, heads: u64) -> f64 {
+        (heads as f64 / self.ranks).max(1.0)
+    }
+}
+
 fn token_mixing(rank: &Rank<'_>, layer: &Layer, batch: &Batch, time: &mut LayerTime) {
-    let gpu = rank.gpu;
-    let ranks = rank.attention_ranks();
-    let tokens = batch.sequences * batch.tokens / rank.sharding.dp_attention.max(1) as f64;
-    let numbers_in = Numbers::of(layer.formats.attention_in, gpu);
-    let numbers_out = Numbers::of(layer.formats.attention_out, gpu);
-    let hidden = rank.hidden;
     if layer.attention == Attention::None {
         return;
     }
     time.small_kernels += 2.0;
     time.all_reduces += 1.0;
+    let mixer = Mixer {
+        rank,
+        batch,
+        tokens: batch.sequences * batch.tokens / rank.sharding.dp_attention.max(1) as f64,
+        ranks: rank.attention_ranks(),
+        numbers_in: Numbers::of(layer.formats.attention_in, rank.gpu),
+        numbers_out: Numbers::of(layer.formats.attention_out, rank.gpu),
+    };
     match &layer.attention {
-        Attention::Gqa(a) => {
-            let heads = (a.heads as f64 / ranks).max(1.0);
-            let kv_heads = (a.kv_heads as f64 / ranks).max(1.0);
-            let gate = if a.output_gate { 2.0 } else { 1.0 };
-            let v_rows = if a.v_is_k { 0.0 } else { a.v_head_dim as f64 };
-            let rows = heads * a.head_dim as f64 * gate + kv_heads * (a.head_dim as f64 + v_rows);
-            let width = hidden * a.input_hiddens.max(1) as f64;
-            time.dense += gemm(gpu, &numbers_in, tokens, rows, width)
-                + gemm(
-                    gpu,
-                    &numbers_out,
-                    tokens,
-                    hidden,
-                    heads * a.v_head_dim as f64,
-                );
-            let mut read = rank.reading(batch, a.window);
-            if let Some(index) = a.indexer {
-                time.cache += index_scan(gpu, &read, index.heads as f64, index.head_dim as f64);
-                read.context = read.context.min(index.topk.max(1) as f64);
-            }
-            let kv_row = (a.head_dim + a.v_head_dim) as f64;
-            // Under decode-context parallelism a rank's part of the cache holds all its heads' rows.
-            time.cache += gqa(gpu, &read, heads, kv_heads, kv_row, rank.kv_bytes());
-            time.dcp_gather_bytes += 2.0 * a.heads as f64 * a.head_dim as f64;
-            time.dcp_scatter_bytes += 4.0 * a.heads as f64 * a.v_head_dim as f64;
-            time.small_kernels += 3.0;
-        }
-        Attention::Mla(a) => latent(rank, a, batch, [&numbers_in, &numbers_out], time),
-        Attention::Compressed(a) => {
-            let heads = (a.heads as f64 / ranks).max(1.0);
-            let (q_rank, dim) = (a.q_lora_rank as f64, a.head_dim as f64);
-            time.dense += gemm(gpu, &numbers_in, tokens, q_rank + 3.0 * dim, hidden)
-                + gemm(gpu, &numbers_in, tokens, heads * dim, q_rank)
-                + gemm(gpu, &numbers_out, tokens, a.o_lora_rank as f64, heads * dim)
-                + gemm(
-                    gpu,
-                    &numbers_out,
-                    tokens,
-                    hidden,
-                    (a.o_groups * a.o_lora_rank) as f64 / ranks,
-                );
-            let far = if a.ratio > 0 {
-                batch.context / a.ratio as f64
-            } else {
-                0.0
-            };
-            let mut read = rank.reading(batch, None);
-            read.context = far.max(1.0);
-            let mut seen = far;
-            if let Some(index) = a.indexer {
-                time.cache += index_scan(gpu, &read, index.heads as f64, index.head_dim as f64);
-                seen = far.min(index.topk as f64);
-            }
-            read.context = batch.context.min(a.window as f64) + seen;
-            time.cache += mla(gpu, &read, heads, dim / 2.0, dim / 2.0, rank.kv_bytes());
-            time.small_kernels += 8.0;
-        }
+        Attention::Gqa(a) => grouped(&mixer, a, time),
+        Attention::Mla(a) => latent(&mixer, a, time),
+        Attention::Compressed(a) => compressed(&mixer, a, time),
         Attention::Linear(a) => {
-            let heads = (a.value_heads as f64 / ranks).max(1.0);
-            let keys = 2.0 * (a.key_heads as f64 / ranks).max(1.0) * a.key_dim as f64;
+            let heads = mixer.heads(a.value_heads);
+            let keys = 2.0 * mixer.heads(a.key_heads) * a.key_dim as f64;
             let values = heads * a.value_dim as f64;
-            time.dense += gemm(
-                gpu,
-                &numbers_in,
-                tokens,
-                keys + 2.0 * values + 2.0 * heads,
-                hidden,
-            ) + gemm(gpu, &numbers_out, tokens, hidden, values);
+            let rows = keys + 2.0 * values + 2.0 * heads;
+            time.dense += mixer.project(rows, rank.hidden) + mixer.output(values);
             let state = values * a.key_dim as f64 * a.state_element_bytes as f64;
-            time.cache += recurrent(gpu, &rank.reading(batch, None), state);
+            time.cache += recurrent(rank.gpu, &rank.reading(batch, None), state);
             time.small_kernels += 4.0;
         }
         Attention::Mamba(a) => {
-            let heads = (a.heads as f64 / ranks).max(1.0);
+            let heads = mixer.heads(a.heads);
             let inner = heads * a.head_dim as f64;
-            let shared = 2.0 * (a.groups * a.state) as f64;
-            time.dense += gemm(
-                gpu,
-                &numbers_in,
-                tokens,
-                2.0 * inner + shared + heads,
-                hidden,
-            ) + gemm(gpu, &numbers_out, tokens, hidden, inner);
+            let rows = 2.0 * inner + 2.0 * (a.groups * a.state) as f64 + heads;
+            time.dense += mixer.project(rows, rank.hidden) + mixer.output(inner);
             let state = inner * a.state as f64 * a.state_element_bytes as f64;
-            time.cache += recurrent(gpu, &rank.reading(batch, None), state);
+            time.cache += recurrent(rank.gpu, &rank.reading(batch, None), state);
             time.small_kernels += 4.0;
         }
         Attention::None => {}
     }
 }
 
+fn grouped(mixer: &Mixer<'_, '_>, a: &kvplan::Gqa, time: &mut LayerTime) {
+    let rank = mixer.rank;
+    let (head_dim, v_dim) = (a.head_dim as f64, a.v_head_dim as f64);
+    let heads = mixer.heads(a.heads);
+    let kv_heads = mixer.heads(a.kv_heads);
+    let gate = if a.output_gate { 2.0 } else { 1.0 };
+    let v_rows = if a.v_is_k { 0.0 } else { v_dim };
+    let rows = heads * head_dim * gate + kv_heads * (head_dim + v_rows);
+    let width = rank.hidden * a.input_hiddens.max(1) as f64;
+    time.dense += mixer.project(rows, width) + mixer.output(heads * v_dim);
+    let mut read = rank.reading(mixer.batch, a.window);
+    if let Some(index) = a.indexer {
+        time.cache += index_scan(rank.gpu, &read, index.heads as f64, index.head_dim as f64);
+        read.context = read.context.min(index.topk.max(1) as f64);
+    }
+    let kv_row = head_dim + v_dim;
+    time.cache += gqa(rank.gpu, &read, heads, kv_heads, kv_row, rank.kv_bytes());
+    time.dcp_gather_bytes += 2.0 * a.heads as f64 * head_dim;
+    time.dcp_scatter_bytes += 4.0 * a.heads as f64 * v_dim;
+    time.small_kernels += 3.0;
+}
+
+/// DeepSeek-V4: a window as it is, compressed entries beyond, of which an index picks some.
+fn compressed(mixer: &Mixer<'_, '_>, a: &kvplan::CompressedMla, time: &mut LayerTime) {
+    let rank = mixer.rank;
+    let heads = mixer.heads(a.heads);
+    let (q_rank, dim, o_rank) = (
+        a.q_lora_rank as f64,
+        a.head_dim as f64,
+        a.o_lora_rank as f64,
+    );
+    let out_rows = (a.o_groups as f64 * o_rank / mixer.ranks).max(1.0);
+    time.dense += mixer.project(q_rank + 3.0 * dim, rank.hidden)
+        + mixer.project(heads * dim, q_rank)
+        + gemm(
+            rank.gpu,
+            &mixer.numbers_out,
+            mixer.tokens,
+            o_rank,
+            heads * dim,
+        )
+        + mixer.output(out_rows);
+    let context = mixer.batch.context;
+    let far = if a.ratio > 0 {
+        context / a.ratio as f64
+    } else {
+        0.0
+    };
+    let mut read = rank.reading(mixer.batch, None);
+    let mut seen = far;
+    if let Some(index) = a.indexer {
+        read.context = far.max(1.0);
+        time.cache += index_scan(rank.gpu, &read, index.heads as f64, index.head_dim as f64);
+        seen = far.min(index.topk as f64);
+    }
+    read.context = (context.min(a.window as f64) + seen).max(1.0);
+    // One head of `dim` elements serves as key and value.
+    time.cache += mla(
+        rank.gpu,
+        &read,
+        heads,
+        dim / 2.0,
+        dim / 2.0,
+        rank.kv_bytes(),
+    );
+    time.small_kernels += 8.0;
+}
+
 /// MLA in its absorbed form: queries go through the latent, so two small products stand in for the
 /// key and value up-projections.
-fn latent(
-    rank: &Rank<'_>,
-    a: &kvplan::Mla,
-    batch: &Batch,
-    [numbers_in, numbers_out]: [&Numbers; 2],
-    time: &mut LayerTime,
-) {
+fn latent(mixer: &Mixer<'_, '_>, a: &kvplan::Mla, time: &mut LayerTime) {
+    let rank = mixer.rank;
     let (gpu, hidden) = (rank.gpu, rank.hidden);
-    let tokens = batch.sequences * batch.tokens / rank.sharding.dp_attention.max(1) as f64;
-    let heads = (a.heads as f64 / rank.attention_ranks()).max(1.0);
+    let heads = mixer.heads(a.heads);
     let (kv_rank, rope) = (a.kv_lora_rank as f64, a.qk_rope_head_dim as f64);
-    let qk = a.qk_nope_head_dim as f64 + rope;
-    let value = a.v_head_dim as f64;
-    let q_width = match a.q_lora_rank {
-        Some(q_rank) => {
-            time.dense += gemm(
-                gpu,
-                numbers_in,
-                tokens,
-                q_rank as f64 + kv_rank + rope,
-                hidden,
-            );
-            q_rank as f64
-        }
-        None => {
-            time.dense += gemm(gpu, numbers_in, tokens, kv_rank + rope, hidden);
-            hidden
-        }
-    };
+    let (nope, value) = (a.qk_nope_head_dim as f64, a.v_head_dim as f64);
+    let q_width = a.q_lora_rank.map_or(hidden, |q_rank| q_rank as f64);
+    // Down-projections of query and latent are one product where the query has one.
+    let down = kv_rank + rope + a.q_lora_rank.map_or(0.0, |q_rank| q_rank as f64);
     let half = Numbers::of(kvplan::WeightFormat::Bf16, gpu);
-    time.dense += gemm(gpu, numbers_in, tokens, heads * qk, q_width)
-        + gemm(
-            gpu,
-            &half,
-            tokens,
-            heads * a.qk_nope_head_dim as f64,
-            kv_rank,
-        )
-        + gemm(gpu, &half, tokens, heads * value, kv_rank)
-        + gemm(gpu, numbers_out, tokens, hidden, heads * value);
+    time.dense += mixer.project(down, hidden)
+        + mixer.project(heads * (nope + rope), q_width)
+        + gemm(gpu, &half, mixer.tokens, heads * nope, kv_rank)
+        + gemm(gpu, &half, mixer.tokens, heads * value, kv_rank)
+        + mixer.output(heads * value);
     if a.output_gate {
-        time.dense += gemm(gpu, numbers_in, tokens, heads * value, hidden);
+        time.dense += mixer.project(heads * value, hidden);
     }
-    let mut read = rank.reading(batch, None);
+    let mut read = rank.reading(mixer.batch, None);
     if let Some(index) = a.indexer {
         if index.own {
             time.cache += index_scan(gpu, &read, index.heads as f64, index.head_dim as f64);
-            let key_width = (index.heads * index.head_dim) as f64;
-            time.dense += gemm(gpu, numbers_in, tokens, key_width, q_width);
+            time.dense += mixer.project((index.heads * index.head_dim) as f64, q_width);
         }
         read.context = read.context.min((index.topk as f64).max(1.0));
     }

@@ -168,6 +168,12 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// The same server with other launch and host costs.
+    pub(crate) fn with_overhead(mut self, overhead: Overhead) -> Self {
+        self.overhead = overhead;
+        self
+    }
+
     /// The same server when `share` of every context is one prefix common to all sequences, which
     /// prefix caching stores once (benchmarks that send one prompt to all streams).
     pub(crate) fn with_shared_prefix(mut self, share: f64) -> Self {

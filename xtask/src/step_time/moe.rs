@@ -5,6 +5,10 @@
 //! and class and one exponent for the skew of routing. Rows whose touched experts fit the
 //! last-level cache are left out: a benchmark loop reads them from there, a forward pass cannot.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use super::op::{Class, Numbers, OpTime};
 use crate::gpus::{Family, Gpu};
 
@@ -72,7 +76,23 @@ const STEPS: f64 = 4.0;
 /// Doublings covered; beyond, every expert is touched.
 const DOUBLINGS: usize = 24;
 
+thread_local! {
+    /// Curves made so far: a catalogue has few shapes, sweeps ask for them thousands of times.
+    static CURVES: RefCell<HashMap<(u64, u64), Rc<TouchCurve>>> = RefCell::new(HashMap::new());
+}
+
 impl TouchCurve {
+    /// The curve of served models, [`ROUTING_SKEW`], made once a thread.
+    pub(crate) fn served(experts: u64, topk: u64) -> Rc<Self> {
+        CURVES.with(|curves| {
+            curves
+                .borrow_mut()
+                .entry((experts, topk))
+                .or_insert_with(|| Rc::new(Self::new(experts, topk, ROUTING_SKEW)))
+                .clone()
+        })
+    }
+
     /// Independent tokens that choose `topk` of `experts` with popularity i^-`skew`.
     pub(crate) fn new(experts: u64, topk: u64, skew: f64) -> Self {
         let count = experts.clamp(1, 65_536);

@@ -32,15 +32,6 @@ impl OpTime {
         }
     }
 
-    /// Only launch cost.
-    pub(crate) fn launches(fixed_us: f64, kernels: f64) -> Self {
-        Self {
-            fixed_us,
-            kernels,
-            ..Self::default()
-        }
-    }
-
     /// Time beyond the fixed part.
     pub(crate) fn work_us(&self) -> f64 {
         self.memory_us + self.compute_us

@@ -66,12 +66,12 @@ impl Overhead {
     /// the newest one fitted.
     pub(crate) fn of(engine: Engine, version: Option<&str>) -> Self {
         let base = Self {
-            fixed_factor: 0.87,
-            small_kernel_us: 1.0,
-            host_ms: 0.2,
-            sequence_us: 8.2,
+            fixed_factor: 0.89,
+            small_kernel_us: 0.97,
+            host_ms: 0.195,
+            sequence_us: 8.1,
             expert_parallel_us: 0.0,
-            prefill_share: 1.27,
+            prefill_share: 1.20,
             eager_launch_us: EAGER_LAUNCH_US,
             // 64 users x 4 tokens against 128 x 1 on an H200 (`data/engine`).
             verify_token_us: 3.0,
@@ -80,24 +80,26 @@ impl Overhead {
         match engine {
             // Scheduling overlaps the step from 0.20 on (asynchronous scheduling is the default).
             Engine::Vllm if before(version, (0, 20, 0)) => Self {
+                fixed_factor: 0.87,
                 host_ms: 0.96,
                 sequence_us: 20.4,
+                prefill_share: 1.28,
                 ..base
             },
             Engine::Vllm => base,
             Engine::Sglang => Self {
-                fixed_factor: 0.95,
-                host_ms: 0.53,
+                fixed_factor: 0.90,
+                host_ms: 0.485,
                 sequence_us: 20.4,
-                expert_parallel_us: 20.9,
-                prefill_share: 0.71,
+                expert_parallel_us: 21.2,
+                prefill_share: 0.715,
                 ..base
             },
             Engine::Trtllm => Self {
-                fixed_factor: 0.79,
-                host_ms: 0.53,
-                sequence_us: 22.0,
-                prefill_share: 1.35,
+                fixed_factor: 0.78,
+                host_ms: 0.545,
+                sequence_us: 22.4,
+                prefill_share: 1.38,
                 ..base
             },
             // No public step measurements were fitted: vLLM's newest figures, and unfused kernels.
