@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use serde::Deserialize;
+use toml::{Table, Value};
 
 use super::chain::Chain;
 use crate::error::AcceptanceError;
@@ -143,7 +143,7 @@ pub struct AcceptancePrior {
     pub sources: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 struct Catalogue {
     spread: SpreadEntry,
     temperature: TemperatureEntry,
@@ -152,27 +152,27 @@ struct Catalogue {
     task: Vec<TaskEntry>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 struct SpreadEntry {
     level_sd: f64,
     task_unknown_sd: f64,
     source: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 struct TemperatureEntry {
     level_per_unit: f64,
     source: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 struct ContextEntry {
     accept_length_beyond: f64,
     level_sd_beyond: f64,
     source: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 struct HeadEntry {
     kind: String,
     level: f64,
@@ -181,7 +181,7 @@ struct HeadEntry {
     source: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 struct TaskEntry {
     name: String,
     level_offset: f64,
@@ -190,16 +190,106 @@ struct TaskEntry {
     source: String,
 }
 
-fn parse_catalogue() -> Result<Catalogue, toml::de::Error> {
-    toml::from_str(include_str!("../../catalog/acceptance.toml"))
+/// One table of the catalogue, by name, for errors.
+struct Entry<'a> {
+    name: &'a str,
+    table: &'a Table,
+}
+
+impl Entry<'_> {
+    fn number(&self, key: &str) -> Result<f64, String> {
+        let number = match self.table.get(key) {
+            Some(Value::Float(f)) => Some(*f),
+            Some(Value::Integer(i)) => Some(*i as f64),
+            _ => None,
+        };
+        number.ok_or_else(|| format!("{}: no number {key}", self.name))
+    }
+
+    fn text(&self, key: &str) -> Result<String, String> {
+        let text = self.table.get(key).and_then(Value::as_str);
+        text.map(str::to_string)
+            .ok_or_else(|| format!("{}: no text {key}", self.name))
+    }
+}
+
+/// Parses by hand: a derive would bring the compiler's whole macro stack into a small library.
+fn parse_catalogue() -> Result<Catalogue, String> {
+    let root: Table = include_str!("../../catalog/acceptance.toml")
+        .parse()
+        .map_err(|e: toml::de::Error| e.to_string())?;
+    let one = |name: &'static str| -> Result<Entry, String> {
+        let table = root.get(name).and_then(Value::as_table);
+        table
+            .map(|table| Entry { name, table })
+            .ok_or_else(|| format!("no table {name}"))
+    };
+    let many = |name: &'static str| -> Vec<Entry> {
+        let entries = root.get(name).and_then(Value::as_array);
+        let tables = entries.into_iter().flatten().filter_map(Value::as_table);
+        tables.map(|table| Entry { name, table }).collect()
+    };
+    let (spread, temperature, context) = (one("spread")?, one("temperature")?, one("context")?);
+    Ok(Catalogue {
+        spread: SpreadEntry {
+            level_sd: spread.number("level_sd")?,
+            task_unknown_sd: spread.number("task_unknown_sd")?,
+            source: spread.text("source")?,
+        },
+        temperature: TemperatureEntry {
+            level_per_unit: temperature.number("level_per_unit")?,
+            source: temperature.text("source")?,
+        },
+        context: ContextEntry {
+            accept_length_beyond: context.number("accept_length_beyond")?,
+            level_sd_beyond: context.number("level_sd_beyond")?,
+            source: context.text("source")?,
+        },
+        head: many("head")
+            .iter()
+            .map(head_from)
+            .collect::<Result<_, _>>()?,
+        task: many("task")
+            .iter()
+            .map(task_from)
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn head_from(entry: &Entry) -> Result<HeadEntry, String> {
+    Ok(HeadEntry {
+        kind: entry.text("kind")?,
+        level: entry.number("level")?,
+        slope: entry.number("slope")?,
+        slope_sd: entry.number("slope_sd")?,
+        source: entry.text("source")?,
+    })
+}
+
+fn task_from(entry: &Entry) -> Result<TaskEntry, String> {
+    let names = entry.table.get("data_sets").and_then(Value::as_array);
+    Ok(TaskEntry {
+        name: entry.text("name")?,
+        level_offset: entry.number("level_offset")?,
+        slope_offset: entry.number("slope_offset")?,
+        data_sets: names
+            .into_iter()
+            .flatten()
+            .filter_map(|n| n.as_str().map(str::to_string))
+            .collect(),
+        source: entry.text("source")?,
+    })
 }
 
 fn catalogue() -> &'static Catalogue {
     static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
-    CATALOGUE.get_or_init(|| {
-        // Compiled in and parsed by a test, so a broken one cannot ship; an empty one keeps the
-        // library free of panics.
-        parse_catalogue().unwrap_or(Catalogue {
+    CATALOGUE.get_or_init(|| parse_catalogue().unwrap_or_else(|_| Catalogue::empty()))
+}
+
+impl Catalogue {
+    /// Keeps the library free of panics; a test parses the real one, so this cannot ship.
+    fn empty() -> Self {
+        Self {
             spread: SpreadEntry {
                 level_sd: 0.6,
                 task_unknown_sd: 0.35,
@@ -216,8 +306,8 @@ fn catalogue() -> &'static Catalogue {
             },
             head: Vec::new(),
             task: Vec::new(),
-        })
-    })
+        }
+    }
 }
 
 fn head_entry(head: HeadKind) -> Option<&'static HeadEntry> {
@@ -336,7 +426,7 @@ mod tests {
 
     #[test]
     fn the_catalogue_parses_and_names_every_head_and_task() {
-        let catalogue = parse_catalogue().map_err(|e| e.to_string());
+        let catalogue = parse_catalogue();
         assert_eq!(catalogue.as_ref().err(), None);
         for head in HeadKind::ALL {
             assert!(head_entry(head).is_some(), "{}", head.name());
