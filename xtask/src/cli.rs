@@ -37,6 +37,9 @@ pub(crate) enum Command {
     Score(ScoreArgs),
     /// The project's own rules
     Tidy(TidyArgs),
+    /// One step of `verify-hw`, in its own process
+    #[command(hide = true)]
+    VerifyHwJob,
     /// Print a completion script for a shell
     #[command(hide = true)]
     Completions {
@@ -55,6 +58,7 @@ impl Command {
             Self::Accept(_) => "accept",
             Self::Explain(_) => "explain",
             Self::VerifyHw(_) => "verify-hw",
+            Self::VerifyHwJob => "verify-hw-job",
             Self::Score(_) => "score",
             Self::Tidy(_) => "tidy",
             Self::Completions { .. } => "completions",
@@ -306,12 +310,14 @@ pub(crate) struct VerifyHwArgs {
     /// Several ranks on one GPU: a mock of tensor parallelism, marked as such
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) ranks_per_gpu: u32,
-    /// Write the measured box for `predict --box`
+    /// Write the measured box for `predict --box`; with --engine-url the sweep as CSV for
+    /// `--baseline`
     #[arg(long, value_name = "BOX.toml")]
     pub(crate) save: Option<PathBuf>,
-    /// Drive a running server (OpenAI API, /metrics) instead of the stand-in model
+    /// Drive a running server (OpenAI API, /metrics) instead of the stand-in model; twice: one
+    /// without and one with speculation
     #[arg(long, value_name = "URL")]
-    pub(crate) engine_url: Option<String>,
+    pub(crate) engine_url: Vec<String>,
     /// Under a minute
     #[arg(long)]
     pub(crate) quick: bool,

@@ -18,6 +18,7 @@ mod simulate;
 mod step_time;
 mod table;
 mod tidy;
+mod verify_hw;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,8 @@ fn run(command: &cli::Command) -> anyhow::Result<ExitCode> {
         cli::Command::Predict(args) => predict::run(args),
         cli::Command::Simulate(args) => simulate::run(args),
         cli::Command::Tidy(_) => tidy::run(),
+        cli::Command::VerifyHw(args) => verify_hw::run(args),
+        cli::Command::VerifyHwJob => verify_hw::child(),
         other => Err(input::error(format!("`{}` is not built yet", other.name()))),
     }
 }
