@@ -363,7 +363,8 @@ fn dcp(merged: &merge::Merged, tp: u32, notes: &mut Notes) -> anyhow::Result<u32
 }
 
 /// Algorithms that can be asked for.
-pub(crate) const ALLREDUCE: [&str; 6] = [
+pub(crate) const ALLREDUCE: [&str; 7] = [
+    "engine",
     "nccl",
     "one-shot",
     "two-shot",
