@@ -62,7 +62,7 @@ pub(crate) fn run(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<Ou
     }
     outcome.scenario = scenario(args, &mut outcome)?;
     outcome.sweep = sweep(args, &outcome)?;
-    compare(&plan, &mut outcome)?;
+    compare(&plan, args.scenario.steps, &mut outcome)?;
     Ok(outcome)
 }
 
@@ -150,7 +150,7 @@ fn sweep(args: &VerifyHwArgs, outcome: &Outcome) -> anyhow::Result<Vec<(f64, f64
     crate::bench_input::sweep_from_text(&text, &path.display().to_string())
 }
 
-fn compare(plan: &Plan, outcome: &mut Outcome) -> anyhow::Result<()> {
+fn compare(plan: &Plan, steps: Option<u32>, outcome: &mut Outcome) -> anyhow::Result<()> {
     let reduce = |bytes: f64| {
         outcome
             .scenario
@@ -219,14 +219,11 @@ fn compare(plan: &Plan, outcome: &mut Outcome) -> anyhow::Result<()> {
         let point = Point {
             concurrency: measured.concurrency,
             held_tokens: held_tokens(measured.context, measured.output_tokens),
-            steps: measured
-                .steps
-                .or_else(|| outcome.scenario.as_ref().and_then(|s| s.steps))
-                .ok_or_else(|| {
-                    input::error(
-                        "--steps: the server does not say how many tokens it drafts; give --steps N",
-                    )
-                })?,
+            steps: measured.steps.or(steps).ok_or_else(|| {
+                input::error(
+                    "--steps: the server does not say how many tokens it drafts; give --steps N",
+                )
+            })?,
             accept_length,
         };
         let law = calibrated.as_ref().map(|c| c.at(&point));

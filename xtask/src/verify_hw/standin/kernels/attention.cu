@@ -1,0 +1,205 @@
+// Decode attention with grouped queries over a contiguous cache, tensor cores, split over the
+// cache. Compiled with DIM (64 or 128), ROWS (16 or 32: query rows of one block).
+//
+// A block serves one (sequence, kv head, split, group of query rows). Row r of a sequence's kv
+// head is query token r / group, head r % group. Each of 4 warps walks tiles of 16 cached tokens
+// with its own running softmax; the block merges the warps, and `combine` the splits.
+//
+// Fragments are loaded straight from memory, 16 bytes a lane: the order of elements inside a
+// product is free as long as both operands agree, so lane q of a row takes 8 neighbours.
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+#define TILES (ROWS / 16)
+#define CHUNKS (DIM / 32)
+#define HALVES (DIM / 64)
+#define WARPS 4
+
+__device__ __forceinline__ u16 to_bf16(float v) {
+    u32 bits = __float_as_uint(v);
+    return (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+__device__ __forceinline__ u32 pack(float a, float b) {
+    u32 r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
+    return r;
+}
+__device__ __forceinline__ void mma(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ uint4 load(const u16* p) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+
+// partial: [rows of all blocks][splits][DIM] f32, stats: [rows][splits][2]; out: [tokens][heads][DIM].
+extern "C" __global__ void __launch_bounds__(128) attend(
+    const u16* qkv, const u16* keys, const u16* values, const u32* lengths, u16* out, float* partial, float* stats,
+    u32 heads, u32 kv_heads, u32 per_sequence, u32 capacity, float scale) {
+    __shared__ u32 queries[TILES][CHUNKS][2][32][4];
+    __shared__ float merged[ROWS][DIM];
+    __shared__ float tops[WARPS][ROWS], sums[WARPS][ROWS];
+    u32 split = blockIdx.x, splits = gridDim.x;
+    u32 blocks_of_rows = gridDim.z;
+    u32 kv = blockIdx.y % kv_heads, sequence = blockIdx.y / kv_heads;
+    u32 first_row = blockIdx.z * ROWS;
+    u32 group = heads / kv_heads, rows = group * per_sequence;
+    u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, q = lane & 3;
+    u32 length = lengths[sequence];
+    u32 end = length + per_sequence < capacity ? length + per_sequence : capacity;
+    // Splits are whole tiles of all warps.
+    u32 each = ((end + splits - 1) / splits + 63) / 64 * 64;
+    u32 from = split * each, to = from + each < end ? from + each : end;
+    u32 row_width = (heads + 2 * kv_heads) * DIM;
+    // Queries as fragments in shared memory: [tile][chunk][half of the chunk][lane][register].
+    for (u32 i = threadIdx.x; i < TILES * CHUNKS * 32 * 2; i += blockDim.x) {
+        u32 l = i & 31, rest = i >> 5, upper = rest & 1, chunk = (rest >> 1) % CHUNKS, tile = (rest >> 1) / CHUNKS;
+        u32 row = first_row + tile * 16 + (l >> 2) + upper * 8;
+        uint4 v = {0, 0, 0, 0};
+        if (row < rows) {
+            u32 token = sequence * per_sequence + row / group, head = kv * group + row % group;
+            v = *(const uint4*)(qkv + (u64)token * row_width + head * DIM + chunk * 32 + (l & 3) * 8);
+        }
+        queries[tile][chunk][0][l][upper] = v.x;
+        queries[tile][chunk][0][l][2 + upper] = v.y;
+        queries[tile][chunk][1][l][upper] = v.z;
+        queries[tile][chunk][1][l][2 + upper] = v.w;
+    }
+    __syncthreads();
+    float acc[TILES][HALVES][8][4];
+    float top[TILES][2], sum[TILES][2];
+    u32 limit[TILES][2];
+    #pragma unroll
+    for (int t = 0; t < TILES; t++) {
+        for (int h = 0; h < HALVES; h++) for (int n = 0; n < 8; n++) for (int e = 0; e < 4; e++) acc[t][h][n][e] = 0;
+        for (int u = 0; u < 2; u++) {
+            top[t][u] = -1e30f; sum[t][u] = 0;
+            u32 row = first_row + t * 16 + g + u * 8;
+            limit[t][u] = row < rows ? length + row / group : 0;
+        }
+    }
+    u64 base = ((u64)sequence * kv_heads + kv) * capacity;
+    for (u32 at = from + warp * 16; at < to; at += WARPS * 16) {
+        uint4 k0[CHUNKS], k1[CHUNKS];
+        uint4 v[HALVES][4];
+        u32 last = to - 1;
+        u32 r0 = at + g < last ? at + g : last, r1 = at + 8 + g < last ? at + 8 + g : last;
+        #pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+            k0[c] = load(keys + (base + r0) * DIM + c * 32 + q * 8);
+            k1[c] = load(keys + (base + r1) * DIM + c * 32 + q * 8);
+        }
+        #pragma unroll
+        for (int e = 0; e < 4; e++) {
+            u32 r = at + 2 * q + (e & 1) + (e >> 1) * 8;
+            r = r < last ? r : last;
+            #pragma unroll
+            for (int h = 0; h < HALVES; h++) v[h][e] = load(values + (base + r) * DIM + h * 64 + g * 8);
+        }
+        #pragma unroll
+        for (int t = 0; t < TILES; t++) {
+            float s0[4] = {0, 0, 0, 0}, s1[4] = {0, 0, 0, 0};
+            #pragma unroll
+            for (int c = 0; c < CHUNKS; c++) {
+                const uint4 a = *(const uint4*)queries[t][c][0][lane], b = *(const uint4*)queries[t][c][1][lane];
+                mma(s0, a.x, a.y, a.z, a.w, k0[c].x, k0[c].y);
+                mma(s0, b.x, b.y, b.z, b.w, k0[c].z, k0[c].w);
+                mma(s1, a.x, a.y, a.z, a.w, k1[c].x, k1[c].y);
+                mma(s1, b.x, b.y, b.z, b.w, k1[c].z, k1[c].w);
+            }
+            float p[2][4];
+            #pragma unroll
+            for (int u = 0; u < 2; u++) {
+                float x[4] = {s0[2 * u], s0[2 * u + 1], s1[2 * u], s1[2 * u + 1]};
+                float most = top[t][u];
+                #pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    u32 position = at + 2 * q + (e & 1) + (e >> 1) * 8;
+                    x[e] = position < to && position <= limit[t][u] ? x[e] * scale : -1e30f;
+                    most = fmaxf(most, x[e]);
+                }
+                most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+                most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+                float factor = exp2f(top[t][u] - most);
+                top[t][u] = most;
+                float part = 0;
+                #pragma unroll
+                for (int e = 0; e < 4; e++) { p[u][e] = x[e] > -1e29f ? exp2f(x[e] - most) : 0.0f; part += p[u][e]; }
+                sum[t][u] = sum[t][u] * factor + part;
+                #pragma unroll
+                for (int h = 0; h < HALVES; h++)
+                    #pragma unroll
+                    for (int n = 0; n < 8; n++) { acc[t][h][n][2 * u] *= factor; acc[t][h][n][2 * u + 1] *= factor; }
+            }
+            u32 a0 = pack(p[0][0], p[0][1]), a1 = pack(p[1][0], p[1][1]), a2 = pack(p[0][2], p[0][3]), a3 = pack(p[1][2], p[1][3]);
+            #pragma unroll
+            for (int h = 0; h < HALVES; h++) {
+                const u32* w[4] = {&v[h][0].x, &v[h][1].x, &v[h][2].x, &v[h][3].x};
+                #pragma unroll
+                for (int n = 0; n < 8; n++) {
+                    u32 pick = n & 1 ? 0x7632 : 0x5410;
+                    u32 b0 = __byte_perm(w[0][n >> 1], w[1][n >> 1], pick), b1 = __byte_perm(w[2][n >> 1], w[3][n >> 1], pick);
+                    mma(acc[t][h][n], a0, a1, a2, a3, b0, b1);
+                }
+            }
+        }
+    }
+    // Sums were kept by lane: a row's four lanes hold different tokens.
+    #pragma unroll
+    for (int t = 0; t < TILES; t++) for (int u = 0; u < 2; u++) {
+        sum[t][u] += __shfl_xor_sync(0xffffffffu, sum[t][u], 1);
+        sum[t][u] += __shfl_xor_sync(0xffffffffu, sum[t][u], 2);
+        if (q == 0) { tops[warp][t * 16 + g + u * 8] = top[t][u]; sums[warp][t * 16 + g + u * 8] = sum[t][u]; }
+    }
+    for (u32 i = threadIdx.x; i < ROWS * DIM; i += blockDim.x) ((float*)merged)[i] = 0;
+    __syncthreads();
+    for (u32 w = 0; w < WARPS; w++) {
+        if (w == warp) {
+            #pragma unroll
+            for (int t = 0; t < TILES; t++) for (int u = 0; u < 2; u++) {
+                u32 r = t * 16 + g + u * 8;
+                float most = fmaxf(fmaxf(tops[0][r], tops[1][r]), fmaxf(tops[2][r], tops[3][r]));
+                float factor = exp2f(top[t][u] - most);
+                #pragma unroll
+                for (int h = 0; h < HALVES; h++)
+                    #pragma unroll
+                    for (int n = 0; n < 8; n++) {
+                        // Column 2q and 2q+1 of product n are elements (2q)*8+n and (2q+1)*8+n of the half.
+                        merged[r][h * 64 + 16 * q + n] += acc[t][h][n][2 * u] * factor;
+                        merged[r][h * 64 + 16 * q + 8 + n] += acc[t][h][n][2 * u + 1] * factor;
+                    }
+            }
+        }
+        __syncthreads();
+    }
+    for (u32 i = threadIdx.x; i < ROWS * DIM; i += blockDim.x) {
+        u32 r = i / DIM, d = i % DIM, row = first_row + r;
+        if (row >= rows) continue;
+        float most = fmaxf(fmaxf(tops[0][r], tops[1][r]), fmaxf(tops[2][r], tops[3][r])), total = 0;
+        for (int w = 0; w < WARPS; w++) total += sums[w][r] * exp2f(tops[w][r] - most);
+        u32 token = sequence * per_sequence + row / group, head = kv * group + row % group;
+        u64 place = (u64)token * heads + head;
+        if (splits == 1) {
+            out[place * DIM + d] = to_bf16(merged[r][d] / fmaxf(total, 1e-30f));
+        } else {
+            partial[(place * splits + split) * DIM + d] = merged[r][d];
+            if (d == 0) { stats[(place * splits + split) * 2] = most; stats[(place * splits + split) * 2 + 1] = total; }
+        }
+    }
+}
+
+// One block a (token, head): joins the splits.
+extern "C" __global__ void combine(const float* partial, const float* stats, u16* out, u32 splits) {
+    u64 place = blockIdx.x;
+    float most = -1e30f;
+    for (u32 s = 0; s < splits; s++) most = fmaxf(most, stats[(place * splits + s) * 2]);
+    float total = 0, value = 0;
+    for (u32 s = 0; s < splits; s++) {
+        float factor = exp2f(stats[(place * splits + s) * 2] - most);
+        total += stats[(place * splits + s) * 2 + 1] * factor;
+        value += partial[(place * splits + s) * DIM + threadIdx.x] * factor;
+    }
+    out[place * DIM + threadIdx.x] = to_bf16(value / fmaxf(total, 1e-30f));
+}
