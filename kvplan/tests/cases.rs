@@ -1,42 +1,10 @@
-//! Real servers, one test each: figures from public logs, named by what they show.
+//! Real servers, one test each: the default scenario, sparse attention, hybrids, drafts by era,
+//! automatic fractions. Figures from public logs.
 
-use kvplan::{
-    Engine, GIB, Known, KvDtype, KvLayout, Model, Observed, Plan, Setup, Sharding, SpecKind,
-    Speculation, catalog,
-};
+mod common;
 
-fn model(name: &str, quant: Option<&str>) -> Model {
-    catalog::find_in(name, quant)
-        .unwrap_or_else(|e| panic!("{e}"))
-        .model
-}
-
-fn setup<'a>(model: &'a Model, tp: u64, engine: &str, card_gib: f64) -> Setup<'a> {
-    let engine = Engine::parse(engine).unwrap_or_else(|e| panic!("{e}"));
-    Setup::new(model, Sharding::tp(tp), engine, card_gib)
-}
-
-fn plan(setup: &Setup<'_>) -> Plan {
-    let plan = kvplan::plan(setup).unwrap_or_else(|e| panic!("{e}"));
-    assert!(
-        (plan.ledger.sum() - setup.card_gib).abs() < 1e-6,
-        "the ledger adds up to the card"
-    );
-    plan
-}
-
-#[track_caller]
-fn close(got: f64, expected: f64, tolerance: f64) {
-    assert!(
-        (got - expected).abs() <= tolerance,
-        "{got}, expected {expected} +- {tolerance}"
-    );
-}
-
-/// RTX PRO 6000, `nvidia-smi`.
-const PRO_6000: f64 = 97_887.0 / 1024.0;
-const H100: f64 = 81_559.0 / 1024.0;
-const H200: f64 = 143_771.0 / 1024.0;
+use common::{H100, H200, PRO_6000, close, head_of, model, mtp, plan, setup};
+use kvplan::{GIB, Known, KvDtype, KvLayout, Model, Setup, Sharding, SpecKind, Speculation};
 
 // ---- the default scenario -----------------------------------------------------------------------
 
@@ -162,16 +130,6 @@ fn vllm_017_an_mtp_layer_is_one_more_layer_of_the_pool() {
     close(plan.max_concurrency, 2.13, 0.01);
 }
 
-fn mtp(steps: u64) -> Speculation<'static> {
-    Speculation {
-        kind: SpecKind::Mtp,
-        draft: None,
-        steps,
-        topk: 1,
-        draft_tokens: steps + 1,
-    }
-}
-
 // ---- hybrids ------------------------------------------------------------------------------------
 
 #[test]
@@ -250,10 +208,7 @@ fn eagle(draft: &Model) -> Speculation<'_> {
 }
 
 fn llama_draft() -> Model {
-    match catalog::find_draft("llama-3.1-8b", "eagle3").expect("draft") {
-        catalog::Draft::Head { model, .. } => *model,
-        catalog::Draft::Mtp => panic!("llama has no MTP layers"),
-    }
+    head_of("llama-3.1-8b")
 }
 
 #[test]
@@ -367,134 +322,10 @@ fn the_automatic_fraction_of_kimi_on_96_gb_is_below_its_weights() {
     assert!(plan.automatic_fraction.expect("auto") < plan.interval.min + 0.01);
 }
 
-// ---- refusals -----------------------------------------------------------------------------------
-
-#[test]
-fn vllm_029_a_4b_with_4_89_gib_starts_with_35600_tokens_and_no_more() {
-    let qwen = model("qwen3-4b", None);
-    let mut setup = setup(&qwen, 1, "vllm@0.10", 16_303.0 / 1024.0);
-    setup.context_tokens = Some(40_960);
-    setup.observed.pool_gib = Some(4.89);
-    let plan = plan(&setup);
-    let refusal = plan.refusal.expect("refused");
-    assert!(
-        refusal.engine_says.contains("5.62 GiB"),
-        "{}",
-        refusal.engine_says
-    );
-    close(plan.longest_context as f64, 35_600.0, 40.0);
-    assert!(!plan.fits);
-}
-
-#[test]
-fn vllm_030_replicated_kv_heads_need_11_75_gib_for_256k() {
-    let qwen = model("qwen3-235b-a22b", Some("fp8"));
-    let mut setup = setup(&qwen, 4, "vllm@0.11", H100);
-    setup.context_tokens = Some(262_144);
-    setup.observed.pool_gib = Some(8.03);
-    let refusal = plan(&setup).refusal.expect("refused");
-    assert!(
-        refusal.engine_says.contains("11.75 GiB"),
-        "{}",
-        refusal.engine_says
-    );
-}
-
-#[test]
-fn a_context_beyond_the_pool_is_not_called_served() {
-    let gemma = model("gemma-4-31b", Some("nvfp4"));
-    let mut setup = setup(&gemma, 1, "sglang@2026-07", 24.0);
-    setup.fraction = Some(0.93);
-    setup.context_tokens = Some(131_072);
-    assert!(!plan(&setup).fits);
-}
-
-// ---- other engines ------------------------------------------------------------------------------
-
-#[test]
-fn vllm_017_log_of_a_30b_on_one_h100_follows_from_its_flags() {
-    let qwen = model("qwen3-30b-a3b", None);
-    let mut setup = setup(&qwen, 1, "vllm@0.10.2", H100);
-    setup.context_tokens = Some(6144);
-    setup.observed.torch_total_gib = Some(79.18);
-    let plan = plan(&setup);
-    close(plan.computed_weights_gib, 56.93, 0.06);
-    close(plan.pool_gib, 8.68, 0.3);
-}
-
-#[test]
-fn trtllm_takes_its_fraction_of_free_not_of_total() {
-    let qwen = model("qwen2.5-0.5b", None);
-    for (name, free, fraction, pool, tokens) in [
-        ("qwen2.5-0.5b", 8.73, 0.25, 2.18, 190_656.0),
-        ("qwen2.5-1.5b", 16.25, 0.45, 7.31, 273_792.0),
-    ] {
-        let model = model(name, None);
-        let mut setup = setup(&model, 1, "trtllm", 24.0);
-        setup.observed.free_after_gib = Some(free);
-        setup.observed.free_before_gib = Some(22.5);
-        setup.fraction = Some(fraction);
-        let plan = plan(&setup);
-        close(plan.pool_gib, pool, 0.011);
-        close(plan.kv_tokens as f64, tokens, tokens * 0.002);
-    }
-    assert!(plan(&setup(&qwen, 1, "trtllm", 24.0)).fits);
-}
-
-#[test]
-fn lcpp_001_a_q8_0_latent_cache_is_1166_62_mib() {
-    let r1 = model("deepseek-r1", None);
-    let layout = KvLayout {
-        dtype: KvDtype::Q8_0,
-        dsa_fp8: false,
-        index_cache: false,
-    };
-    let cell = r1.kv_bytes_per_token(&Sharding::tp(1), &layout);
-    close(cell as f64 * 32_768.0 / 1_048_576.0, 1166.62, 0.05);
-}
-
-#[test]
-fn fp4_latents_carry_a_scale_per_16() {
-    let v3 = model("deepseek-v3", None);
-    let cell = v3.kv_bytes_per_token(&Sharding::tp(8), &KvLayout::new(KvDtype::Fp4));
-    assert_eq!(cell, 61 * (576 / 2 + 576 / 16));
-}
-
-#[test]
-fn a_target_load_is_answered_with_the_least_fraction_or_the_nearest_load() {
-    let kimi = model("kimi-k2.5", None);
-    let setup = story(&kimi, None);
-    let reached = kvplan::for_target(&setup, 32_768, 4).expect("plan");
-    assert!(reached.reached && reached.plan.max_concurrency >= 4.0);
-    let mut lower = setup.clone();
-    lower.fraction = Some(reached.fraction - 0.002);
-    assert!(plan(&lower).kv_tokens < 4 * 32_768);
-    let never = kvplan::for_target(&setup, 262_144, 64).expect("plan");
-    assert!(!never.reached && never.requests < 64);
-}
-
-#[test]
-fn figures_of_a_log_win_over_the_estimate() {
-    let llama = model("llama-3.1-8b", None);
-    let mut setup = setup(&llama, 1, "sglang@0.4.1", H100);
-    setup.observed = Observed {
-        free_before_gib: Some(78.81),
-        free_after_gib: Some(63.72),
-        ..Observed::default()
-    };
-    let plan = plan(&setup);
-    close(plan.pool_gib, 54.26, 0.01);
-    close(plan.kv_tokens as f64, 444_500.0, 110.0);
-    close(plan.ledger.gib_of("request-to-token"), 1.0, 0.01);
-}
-
 #[test]
 fn the_draft_pool_of_a_sliding_window_target_is_left_out_of_the_budget() {
     let oss = model("gpt-oss-120b", None);
-    let draft = match catalog::find_draft("gpt-oss-120b", "eagle3").expect("draft") {
-        catalog::Draft::Head { model, .. } => *model,
-        catalog::Draft::Mtp => panic!("a head"),
-    };
+    let draft = head_of("gpt-oss-120b");
     let mut setup = setup(&oss, 2, "sglang@0.5.16", PRO_6000);
     setup.fraction = Some(0.85);
     let without = plan(&setup);
@@ -502,75 +333,4 @@ fn the_draft_pool_of_a_sliding_window_target_is_left_out_of_the_budget() {
     let with = plan(&setup);
     assert_eq!(with.kv_bytes_per_token, without.kv_bytes_per_token);
     assert!(with.interval.max < without.interval.max);
-}
-
-#[test]
-fn vllm_a_35b_hybrid_with_mtp_holds_12_84_requests_of_256k() {
-    let qwen = model("qwen3.6-35b-a3b", Some("nvfp4"));
-    let mut setup = setup(&qwen, 1, "vllm@0.25", 128.0);
-    setup.kv_dtype = Some(KvDtype::Bf16);
-    setup.context_tokens = Some(262_144);
-    setup.observed.pool_gib = Some(74.22);
-    setup.speculation = Some(mtp(3));
-    let plan = plan(&setup);
-    println!("{} {}", plan.max_concurrency, plan.kv_tokens);
-    close(plan.max_concurrency, 12.84, 0.7);
-    close(plan.kv_tokens as f64, 3_366_051.0, 200_000.0);
-}
-
-#[test]
-fn vllm_039_a_hybrids_tokens_are_its_concurrency_times_the_length() {
-    let next = model("qwen3-next-80b-a3b", Some("w4a16"));
-    for (pool, tokens) in [(16.63, 708_425.0), (5.85, 242_534.0)] {
-        let mut setup = setup(&next, 1, "vllm@2026-05", 64.0);
-        setup.kv_dtype = Some(KvDtype::Bf16);
-        setup.context_tokens = Some(65_536);
-        setup.max_running = Some(4);
-        setup.observed.pool_gib = Some(pool);
-        let plan = plan(&setup);
-        println!("{} of {tokens}", plan.kv_tokens);
-        close(plan.kv_tokens as f64, tokens, tokens * 0.05);
-    }
-}
-
-/// Logs that nothing was fitted on: weights (GiB a card) and pool (GiB) from flags alone.
-#[test]
-fn servers_nothing_was_fitted_on_come_out_within_a_few_percent() {
-    let oss = model("gpt-oss-20b", None);
-    let mut gb10 = setup(&oss, 1, "vllm@0.13", 121.7);
-    gb10.mxfp4_kernels = Some(false);
-    gb10.fraction = Some(0.25);
-    close(plan(&gb10).computed_weights_gib, 13.72, 0.06);
-
-    let llama = model("llama-3.1-8b", None);
-    let mut h200 = setup(&llama, 1, "vllm@0.11.2", H200);
-    h200.observed.torch_total_gib = Some(139.8);
-    h200.context_tokens = Some(1024);
-    close(plan(&h200).computed_weights_gib, 14.96, 0.05);
-    close(plan(&h200).pool_gib, 105.97, 1.0);
-
-    let mut v0 = setup(&llama, 1, "vllm@0.6.4", 24.0);
-    v0.observed.torch_total_gib = Some(23.58);
-    v0.context_tokens = Some(29_000);
-    let at_29k = plan(&v0);
-    close(at_29k.pool_gib, 2.89, 0.3);
-    assert!(at_29k.refusal.is_some());
-    // Not monotone: chunked prefill switches on above 32k, and 35k starts.
-    v0.context_tokens = Some(35_000);
-    assert!(plan(&v0).refusal.is_none());
-
-    let glm = model("glm-5.1", None);
-    let mut pro = setup(&glm, 8, "vllm@0.20.2", PRO_6000);
-    pro.kv_dtype = Some(KvDtype::Fp8);
-    close(plan(&pro).computed_weights_gib, 55.67, 0.3);
-
-    let qwen = model("qwen3-235b-a22b", Some("fp8"));
-    let mut h100 = setup(&qwen, 4, "sglang@2025-07", H100);
-    h100.fraction = Some(0.93);
-    close(plan(&h100).kv_tokens as f64, 367_404.0, 0.03 * 367_404.0);
-
-    let small = model("qwen3-4b", None);
-    let mut rtx = setup(&small, 1, "vllm@0.10", 16_303.0 / 1024.0);
-    rtx.context_tokens = Some(40_960);
-    close(plan(&rtx).pool_gib, 4.89, 0.1);
 }

@@ -264,6 +264,35 @@ pub(super) fn gqa(
     max_positions: Option<u64>,
 ) -> Result<Gqa, ConfigError> {
     let window = layer_window(node, index, max_positions)?;
+    let (heads, kv_heads, head_dim, v_head_dim, v_is_k) = head_shapes(node, hidden, window)?;
+    if kv_heads == 0 || head_dim == 0 {
+        return Err(node.error(
+            "num_key_value_heads",
+            "or the head size is 0; at least 1 is needed",
+        ));
+    }
+    Ok(Gqa {
+        heads,
+        kv_heads,
+        head_dim,
+        v_head_dim,
+        window,
+        output_gate: node
+            .flag("attn_output_gate")
+            .unwrap_or(gated_by_family(node)),
+        v_is_k,
+        bias: node.flag("attention_bias").unwrap_or(false),
+        input_hiddens: 1,
+        indexer: gqa_indexer(node, index)?,
+    })
+}
+
+/// Query heads, KV heads, key and value elements a head, and whether values are keys.
+fn head_shapes(
+    node: &Node<'_>,
+    hidden: u64,
+    window: Option<u64>,
+) -> Result<(u64, u64, u64, u64, bool), ConfigError> {
     let own = |plain: &'static str, sliding: &'static str| {
         if window.is_some() && node.value(sliding).is_some() {
             [sliding, plain]
@@ -309,26 +338,7 @@ pub(super) fn gqa(
             v_is_k = node.flag("attention_k_eq_v").unwrap_or(false);
         }
     }
-    if kv_heads == 0 || head_dim == 0 {
-        return Err(node.error(
-            "num_key_value_heads",
-            "or the head size is 0; at least 1 is needed",
-        ));
-    }
-    Ok(Gqa {
-        heads,
-        kv_heads,
-        head_dim,
-        v_head_dim,
-        window,
-        output_gate: node
-            .flag("attn_output_gate")
-            .unwrap_or(gated_by_family(node)),
-        v_is_k,
-        bias: node.flag("attention_bias").unwrap_or(false),
-        input_hiddens: 1,
-        indexer: gqa_indexer(node, index)?,
-    })
+    Ok((heads, kv_heads, head_dim, v_head_dim, v_is_k))
 }
 
 /// Qwen3-Next gates its attention output without a flag for it.

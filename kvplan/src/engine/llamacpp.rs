@@ -53,29 +53,12 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
             "--ctx-size {longest}, or --cache-type-k/-v q8_0, or fewer layers offloaded"
         ),
     });
-    let mut ledger = Ledger::new(setup.card_gib);
-    ledger.estimate(
-        "driver and CUDA context",
-        setup.card_gib - before,
-        0.3,
-        "before weights",
+    let ledger = ledger(
+        setup,
+        &weights,
+        [before, draft_gib, pool_gib, buffers],
+        refusal.is_none(),
     );
-    parts::weight_lines(&mut ledger, &weights, setup.observed.weights_gib);
-    ledger
-        .exact("draft: weights", draft_gib, "a second model")
-        .of_speculation();
-    ledger.exact("KV cache", pool_gib, "context x bytes a token");
-    ledger.estimate(
-        "compute buffers",
-        buffers,
-        0.8,
-        "one micro-batch; larger without flash attention",
-    );
-    ledger.close(if refusal.is_none() {
-        "free"
-    } else {
-        "missing (negative)"
-    });
     let fits = refusal.is_none();
     Ok(Plan {
         fits,
@@ -105,4 +88,21 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
             setup.kv_dtype().name()
         )],
     })
+}
+
+/// Lines of the card from [free before, draft, cache, buffers], GiB.
+fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 4], fits: bool) -> Ledger {
+    let [before, draft_gib, pool_gib, buffers] = gib;
+    let mut ledger = Ledger::new(setup.card_gib);
+    let outside = setup.card_gib - before;
+    ledger.estimate("driver and CUDA context", outside, 0.3, "before weights");
+    parts::weight_lines(&mut ledger, weights, setup.observed.weights_gib);
+    ledger
+        .exact("draft: weights", draft_gib, "a second model")
+        .of_speculation();
+    ledger.exact("KV cache", pool_gib, "context x bytes a token");
+    let source = "one micro-batch; larger without flash attention";
+    ledger.estimate("compute buffers", buffers, 0.8, source);
+    ledger.close(if fits { "free" } else { "missing (negative)" });
+    ledger
 }

@@ -54,55 +54,22 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let tokens = (pool_gib * GIB / cell as f64) as u64 / page * page;
     let tokens = setup.max_total_tokens.map_or(tokens, |cap| tokens.min(cap));
     let context = setup.context();
-    let refusal = (tokens == 0).then(|| Refusal {
-        short_gib: (cell as f64 * page as f64 / GIB - free).max(0.0),
-        engine_says: "Insufficient memory to allocate the KV cache".to_string(),
-        remedy: "the weights fill the card: more GPUs, or a smaller weight format".to_string(),
-    });
-    let mut ledger = Ledger::new(setup.card_gib);
-    ledger.estimate(
-        "driver, CUDA context, NCCL",
-        setup.card_gib - before,
-        0.3,
-        "before weights",
-    );
-    parts::weight_lines(&mut ledger, &weights, observed);
-    ledger
-        .exact(
-            "draft: weights",
-            draft_gib,
-            "loaded before the pool is sized",
-        )
-        .of_speculation();
-    ledger.estimate(
-        "activations of one pass",
-        before - weights_gib - draft_gib - free,
-        0.5,
-        "peak",
-    );
-    let share = draft.kv_bytes_per_token as f64 / cell as f64;
-    ledger.exact(
-        "target: KV pool",
-        pool_gib * (1.0 - share),
-        "fraction x free",
-    );
-    ledger
-        .exact(
-            "draft: KV pool",
-            pool_gib * share,
-            "counted per token since #3497",
-        )
-        .of_speculation();
-    ledger.close("free");
+    let refusal = refusal(tokens, cell as f64 * page as f64 / GIB, free);
+    let used = Used {
+        before,
+        weights_gib: weights_gib + draft_gib,
+        draft_gib,
+        free,
+        pool_gib,
+        draft_share: draft.kv_bytes_per_token as f64 / cell as f64,
+    };
+    let ledger = ledger(setup, &weights, &used);
     let need = context as f64 * cell as f64 / GIB;
     let min = if free > 0.0 {
         (need / free).clamp(0.0, 1.0)
     } else {
         1.0
     };
-    let mut assumptions = setup.model.assumptions.clone();
-    assumptions.push("the fraction is of free memory after weights, not of the card".to_string());
-    assumptions.push(format!("KV dtype {}", setup.kv_dtype().name()));
     Ok(Plan {
         fits: refusal.is_none() && setup.context_tokens.is_none_or(|c| tokens >= c),
         fraction,
@@ -126,7 +93,56 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         weights_gib,
         computed_weights_gib: computed,
         ledger,
-        assumptions,
+        assumptions: assumptions(setup),
+    })
+}
+
+/// What lies on the card, GiB.
+struct Used {
+    before: f64,
+    weights_gib: f64,
+    draft_gib: f64,
+    free: f64,
+    pool_gib: f64,
+    draft_share: f64,
+}
+
+fn ledger(setup: &Setup<'_>, weights: &parts::Weights, used: &Used) -> Ledger {
+    let mut ledger = Ledger::new(setup.card_gib);
+    let outside = setup.card_gib - used.before;
+    ledger.estimate("driver, CUDA context, NCCL", outside, 0.3, "before weights");
+    parts::weight_lines(&mut ledger, weights, setup.observed.weights_gib);
+    ledger
+        .exact(
+            "draft: weights",
+            used.draft_gib,
+            "loaded before the pool is sized",
+        )
+        .of_speculation();
+    let activations = used.before - used.weights_gib - used.free;
+    ledger.estimate("activations of one pass", activations, 0.5, "peak");
+    let target = used.pool_gib * (1.0 - used.draft_share);
+    ledger.exact("target: KV pool", target, "fraction x free");
+    let draft = used.pool_gib * used.draft_share;
+    ledger
+        .exact("draft: KV pool", draft, "counted per token since #3497")
+        .of_speculation();
+    ledger.close("free");
+    ledger
+}
+
+fn assumptions(setup: &Setup<'_>) -> Vec<String> {
+    let mut lines = setup.model.assumptions.clone();
+    lines.push("the fraction is of free memory after weights, not of the card".to_string());
+    lines.push(format!("KV dtype {}", setup.kv_dtype().name()));
+    lines
+}
+
+fn refusal(tokens: u64, page_gib: f64, free: f64) -> Option<Refusal> {
+    (tokens == 0).then(|| Refusal {
+        short_gib: (page_gib - free).max(0.0),
+        engine_says: "Insufficient memory to allocate the KV cache".to_string(),
+        remedy: "the weights fill the card: more GPUs, or a smaller weight format".to_string(),
     })
 }
 

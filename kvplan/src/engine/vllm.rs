@@ -253,23 +253,7 @@ fn ledger_lines(
         "capacity less what torch sees",
     );
     parts::weight_lines(ledger, weights, observed);
-    if setup.observed.weights_gib.is_none() {
-        let source = if b.draft_counted {
-            "loaded with the target, inside the utilisation"
-        } else {
-            "V0: not profiled, comes on top"
-        };
-        ledger
-            .exact("draft: weights", b.draft.weight_bytes / GIB, source)
-            .of_speculation();
-        ledger
-            .exact(
-                "draft: its own vocabulary tables",
-                b.draft.table_bytes / GIB,
-                source,
-            )
-            .of_speculation();
-    }
+    draft_lines(ledger, setup, b);
     let pool = b.rest.max(0.0);
     let per_token = Groups::of(setup).bytes_per_token().max(1.0);
     let draft_share = (b.draft.kv_bytes_per_token as f64 / per_token).clamp(0.0, 1.0);
@@ -323,6 +307,27 @@ fn ledger_lines(
     } else {
         "missing (negative)"
     });
+}
+
+/// The draft's weights, by where they come from; a log's weight figure holds them already.
+fn draft_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget) {
+    if setup.observed.weights_gib.is_none() {
+        let source = if b.draft_counted {
+            "loaded with the target, inside the utilisation"
+        } else {
+            "V0: not profiled, comes on top"
+        };
+        ledger
+            .exact("draft: weights", b.draft.weight_bytes / GIB, source)
+            .of_speculation();
+        ledger
+            .exact(
+                "draft: its own vocabulary tables",
+                b.draft.table_bytes / GIB,
+                source,
+            )
+            .of_speculation();
+    }
 }
 
 /// Least utilisation that holds one request; most that leaves room for what is not counted.
