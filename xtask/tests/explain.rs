@@ -55,14 +55,14 @@ fn the_story_0_88_was_in_use_and_0_55_can_never_start() -> anyhow::Result<()> {
           tp                     8                  line 1
           mem_fraction           0.55               line 1
           mem_fraction_in_use    0.88               line 4  (1 - (free after - KV) / free before, +- 0.0002)
-          free_before_gib        94                 line 3
+          free_before_gib        94                 line 2
           weights_gib            72.3               line 3
           free_after_gib         21.7               line 3
           kv_gib                 10.42              line 4
           kv_tokens              159218             line 4
           free_after_pool_gib    10.9               line 5
 
-        next   cargo xtask predict --model Kimi-K2.5 --engine sglang --tp 8 --mem-fraction 0.88
+        next   cargo xtask predict --model Kimi-K2.5 --engine sglang --gpu GPU --gpus 8 --tp 8 --mem-fraction 0.88
     "#]].assert_eq(&text(&output));
     Ok(())
 }

@@ -100,6 +100,7 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     sglang::read(doc, &mut facts);
     vllm::read(doc, &mut facts);
     other_engines::read(doc, &mut facts);
+    card(doc, &mut facts);
     bench_facts::read(doc, text, &mut facts);
     machine::read(doc, text, &mut facts);
     nccl::read(doc, &mut facts);
@@ -109,6 +110,21 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     }
     findings::derive(&mut facts);
     facts
+}
+
+/// The card, as kernels look their tuning up: `…,device_name=NVIDIA_H100_80GB_HBM3,dtype=….json`.
+fn card(doc: &text::Doc, facts: &mut Facts) {
+    for at in doc.after_all("device_name=").take(8) {
+        let word = text::cut(doc.window(at, 120), 120);
+        let word = word
+            .split([',', '.', ' ', '\'', '"', ')'])
+            .next()
+            .unwrap_or("");
+        if word.len() > 3 && word.starts_with(|c: char| c.is_ascii_uppercase()) {
+            facts.set_if_absent("gpu", word.replace('_', " "), doc.line_at(at));
+            return;
+        }
+    }
 }
 
 /// Runs `cargo xtask explain`.

@@ -137,6 +137,12 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
             None => engine.clone(),
         });
     push("--engine", engine);
+    let topology = files.iter().find(wired);
+    push("--topology", topology.map(|facts| facts.file.clone()));
+    push("--gpu", Some(card(files)));
+    if topology.is_none() {
+        push("--gpus", said.tp.map(|(n, _)| n.to_string()));
+    }
     push("--tp", said.tp.map(|(n, _)| n.to_string()));
     push(
         "--dcp",
@@ -163,28 +169,38 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
             && facts.get("accept_length").is_none()
     });
     push("--baseline", baseline.map(|facts| facts.file.clone()));
-    (words.len() > 3).then(|| words.join(" "))
+    (words.len() > 4).then(|| words.join(" "))
 }
 
 /// A topology alone: what its links are worth.
 fn simulate_line(files: &[Facts]) -> Option<String> {
-    const WIRING: [&str; 4] = ["topo-matrix", "nccl-topology-xml", "lspci-tree", "box-file"];
-    let wired = |facts: &&Facts| facts.kinds.iter().any(|kind| WIRING.contains(kind));
-    let facts = files.iter().find(wired)?;
-    // A tree without names says nothing to simulate.
-    if facts.number("gpus").is_none() && !facts.kinds.contains(&"box-file") {
-        return None;
-    }
-    if facts.kinds.contains(&"box-file") {
+    let boxed = files.iter().find(|facts| facts.kinds.contains(&"box-file"));
+    if let Some(facts) = boxed {
         return Some(format!("cargo xtask simulate --box {}", facts.file));
     }
-    let gpu = files.iter().find_map(|facts| facts.text("gpu"));
-    let gpu = gpu.and_then(|name| crate::gpus::find(name).ok());
-    let gpu = gpu.map_or("GPU", |gpu| gpu.name.as_str());
+    let facts = files.iter().find(wired)?;
     Some(format!(
-        "cargo xtask simulate --topology {} --gpu {gpu}",
-        facts.file
+        "cargo xtask simulate --topology {} --gpu {}",
+        facts.file,
+        card(files)
     ))
+}
+
+/// A text that shows how the GPUs are wired; a tree without names does not.
+fn wired(facts: &&Facts) -> bool {
+    const WIRING: [&str; 3] = ["topo-matrix", "nccl-topology-xml", "lspci-tree"];
+    facts.number("gpus").is_some_and(|gpus| gpus > 1.0)
+        && facts.kinds.iter().any(|kind| WIRING.contains(kind))
+}
+
+/// The card by its catalogue name, or a word to be replaced.
+fn card(files: &[Facts]) -> String {
+    files
+        .iter()
+        .filter_map(|facts| crate::gpus::find(facts.text("gpu")?).ok())
+        .map(|gpu| gpu.name.clone())
+        .next()
+        .unwrap_or_else(|| "GPU".to_string())
 }
 
 /// The last part of a path or repository name.
