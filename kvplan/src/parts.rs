@@ -40,6 +40,19 @@ pub(crate) fn runtime_gib(setup: &Setup<'_>) -> f64 {
     gib.min(setup.card_gib * 0.5)
 }
 
+/// Free before weights load, GiB: observed, or capacity less what is gone by then.
+pub(crate) fn free_before_gib(setup: &Setup<'_>) -> f64 {
+    let observed = setup.observed.free_before_gib;
+    observed.unwrap_or(setup.card_gib - runtime_gib(setup))
+}
+
+/// Draft of a setup, nothing where there is none.
+pub(crate) fn draft_of(setup: &Setup<'_>, own_tables: bool) -> DraftParts {
+    setup.speculation.map_or_else(DraftParts::default, |spec| {
+        draft_parts(setup, &spec, own_tables)
+    })
+}
+
 /// Capacity as torch sees it, GiB.
 pub(crate) fn torch_total_gib(setup: &Setup<'_>) -> f64 {
     setup

@@ -160,3 +160,74 @@ fn pasted_configs_read_as_their_notes_say() {
     let error = Model::from_config_json(&echo, "echo").expect_err("nothing to compute with");
     assert!(error.to_string().contains("num_hidden_layers"), "{error}");
 }
+
+/// Any leading part of a real config, and any config with a byte changed, gives one line or a model.
+#[test]
+fn truncated_and_damaged_configs_never_panic() {
+    let Some(data) = data() else { return };
+    let folder = data.join("hf_configs");
+    for file in [
+        "moonshotai--Kimi-K3_config.json",
+        "openai--gpt-oss-20b_config.json",
+    ] {
+        let text = read(&folder, file);
+        for cut in (0..text.len().min(6000)).step_by(97) {
+            let Some(part) = text.get(..cut) else {
+                continue;
+            };
+            if let Err(error) = Model::from_config_json(part, file) {
+                assert_eq!(error.to_string().lines().count(), 1, "{error}");
+            }
+            let mut bytes = text.clone().into_bytes();
+            if let Some(byte) = bytes.get_mut(cut) {
+                *byte = b'9';
+            }
+            let damaged = String::from_utf8_lossy(&bytes);
+            if let Err(error) = Model::from_config_json(&damaged, file) {
+                assert_eq!(error.to_string().lines().count(), 1, "{error}");
+            }
+        }
+    }
+}
+
+/// Shapes of families that say them in their own way, from their published configs.
+#[test]
+fn families_with_their_own_spelling_are_read() {
+    let total = |config: &str| {
+        let model = Model::from_config_json(config, "family").unwrap_or_else(|e| panic!("{e}"));
+        let layout = KvLayout::new(KvDtype::Bf16);
+        let cell = model.kv_bytes_per_token(&Sharding::tp(1), &layout);
+        (model.total_params() as f64 / 1e9, cell)
+    };
+    // gemma-3-4b-it leaves heads, head size and vocabulary to its class: 3.88 B without vision.
+    let (billions, cell) = total(
+        r#"{"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+            "text_config": {"hidden_size": 2560, "intermediate_size": 10240,
+            "model_type": "gemma3_text", "num_hidden_layers": 34, "sliding_window": 1024}}"#,
+    );
+    assert!((billions / 3.88 - 1.0).abs() < 0.01, "{billions}");
+    assert_eq!(cell, 34 * 4 * 256 * 2 * 2);
+    // Granite-4.0-h-tiny: 4 attention layers of 40, 7 B.
+    let mut kinds = vec!["\"mamba\""; 40];
+    for layer in [5, 15, 25, 35] {
+        kinds[layer] = "\"attention\"";
+    }
+    let (_, cell) = total(&format!(
+        r#"{{"model_type": "granitemoehybrid", "hidden_size": 1536, "num_hidden_layers": 40,
+            "num_attention_heads": 12, "num_key_value_heads": 4, "vocab_size": 100352,
+            "intermediate_size": 512, "num_local_experts": 64, "num_experts_per_tok": 6,
+            "shared_intermediate_size": 1024, "mamba_n_heads": 48, "mamba_d_head": 64,
+            "mamba_d_state": 128, "mamba_n_groups": 1, "layer_types": [{}]}}"#,
+        kinds.join(",")
+    ));
+    assert_eq!(cell, 4 * 4 * 128 * 2 * 2);
+    // Hunyuan-A13B writes one entry a layer: 80 B.
+    let (billions, _) = total(
+        r#"{"model_type": "hunyuan_v1_moe", "hidden_size": 4096, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "attention_head_dim": 128,
+            "vocab_size": 128167, "intermediate_size": 3072, "num_experts": 64,
+            "moe_topk": [8, 8], "moe_intermediate_size": [3072, 3072], "num_shared_expert": [1, 1],
+            "tie_word_embeddings": true}"#,
+    );
+    assert!((billions / 80.4 - 1.0).abs() < 0.01, "{billions}");
+}

@@ -31,6 +31,21 @@ pub(super) fn read(
             return mamba_of_width(node, hidden).map(Attention::Mamba);
         }
     }
+    if let Some(attends) = in_index_list(node, "attn_layer_indices", index) {
+        // Bamba: attention in the listed layers, Mamba-2 else.
+        if !attends {
+            return mamba(node).map(Attention::Mamba);
+        }
+    }
+    match node.listed_text("layer_types", index) {
+        Some("mamba" | "mamba2") => return mamba(node).map(Attention::Mamba),
+        // Short convolutions keep three tokens; nothing here depends on them.
+        Some("conv") => return Ok(Attention::None),
+        _ => {}
+    }
+    if node.listed_whole("attn_type_list", index) == Some(0) {
+        return lightning(node, hidden).map(Attention::Linear);
+    }
     if is_linear(node, index) {
         return linear(node, hidden);
     }
@@ -50,6 +65,29 @@ pub(super) fn of_block(node: &Node<'_>, kind: &str, hidden: u64) -> Result<Atten
         "attention" => gqa(node, 0, hidden, None).map(Attention::Gqa),
         _ => Ok(Attention::None),
     }
+}
+
+/// Whether `index` is in a list of layer numbers, where there is such a list.
+fn in_index_list(node: &Node<'_>, list: &str, index: u64) -> Option<bool> {
+    let list = node.list(list)?;
+    Some(list.iter().any(|entry| entry.as_u64() == Some(index)))
+}
+
+/// MiniMax-01's lightning attention: one square state a head.
+fn lightning(node: &Node<'_>, hidden: u64) -> Result<LinearState, ConfigError> {
+    let heads = node.need(&["num_attention_heads"], MAX_HEADS)?;
+    let dim = node
+        .whole(&["head_dim"], MAX_WIDTH)?
+        .unwrap_or(hidden / heads.max(1));
+    Ok(LinearState {
+        key_heads: heads,
+        value_heads: heads,
+        key_dim: dim,
+        value_dim: dim,
+        conv_kernel: 0,
+        channel_gates: false,
+        state_element_bytes: 4,
+    })
 }
 
 fn mamba(node: &Node<'_>) -> Result<Mamba2, ConfigError> {

@@ -77,7 +77,12 @@ fn is_sparse(node: &Node<'_>, index: u64) -> Result<bool, ConfigError> {
     {
         return Ok(false);
     }
-    if let Some(first) = node.whole(&["first_k_dense_replace", "first_k_dense"], MAX_LAYERS)?
+    let first_names = [
+        "first_k_dense_replace",
+        "first_k_dense",
+        "moe_layer_start_index",
+    ];
+    if let Some(first) = node.whole(&first_names, MAX_LAYERS)?
         && index < first
     {
         return Ok(false);
@@ -135,6 +140,8 @@ fn moe(node: &Node<'_>) -> Result<Moe, ConfigError> {
         "experts_per_token",
         "top_k_experts",
         "moe_top_k",
+        "moe_topk",
+        "moe_k",
     ];
     let topk = node.need(&topk_names, MAX_EXPERTS)?;
     if topk > experts {
@@ -177,7 +184,13 @@ fn shared_inter(node: &Node<'_>, expert_inter: u64) -> Result<u64, ConfigError> 
     if node.model_type().starts_with("llama4") {
         return Ok(expert_inter);
     }
-    let count = node.whole(&["n_shared_experts", "num_shared_experts"], MAX_EXPERTS)?;
+    let count_names = [
+        "n_shared_experts",
+        "num_shared_experts",
+        "num_shared_expert",
+        "moe_num_shared_experts",
+    ];
+    let count = node.whole(&count_names, MAX_EXPERTS)?;
     Ok(count.unwrap_or(0).saturating_mul(expert_inter))
 }
 

@@ -93,7 +93,7 @@ impl<'a> Node<'a> {
             let Some(value) = self.value(name) else {
                 continue;
             };
-            return match whole_number(value) {
+            return match uniform_number(value) {
                 Some(number) if number <= max => Ok(Some(number)),
                 Some(_) => Err(self.error(
                     name,
@@ -104,6 +104,11 @@ impl<'a> Node<'a> {
                     &format!("is {}, not a whole number of 0 or more", shown(value)),
                 )),
             };
+        }
+        // Nested text configs leave their family's defaults out; a whole file never does.
+        if self.outer.is_some() {
+            let kind = self.text("model_type").unwrap_or_default();
+            return Ok(names.iter().find_map(|name| family_default(kind, name)));
         }
         Ok(None)
     }
@@ -167,6 +172,40 @@ fn whole_number(value: &Value) -> Option<u64> {
     }
     let number = value.as_f64()?;
     (number >= 0.0 && number.fract() == 0.0 && number.is_finite()).then_some(number as u64)
+}
+
+/// A whole number, or a list that repeats one (Hunyuan writes one entry a layer).
+fn uniform_number(value: &Value) -> Option<u64> {
+    match value.as_array() {
+        None => whole_number(value),
+        Some(list) => {
+            let first = whole_number(list.first()?)?;
+            list.iter()
+                .all(|entry| whole_number(entry) == Some(first))
+                .then_some(first)
+        }
+    }
+}
+
+/// What a family's configuration class fills in where the file says nothing (transformers).
+pub(super) fn family_default(kind: &str, field: &str) -> Option<u64> {
+    match (kind, field) {
+        ("gemma3_text", "num_attention_heads") => Some(8),
+        ("gemma3_text", "num_key_value_heads") => Some(4),
+        ("gemma3_text" | "gemma2" | "gemma", "head_dim") => Some(256),
+        ("gemma3_text", "vocab_size") => Some(262_208),
+        ("gemma3_text", "num_hidden_layers") => Some(26),
+        ("llama", "hidden_size") => Some(4096),
+        ("llama", "num_hidden_layers" | "num_attention_heads") => Some(32),
+        ("llama", "intermediate_size") => Some(11_008),
+        ("llama", "vocab_size") => Some(32_000),
+        ("mistral", "hidden_size") => Some(4096),
+        ("mistral", "num_hidden_layers" | "num_attention_heads") => Some(32),
+        ("mistral", "num_key_value_heads") => Some(8),
+        ("mistral", "intermediate_size") => Some(14_336),
+        ("mistral", "vocab_size") => Some(32_000),
+        _ => None,
+    }
 }
 
 /// A value as shown in an error: short.

@@ -3,11 +3,19 @@
 use crate::GIB;
 use crate::kv::KvLayout;
 use crate::ledger::Ledger;
-use crate::parts::{self, DraftParts};
+use crate::parts;
 use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
 
 /// Tokens of a micro-batch by default (`--ubatch-size`).
 const UBATCH_TOKENS: u64 = 512;
+
+/// There is no fraction, so any is legal.
+const ANY_FRACTION: Interval = Interval {
+    min: 0.0,
+    max: 1.0,
+    max_low: 1.0,
+    max_high: 1.0,
+};
 
 /// Plans llama.cpp with every layer on the cards.
 ///
@@ -18,15 +26,14 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let weights = parts::target_weights(setup);
     let computed = weights.gib();
     let weights_gib = setup.observed.weights_gib.unwrap_or(computed);
-    let draft = setup.speculation.map_or_else(DraftParts::default, |spec| {
-        parts::draft_parts(setup, &spec, true)
-    });
+    let draft = parts::draft_of(setup, true);
     let layout = KvLayout {
         dsa_fp8: false,
         index_cache: false,
         dtype: setup.kv_dtype(),
     };
-    let cell = setup.model.kv_bytes_per_token(&setup.sharding, &layout) + draft.kv_bytes_per_token;
+    let target = setup.model.kv_bytes_per_token(&setup.sharding, &layout);
+    let cell = target.saturating_add(draft.kv_bytes_per_token);
     let context = setup.context();
     let slots = setup.max_running.unwrap_or(1).max(1);
     let ubatch = setup.batched_tokens.unwrap_or(UBATCH_TOKENS);
@@ -35,10 +42,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let buffers = parts::forward_gib(setup.model, &setup.sharding, ubatch)
         + ubatch as f64 * setup.model.vocab as f64 * 4.0 / GIB;
     let pool_gib = context as f64 * cell as f64 / GIB;
-    let before = setup
-        .observed
-        .free_before_gib
-        .unwrap_or(setup.card_gib - parts::runtime_gib(setup));
+    let before = parts::free_before_gib(setup);
     let draft_gib = (draft.weight_bytes + draft.table_bytes) / GIB;
     let room = before - weights_gib - draft_gib - buffers;
     let longest = if cell > 0 {
@@ -73,12 +77,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         max_concurrency: if fits { slots as f64 } else { 0.0 },
         context_tokens: context,
         longest_context: longest.min(context),
-        interval: Interval {
-            min: 0.0,
-            max: 1.0,
-            max_low: 1.0,
-            max_high: 1.0,
-        },
+        interval: ANY_FRACTION,
         refusal,
         weights_gib,
         computed_weights_gib: computed,

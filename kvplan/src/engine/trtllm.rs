@@ -4,7 +4,7 @@
 use crate::GIB;
 use crate::kv::KvLayout;
 use crate::ledger::Ledger;
-use crate::parts::{self, DraftParts};
+use crate::parts;
 use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
 
 /// `free_gpu_memory_fraction` by default.
@@ -24,15 +24,10 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let computed = weights.gib();
     let observed = setup.observed.weights_gib;
     let weights_gib = observed.unwrap_or(computed);
-    let draft = setup.speculation.map_or_else(DraftParts::default, |spec| {
-        parts::draft_parts(setup, &spec, false)
-    });
+    let draft = parts::draft_of(setup, false);
     let batched = setup.batched_tokens.unwrap_or(BATCHED_TOKENS);
     let activations = parts::forward_gib(setup.model, &setup.sharding, batched);
-    let before = setup
-        .observed
-        .free_before_gib
-        .unwrap_or(setup.card_gib - parts::runtime_gib(setup));
+    let before = parts::free_before_gib(setup);
     let draft_gib = (draft.weight_bytes + draft.table_bytes) / GIB;
     // A log's free figure is taken after all of these.
     let free = setup
@@ -47,9 +42,12 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         });
     let pool_gib = (free * fraction).max(0.0);
     let layout = KvLayout::new(setup.kv_dtype());
-    let target = setup.model.kv_bytes_per_token(&setup.sharding, &layout)
-        + setup.model.index_bytes_per_token();
-    let cell = target.saturating_add(draft.kv_bytes_per_token).max(1);
+    let target = setup.model.kv_bytes_per_token(&setup.sharding, &layout);
+    let index = setup.model.index_bytes_per_token();
+    let cell = target
+        .saturating_add(index)
+        .saturating_add(draft.kv_bytes_per_token)
+        .max(1);
     let page = setup.page_tokens.unwrap_or(BLOCK_TOKENS).max(1);
     let tokens = (pool_gib * GIB / cell as f64) as u64 / page * page;
     let tokens = setup.max_total_tokens.map_or(tokens, |cap| tokens.min(cap));

@@ -235,7 +235,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         weights_gib,
         computed_weights_gib: computed,
         ledger,
-        assumptions: assumptions(setup),
+        assumptions: assumptions(setup, &b),
     })
 }
 
@@ -391,8 +391,15 @@ fn fraction_source(setup: &Setup<'_>) -> String {
     }
 }
 
-fn assumptions(setup: &Setup<'_>) -> Vec<String> {
+fn assumptions(setup: &Setup<'_>, b: &Budget) -> Vec<String> {
     let mut lines = setup.model.assumptions.clone();
+    if b.graphs_counted && b.graphs > 0.0 {
+        lines.push(format!(
+            "graphs are inside the utilisation since 0.21: {:.3} acts as {:.3} did before",
+            b.utilisation,
+            b.utilisation - (b.graphs + b.draft_graphs) / b.total
+        ));
+    }
     if setup.engine.assumed_version {
         lines.push(format!(
             "vLLM version not given: the rules of {} are used",
