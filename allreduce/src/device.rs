@@ -9,6 +9,7 @@
 pub use crate::driver::blas::{MatMul, MatMulType};
 pub use crate::driver::context::{Device, DriverInfo, driver_info};
 pub use crate::driver::memory::{DeviceBuffer, PinnedBuffer, Pod, SharedHostBuffer};
+pub use crate::driver::nccl::nccl_version;
 pub use crate::driver::nvrtc::{compile_cubin, compiler_info};
 pub use crate::driver::peer::{IpcBuffer, IpcHandle};
 pub use crate::driver::stream::{Event, Graph, Stream};

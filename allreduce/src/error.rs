@@ -53,10 +53,12 @@ pub enum Error {
         /// The call's number since the communicator was built, counted from 0.
         call: u64,
     },
-    /// The communicator failed earlier and must be built again.
-    Poisoned {
-        /// What happened first.
-        first: String,
+    /// [`Communicator::abort`](crate::Communicator::abort) ended a waiting kernel.
+    Aborted {
+        /// The rank that was waiting.
+        rank: usize,
+        /// The call's number since the communicator was built, counted from 0.
+        call: u64,
     },
     /// The ranks could not find each other or exchange their handles.
     Bootstrap(String),
@@ -104,12 +106,7 @@ impl fmt::Display for Error {
                     "rank {rank}: rank {peer} made a different call {call} (size, type or algorithm)"
                 )
             }
-            Error::Poisoned { first } => {
-                write!(
-                    f,
-                    "the communicator failed earlier and must be built again: {first}"
-                )
-            }
+            Error::Aborted { rank, call } => write!(f, "rank {rank}: call {call} was aborted"),
             Error::Bootstrap(what) => write!(f, "ranks could not connect: {what}"),
             Error::Io { what, why } => write!(f, "{what}: {why}"),
         }

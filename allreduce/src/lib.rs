@@ -4,12 +4,19 @@
 //! run time, and a missing one is an [`Error`] that says which library to install. All `unsafe`
 //! code is in two modules: `driver` (calls into those libraries) and `launch` (kernel launches).
 
+mod communicator;
 pub mod device;
 mod driver;
 mod error;
+pub mod kernels;
 mod launch;
+pub mod protocol;
+pub mod rendezvous;
+mod types;
 
+pub use communicator::{Call, Communicator, Options, RowNorm, Selector, Shape, Step};
 pub use error::Error;
+pub use types::{Algorithm, DType, Memory};
 
 /// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,6 +1,7 @@
 //! Compiling without a GPU, and clean errors without a driver.
 
-use allreduce::{Error, device};
+use allreduce::kernels::KernelFile;
+use allreduce::{DType, Error, device};
 
 const ARCHITECTURES: [&str; 5] = ["sm_80", "sm_89", "sm_90", "sm_100", "sm_120"];
 
@@ -42,6 +43,25 @@ fn without_a_driver_every_entry_point_is_an_error_not_a_panic() {
             assert!(device::Device::open(0).is_err());
             assert!(device::Device::all().is_err());
             assert!(!error.to_string().contains('\n'), "{error}");
+        }
+    }
+}
+
+#[test]
+fn every_kernel_compiles_for_every_architecture_type_and_several_rank_counts() {
+    if let Err(error) = device::compiler_info() {
+        println!("skipped: {error}");
+        return;
+    }
+    for file in KernelFile::ALL {
+        for arch in ARCHITECTURES {
+            file.compile(arch, 2, DType::Bf16).unwrap();
+        }
+        for dtype in [DType::F32, DType::F16] {
+            file.compile("sm_90", 2, dtype).unwrap();
+        }
+        for ranks in [3, 4, 8, 16] {
+            file.compile("sm_90", ranks, DType::Bf16).unwrap();
         }
     }
 }

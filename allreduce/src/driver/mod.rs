@@ -6,6 +6,7 @@
 pub(crate) mod blas;
 pub(crate) mod context;
 pub(crate) mod memory;
+pub(crate) mod nccl;
 pub(crate) mod nvrtc;
 pub(crate) mod peer;
 pub(crate) mod stream;

@@ -82,7 +82,7 @@ fn is_elf(bytes: &[u8]) -> bool {
     bytes.len() > 64 && bytes.starts_with(b"\x7fELF")
 }
 
-fn cache_folder() -> Option<PathBuf> {
+pub(crate) fn cache_folder() -> Option<PathBuf> {
     let given = |name: &str| {
         std::env::var_os(name)
             .filter(|v| !v.is_empty())

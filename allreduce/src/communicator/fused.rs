@@ -1,0 +1,156 @@
+//! All-reduce, residual addition and RMSNorm in one kernel.
+
+use super::Communicator;
+use crate::device::{Arg, DeviceBuffer, Kernel, Launch};
+use crate::kernels::KernelFile;
+use crate::types::DType;
+use crate::{Error, Result};
+
+/// Rows to normalise: `sum = all-reduce(x)`, `residual += sum`, `out = norm(residual) * weight`.
+#[derive(Debug, Clone, Copy)]
+pub struct RowNorm<'a> {
+    /// This rank's partial sums, `rows x hidden`.
+    pub input: &'a DeviceBuffer,
+    /// Where the normalised rows go; may be the input.
+    pub output: &'a DeviceBuffer,
+    /// Read and replaced by residual + sum, `rows x hidden`.
+    pub residual: &'a DeviceBuffer,
+    /// One factor a column.
+    pub weight: &'a DeviceBuffer,
+    /// Number of rows.
+    pub rows: usize,
+    /// Elements of a row; a row is a multiple of 16 bytes.
+    pub hidden: usize,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// Type of all four.
+    pub dtype: DType,
+}
+
+/// Most packs of 16 bytes in a row: four for each of 512 threads.
+const MOST_ROW_PACKS: usize = 2048;
+const CODE: u32 = 7;
+
+impl RowNorm<'_> {
+    fn row_packs(&self) -> Result<usize> {
+        let row_bytes = self.hidden.saturating_mul(self.dtype.bytes());
+        if !row_bytes.is_multiple_of(16) || row_bytes == 0 || row_bytes / 16 > MOST_ROW_PACKS {
+            return Err(Error::Invalid(format!(
+                "a row of {row_bytes} bytes: a multiple of 16 up to {}",
+                MOST_ROW_PACKS * 16
+            )));
+        }
+        let bytes = row_bytes
+            .checked_mul(self.rows)
+            .ok_or_else(|| Error::Invalid(format!("{} rows", self.rows)))?;
+        for buffer in [self.input, self.output, self.residual] {
+            buffer.range(0, bytes)?;
+        }
+        self.weight.range(0, row_bytes)?;
+        Ok(row_bytes / 16)
+    }
+
+    /// `struct Norm` of `fused.cu`.
+    fn to_bytes(self, row_packs: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(32);
+        bytes.extend(self.residual.address().to_ne_bytes());
+        bytes.extend(self.weight.address().to_ne_bytes());
+        bytes.extend((row_packs as u32).to_ne_bytes());
+        bytes.extend((self.rows as u32).to_ne_bytes());
+        bytes.extend(self.eps.to_bits().to_ne_bytes());
+        bytes.extend(0u32.to_ne_bytes());
+        bytes
+    }
+}
+
+impl Communicator {
+    /// Queues the fused kernel (one-shot transport).
+    ///
+    /// # Errors
+    /// No peer access, rows that do not fit an inbox or a block, an earlier failure.
+    pub fn all_reduce_norm(&mut self, norm: &RowNorm<'_>) -> Result<()> {
+        self.check()?;
+        let row_packs = norm.row_packs()?;
+        let bytes = (row_packs * 16 * norm.rows) as u64;
+        let algorithm = crate::types::Algorithm::OneShot;
+        if !self.can(algorithm) || bytes > algorithm.piece_bytes(self.ranks, &self.options.memory) {
+            return Err(Error::Invalid(
+                "rows beyond an inbox, or no peer access".into(),
+            ));
+        }
+        if norm.rows == 0 {
+            return Ok(());
+        }
+        let (kernel, lanes) =
+            self.norm_kernel(["fused_1", "fused_4"], 992, row_packs, norm.dtype)?;
+        let opcode = CODE << 8 | norm.dtype.code();
+        let params = self.params(
+            opcode,
+            norm.input.address(),
+            norm.output.address(),
+            bytes,
+            false,
+        );
+        self.keep_norm(norm);
+        let blocks = (norm.rows as u32).min(self.most_blocks());
+        let args = [
+            Arg::Bytes(&params.to_bytes()),
+            Arg::Bytes(&norm.to_bytes(row_packs)),
+        ];
+        kernel.launch(&self.stream, Launch::new(blocks, lanes + 32), &args)
+    }
+
+    /// Queues residual addition and RMSNorm alone, on rows that are already summed: what the fused
+    /// kernel is compared with, bit for bit.
+    ///
+    /// # Errors
+    /// Rows that do not fit a block, or the driver's own error.
+    pub fn norm_alone(&mut self, norm: &RowNorm<'_>) -> Result<()> {
+        let row_packs = norm.row_packs()?;
+        if norm.rows == 0 {
+            return Ok(());
+        }
+        let (kernel, lanes) = self.norm_kernel(["norm_1", "norm_4"], 992, row_packs, norm.dtype)?;
+        self.keep_norm(norm);
+        let blocks = (norm.rows as u32).min(self.device().multiprocessors());
+        let args = [
+            Arg::Device(norm.input),
+            Arg::Device(norm.output),
+            Arg::Bytes(&norm.to_bytes(row_packs)),
+        ];
+        kernel.launch(&self.stream, Launch::new(blocks, lanes), &args)
+    }
+
+    /// One pack a thread where a row fits a block so, else four.
+    fn norm_kernel(
+        &mut self,
+        [one, four]: [&'static str; 2],
+        most_lanes: usize,
+        row_packs: usize,
+        dtype: DType,
+    ) -> Result<(Kernel, u32)> {
+        let lanes = row_packs.next_multiple_of(32);
+        let (name, lanes) = if lanes <= most_lanes {
+            (one, lanes)
+        } else {
+            (four, row_packs.div_ceil(4).next_multiple_of(32))
+        };
+        Ok((
+            self.kernels.get(KernelFile::Fused, name, dtype)?,
+            lanes as u32,
+        ))
+    }
+
+    pub(super) fn load_norm_kernels(&mut self, dtype: DType) -> Result<()> {
+        for name in ["fused_1", "fused_4", "norm_1", "norm_4"] {
+            self.kernels.get(KernelFile::Fused, name, dtype)?;
+        }
+        Ok(())
+    }
+
+    fn keep_norm(&self, norm: &RowNorm<'_>) {
+        for buffer in [norm.input, norm.output, norm.residual, norm.weight] {
+            self.stream.keep(buffer.clone());
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a kernel is told, and what it reports.
+
+use super::Shape;
+use crate::Error;
+use crate::kernels::KernelFile;
+use crate::types::Algorithm;
+
+/// `struct Params` of `common.cuh`, field for field.
+#[derive(Debug, Clone)]
+pub(super) struct Params {
+    pub(super) arena: Vec<u64>,
+    pub(super) host: u64,
+    pub(super) state: u64,
+    pub(super) control: u64,
+    pub(super) input: u64,
+    pub(super) output: u64,
+    pub(super) bytes: u64,
+    pub(super) slot_bytes: u64,
+    pub(super) host_slot_bytes: u64,
+    pub(super) host_bulk_bytes: u64,
+    pub(super) deadline_ns: u64,
+    pub(super) rank: u32,
+    pub(super) aligned: u32,
+    pub(super) opcode: u32,
+    pub(super) hint: u32,
+}
+
+impl Params {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let wide = [
+            self.host,
+            self.state,
+            self.control,
+            self.input,
+            self.output,
+            self.bytes,
+            self.slot_bytes,
+            self.host_slot_bytes,
+            self.host_bulk_bytes,
+            self.deadline_ns,
+        ];
+        let narrow = [self.rank, self.aligned, self.opcode, self.hint];
+        let mut bytes = Vec::with_capacity(self.arena.len() * 8 + 96);
+        bytes.extend(self.arena.iter().chain(&wide).flat_map(|v| v.to_ne_bytes()));
+        bytes.extend(narrow.iter().flat_map(|v| v.to_ne_bytes()));
+        bytes
+    }
+}
+
+/// From this size on a thread of the one-shot kernel holds several packs at once.
+const WIDE_FROM_BYTES: u64 = 1 << 20;
+
+pub(super) fn file(algorithm: Algorithm) -> KernelFile {
+    match algorithm {
+        Algorithm::OneShot | Algorithm::Nccl => KernelFile::OneShot,
+        Algorithm::TwoShot => KernelFile::TwoShot,
+        Algorithm::Island => KernelFile::Island,
+        Algorithm::HostStaged | Algorithm::HostBulk => KernelFile::HostStaged,
+    }
+}
+
+/// All kernels of an algorithm.
+pub(super) fn kernels(algorithm: Algorithm) -> &'static [&'static str] {
+    match algorithm {
+        Algorithm::OneShot => &["one_shot", "one_shot_wide"],
+        Algorithm::TwoShot => &["two_shot"],
+        Algorithm::Island => &["island"],
+        Algorithm::HostStaged => &["host_staged"],
+        Algorithm::HostBulk => &["host_bulk"],
+        Algorithm::Nccl => &[],
+    }
+}
+
+/// The kernel for one message.
+pub(super) fn kernel(algorithm: Algorithm, bytes: u64, shape: Shape) -> &'static str {
+    let one_round = u64::from(shape.blocks) * u64::from(shape.lanes) * 16;
+    let names = kernels(algorithm);
+    let wide = algorithm == Algorithm::OneShot && bytes > one_round.max(WIDE_FROM_BYTES / 2);
+    names.get(usize::from(wide)).copied().unwrap_or_default()
+}
+
+/// Launch shapes as measured best on two H200 (docs/allreduce.md).
+pub(super) fn shape(algorithm: Algorithm, bytes: u64, ranks: usize, most_blocks: u32) -> Shape {
+    let packs = bytes.div_ceil(16);
+    let (lanes, per_thread, most): (u32, u64, u32) = match algorithm {
+        Algorithm::OneShot | Algorithm::Nccl => {
+            (if packs <= 32 << 10 { 256 } else { 512 }, 1, most_blocks)
+        }
+        Algorithm::TwoShot => (
+            if packs <= 64 << 10 { 256 } else { 512 },
+            ranks as u64,
+            most_blocks,
+        ),
+        Algorithm::Island => (256, ranks as u64 / 2, most_blocks),
+        Algorithm::HostStaged => (256, 1, 64),
+        // One tile a block until there are as many tiles as blocks.
+        Algorithm::HostBulk => (512, 2, 64),
+    };
+    let needed = packs.div_ceil(u64::from(lanes) * per_thread).max(1);
+    let blocks = u32::try_from(needed)
+        .unwrap_or(u32::MAX)
+        .min(most)
+        .min(most_blocks);
+    // A single block need not be wider than its data.
+    let lanes = if blocks == 1 {
+        packs.next_multiple_of(32).clamp(32, lanes.into()) as u32
+    } else {
+        lanes
+    };
+    Shape {
+        blocks,
+        lanes,
+        hint: false,
+    }
+}
+
+pub(super) fn failure(kind: u32, rank: usize, peer: usize, step: u32, call: u64) -> Error {
+    const STEPS: [&str; 5] = ["header", "data", "scatter", "cross", "gather"];
+    let step = STEPS.get(step as usize).copied().unwrap_or("unknown");
+    match kind {
+        1 => Error::PeerLate {
+            rank,
+            peer,
+            step,
+            call,
+        },
+        2 => Error::Mismatch { rank, peer, call },
+        _ => Error::Aborted { rank, call },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_never_pass_the_block_limit() {
+        for algorithm in Algorithm::OWN {
+            for bytes in [1, 16, 1024, 57_344, 1 << 20, 1 << 30] {
+                for most in [1, 4, 66, 132, 256] {
+                    let shape = shape(algorithm, bytes, 4, most);
+                    assert!(
+                        shape.blocks >= 1 && shape.blocks <= most,
+                        "{algorithm:?} {bytes}"
+                    );
+                    assert!(shape.lanes.is_multiple_of(32) && (32..=512).contains(&shape.lanes));
+                }
+            }
+        }
+    }
+}
