@@ -48,6 +48,21 @@ __device__ __forceinline__ void store_strong(u64 at, const Pack &v) {
     asm volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};"
                  :: "l"(at), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]) : "memory");
 }
+// The caller's data: ordinary accesses, spelled out so that they are 16 bytes wide.
+__device__ __forceinline__ Pack load_pack(u64 at) {
+    Pack v;
+    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(at) : "memory");
+    return v;
+}
+__device__ __forceinline__ void store_pack(u64 at, const Pack &v) {
+    asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};"
+                 :: "l"(at), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]) : "memory");
+}
+// By words: choosing between two structs would put both on the stack.
+__device__ __forceinline__ Pack pick(bool first, const Pack &a, const Pack &b) {
+    return Pack{{first ? a.w[0] : b.w[0], first ? a.w[1] : b.w[1], first ? a.w[2] : b.w[2], first ? a.w[3] : b.w[3]}};
+}
 __device__ __forceinline__ u32 load_word(u64 at) {
     u32 v;
     asm volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
@@ -75,7 +90,7 @@ __device__ __forceinline__ bool arrived(const Pack &v) {
     return v.w[0] != MARK && v.w[1] != MARK && v.w[2] != MARK && v.w[3] != MARK;
 }
 __device__ __forceinline__ void clear_pack(u64 at) {
-    *(Pack *)at = Pack{{MARK, MARK, MARK, MARK}};
+    store_pack(at, Pack{{MARK, MARK, MARK, MARK}});
 }
 
 // ---- element types: sums are f32, in rank order, rounded once
@@ -171,11 +186,13 @@ __device__ __forceinline__ bool whole(const Params &p, u32 index) {
     return p.aligned && (u64)index * 16 + 16 <= p.bytes;
 }
 __device__ __forceinline__ Pack load_input(const Params &p, u32 index) {
-    Pack v = whole(p, index) ? *(const Pack *)(p.input + (u64)index * 16) : load_elements(p, index);
+    Pack v;
+    if (whole(p, index)) v = load_pack(p.input + (u64)index * 16);
+    else v = load_elements(p, index);
     return without_marks(v);
 }
 __device__ __forceinline__ void store_output(const Params &p, u32 index, const Pack &v) {
-    if (whole(p, index)) *(Pack *)(p.output + (u64)index * 16) = v;
+    if (whole(p, index)) store_pack(p.output + (u64)index * 16, v);
     else store_elements(p, index, v);
 }
 
@@ -192,32 +209,27 @@ __device__ __noinline__ void fail(const Params &p, u32 kind, u32 peer, u32 step,
 }
 __device__ __forceinline__ bool poisoned(const Params &p) { return load_word(p.state) != 0; }
 
-struct Spin { u32 polls; u64 since; };
-
-// Called after every unsuccessful poll; true when the wait must end.
-__device__ __noinline__ bool give_up(const Params &p, Spin &s, u32 peer, u32 step, u32 call) {
-    u64 now = clock_ns();
-    if (s.since == 0) s.since = now;
+// Called now and then by a thread that waits; true when the wait must end.
+__device__ __noinline__ bool give_up(const Params &p, u64 waited_ns, u32 peer, u32 step, u32 call) {
     if (poisoned(p)) return true;
-    if (load_word(p.control) != 0) {
-        fail(p, FAIL_ABORT, peer, step, call);
-        return true;
-    }
-    if (now - s.since > p.deadline_ns) {
-        fail(p, FAIL_LATE, peer, step, call);
-        return true;
-    }
-    return false;
+    u32 kind = load_word(p.control) != 0 ? FAIL_ABORT : waited_ns > p.deadline_ns ? FAIL_LATE : 0;
+    if (kind != 0) fail(p, kind, peer, step, call);
+    return kind != 0;
 }
 // Waits for the pack at `at`, starting from what an earlier load of it gave.
 __device__ __forceinline__ bool wait_pack(const Params &p, u64 at, Pack &v, u32 peer, u32 step, u32 call) {
     if (arrived(v)) return true;
-    Spin s = {0, 0};
-    do {
-        v = load_strong(at);
-        if (arrived(v)) return true;
-    } while ((++s.polls & 127) != 0 || !give_up(p, s, peer, step, call));
-    return false;
+    u64 since = 0;
+    for (;;) {
+#pragma unroll 1
+        for (int polls = 0; polls < 128; polls++) {
+            v = load_strong(at);
+            if (arrived(v)) return true;
+        }
+        u64 now = clock_ns();
+        if (since == 0) since = now;
+        if (give_up(p, now - since, peer, step, call)) return false;
+    }
 }
 
 // ---- inboxes of other GPUs (slots used in turn) and the call record
@@ -270,12 +282,11 @@ __device__ __forceinline__ void peer_control_warp(const Params &p, const Record 
 // Adds one pack of every rank in rank order; `others` holds them in rank order without this one.
 __device__ __forceinline__ Pack sum_in_rank_order(u32 rank, const Pack &own, const Pack *others) {
     float acc[ELEMENTS];
-    unpack(rank == 0 ? own : others[0], acc);
+    unpack(pick(rank == 0, own, others[0]), acc);
 #pragma unroll
     for (int s = 1; s < NRANKS; s++) {
-        Pack before = others[s - 1];
-        Pack after = others[s < NRANKS - 1 ? s : NRANKS - 2];
-        add_pack(acc, (u32)s == rank ? own : ((u32)s > rank ? before : after));
+        Pack after = pick((u32)s > rank, others[s - 1], others[s < NRANKS - 1 ? s : NRANKS - 2]);
+        add_pack(acc, pick((u32)s == rank, own, after));
     }
     return pack(acc);
 }

@@ -32,7 +32,7 @@ __device__ __forceinline__ float add_residual(const Pack &sum, const Pack &resid
     add_pack(h, residual);
 #pragma unroll
     for (int e = 0; e < ELEMENTS; e++) squares += h[e] * h[e];
-    *(Pack *)residual_at = pack(h);
+    store_pack(residual_at, pack(h));
     return squares;
 }
 __device__ __forceinline__ Pack scaled(float *h, float scale, const Pack &weight) {
@@ -54,8 +54,8 @@ __device__ __forceinline__ bool fused_row(const Params &p, const Norm &q, u32 ro
     for (int k = 0; k < K; k++) {
         u32 column = threadIdx.x + k * lanes, index = row * q.row_packs + column;
         if (column >= q.row_packs) continue;
-        residual[k] = *(const Pack *)(q.residual + (u64)index * 16);
-        weight[k] = *(const Pack *)(q.weight + (u64)column * 16);
+        residual[k] = load_pack(q.residual + (u64)index * 16);
+        weight[k] = load_pack(q.weight + (u64)column * 16);
 #pragma unroll
         for (int s = 0; s < NRANKS - 1; s++) in[k][s] = load_strong(base + ((u64)s * n + index) * 16);
     }
@@ -76,7 +76,7 @@ __device__ __forceinline__ bool fused_row(const Params &p, const Norm &q, u32 ro
 #pragma unroll
     for (int k = 0; k < K; k++) {
         u32 column = threadIdx.x + k * lanes, index = row * q.row_packs + column;
-        if (column < q.row_packs) *(Pack *)(p.output + (u64)index * 16) = scaled(h[k], scale, weight[k]);
+        if (column < q.row_packs) store_pack(p.output + (u64)index * 16, scaled(h[k], scale, weight[k]));
     }
     return true;
 }
@@ -149,15 +149,15 @@ __device__ __forceinline__ void norm_body(u64 input, u64 output, const Norm &q) 
             u32 column = threadIdx.x + k * lanes;
             u64 at = ((u64)row * q.row_packs + column) * 16;
             if (column >= q.row_packs) continue;
-            weight[k] = *(const Pack *)(q.weight + (u64)column * 16);
-            squares += add_residual(*(const Pack *)(input + at), *(const Pack *)(q.residual + at), q.residual + at, h[k]);
+            weight[k] = load_pack(q.weight + (u64)column * 16);
+            squares += add_residual(load_pack(input + at), load_pack(q.residual + at), q.residual + at, h[k]);
         }
         block_sum(&squares, false, lanes, partial, &stop);
         float scale = rsqrtf(squares / (float)(q.row_packs * ELEMENTS) + q.eps);
 #pragma unroll
         for (int k = 0; k < K; k++) {
             u32 column = threadIdx.x + k * lanes;
-            if (column < q.row_packs) *(Pack *)(output + ((u64)row * q.row_packs + column) * 16) = scaled(h[k], scale, weight[k]);
+            if (column < q.row_packs) store_pack(output + ((u64)row * q.row_packs + column) * 16, scaled(h[k], scale, weight[k]));
         }
         row_barrier(lanes);  // partial sums are read before the next row writes them
     }

@@ -142,12 +142,16 @@ __device__ __forceinline__ void write_tile(const Params &p, u64 slot, u32 tile, 
 __device__ __forceinline__ bool wait_tile(const Params &p, u32 tile, u32 call, u32 lanes, u32 *stop) {
     if (threadIdx.x < NRANKS && threadIdx.x != p.rank) {
         u64 at = flags_at(p, host_slot(p, threadIdx.x, call)) + (u64)tile * FLAG_BYTES;
-        Spin s = {0, 0};
-        while (load_word(at) == MARK)
-            if ((++s.polls & 63) == 0 && give_up(p, s, threadIdx.x, STEP_DATA, call)) {
+        u64 since = 0;
+        for (u32 polls = 1; load_word(at) == MARK; polls++) {
+            if ((polls & 63) != 0) continue;
+            u64 now = clock_ns();
+            if (since == 0) since = now;
+            if (give_up(p, now - since, threadIdx.x, STEP_DATA, call)) {
                 *(volatile u32 *)stop = 1;
                 break;
             }
+        }
         __threadfence_system();
     }
     data_barrier(lanes);

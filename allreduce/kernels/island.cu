@@ -27,7 +27,8 @@ __device__ __forceinline__ bool collect(const Params &p, u64 box, u32 chunk, u32
 __device__ __forceinline__ void add_group(float *acc, bool fresh, u32 member, const Pack &own, const Pack *others) {
 #pragma unroll
     for (int s = 0; s < GROUP; s++) {
-        Pack x = (u32)s == member ? own : ((u32)s > member ? others[s > 0 ? s - 1 : 0] : others[s < GROUP - 1 ? s : GROUP - 2]);
+        Pack other = pick((u32)s > member, others[s > 0 ? s - 1 : 0], others[s < GROUP - 1 ? s : GROUP - 2]);
+        Pack x = pick((u32)s == member, own, other);
         if (s == 0 && fresh) unpack(x, acc);
         else add_pack(acc, x);
     }

@@ -10,6 +10,7 @@ mod driver;
 mod error;
 pub mod kernels;
 mod launch;
+pub mod probe;
 pub mod protocol;
 pub mod rendezvous;
 mod types;
