@@ -1,6 +1,7 @@
 //! Times all-reduces inside replayed CUDA graphs.
 //!
-//!     bench [WORK...] [--ranks N] [--json FILE]     ranks are threads of this process
+//!     bench [WORK...] [--ranks N] [--json FILE] [--slot-mib N] [--bulk-mib N]
+//!                                                   ranks are threads of this process
 //!     torchrun --nproc-per-node 2 bench …           ranks are processes (or mpirun, srun)
 //!
 //! WORK: floor, ours, nccl, host, fused, sweep, host-sweep (default: floor ours nccl fused).
@@ -18,7 +19,9 @@ use std::time::Duration;
 use allreduce::device::{Device, DeviceBuffer, Event, Stream};
 use allreduce::probe::Part;
 use allreduce::rendezvous::Processes;
-use allreduce::{Algorithm, Call, Communicator, DType, Error, Options, Result, RowNorm, Shape};
+use allreduce::{
+    Algorithm, Call, Communicator, DType, Error, Memory, Options, Result, RowNorm, Shape,
+};
 
 const SIZES: [usize; 11] = [
     1024,
@@ -39,6 +42,8 @@ struct Args {
     work: Vec<String>,
     ranks: usize,
     json: Option<String>,
+    slot_mib: u64,
+    bulk_mib: u64,
 }
 
 fn main() -> ExitCode {
@@ -56,12 +61,20 @@ fn parse() -> Result<Args> {
         work: Vec::new(),
         ranks: 0,
         json: None,
+        slot_mib: 16,
+        bulk_mib: 4,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let bad = || Error::Invalid(format!("{word} needs a value"));
         match word.as_str() {
             "--ranks" => args.ranks = words.next().and_then(|n| n.parse().ok()).ok_or_else(bad)?,
+            "--slot-mib" => {
+                args.slot_mib = words.next().and_then(|n| n.parse().ok()).ok_or_else(bad)?
+            }
+            "--bulk-mib" => {
+                args.bulk_mib = words.next().and_then(|n| n.parse().ok()).ok_or_else(bad)?
+            }
             "--json" => args.json = Some(words.next().ok_or_else(bad)?),
             _ => args.work.push(word),
         }
@@ -78,6 +91,11 @@ fn run(args: &Args) -> Result<()> {
     // Generous: a first NCCL call or a slow host thread is not a fault here.
     let mut options = Options {
         deadline: Duration::from_secs(10),
+        memory: Memory {
+            slot_bytes: args.slot_mib << 20,
+            host_bulk_bytes: args.bulk_mib << 20,
+            ..Memory::default()
+        },
         ..Options::default()
     };
     let in_processes = [
@@ -205,7 +223,8 @@ impl Bench {
         let host = matches!(algorithm, Algorithm::HostStaged | Algorithm::HostBulk);
         let most = self.comm.most_blocks();
         for bytes in SIZES {
-            if host && bytes > 4 << 20 || bytes > 16 << 20 {
+            let small = algorithm == Algorithm::HostBulk && bytes < 131_072;
+            if host && bytes > 4 << 20 || bytes > 16 << 20 || small {
                 continue;
             }
             let mut best: Option<(f64, Shape)> = None;
@@ -216,15 +235,7 @@ impl Bench {
                     if divisor > 1 && blocks == (full.min(most) * 2 / divisor).max(1) {
                         continue;
                     }
-                    for hint in [false, true] {
-                        if hint && algorithm != Algorithm::HostStaged {
-                            continue;
-                        }
-                        let shape = Shape {
-                            blocks,
-                            lanes,
-                            hint,
-                        };
+                    for shape in variants(algorithm, bytes, blocks, lanes) {
                         let time = self.time(algorithm, bytes, Some(shape))?;
                         self.record(algorithm.name(), bytes, shape, time);
                         if best.is_none_or(|(us, _)| time.0 < us) {
@@ -311,11 +322,7 @@ impl Bench {
                 comm.all_reduce_with(Algorithm::OneShot, &sum, None)?;
                 comm.norm_alone(&alone)
             })?;
-            let shape = Shape {
-                blocks: rows as u32,
-                lanes: 0,
-                hint: false,
-            };
+            let shape = self.comm.shape(Algorithm::OneShot, bytes as u64);
             self.report("fused", bytes, shape, fused);
             self.report("one-shot+norm", bytes, shape, separate);
         }
@@ -342,15 +349,33 @@ impl Bench {
         let _ = writeln!(
             self.lines,
             "{{\"algorithm\":\"{name}\",\"bytes\":{bytes},\"ranks\":{},\"dtype\":\"bf16\",\"mode\":\"{}\",\
-             \"nccl_p2p\":\"{p2p}\",\"blocks\":{},\"lanes\":{},\"hint\":{},\"time_us\":{:.3},\"min_us\":{:.3}}}",
+             \"nccl_p2p\":\"{p2p}\",\"blocks\":{},\"lanes\":{},\"poll_delay\":{},\"tile_bytes\":{},\"time_us\":{:.3},\"min_us\":{:.3}}}",
             self.comm.ranks(),
             self.mode,
             shape.blocks,
             shape.lanes,
-            shape.hint,
+            shape.poll_delay,
+            shape.tile_bytes,
             time.0,
             time.1
         );
+    }
+}
+
+/// Shapes that differ in what one algorithm alone looks at.
+fn variants(algorithm: Algorithm, bytes: usize, blocks: u32, lanes: u32) -> Vec<Shape> {
+    let shape = |poll_delay, tile_bytes| Shape {
+        blocks,
+        lanes,
+        poll_delay,
+        tile_bytes,
+    };
+    match algorithm {
+        Algorithm::HostStaged if bytes <= 131_072 => [0, 500, 1000, 1500, 2000, 2500]
+            .map(|cycles| shape(cycles, 16 << 10))
+            .to_vec(),
+        Algorithm::HostBulk => [16, 32, 64, 128].map(|kib| shape(0, kib << 10)).to_vec(),
+        _ => vec![shape(0, 16 << 10)],
     }
 }
 

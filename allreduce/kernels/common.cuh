@@ -13,8 +13,8 @@ struct alignas(16) Pack { u32 w[4]; };
 // One per block, in this rank's memory: what the block must know of earlier calls.
 struct alignas(16) Record {
     u32 call;       // number of this call, modulo CALL_MODULUS
-    u32 before[2];  // packs (host-staged) or tiles with bit 31 (host bulk) of the last two calls
-    u32 unused;
+    u32 before[2];  // marks used up by the last two host calls: packs, or tiles with bit 31
+    u32 host_call;  // number of the next host call, modulo CALL_MODULUS
 };
 
 struct Params {
@@ -32,7 +32,9 @@ struct Params {
     u32 rank;
     u32 aligned;          // input and output are multiples of 16
     u32 opcode;           // algorithm and type, compared between ranks
-    u32 hint;             // host-staged: one lane polls for its warp
+    u32 poll_delay;       // host-staged: clock cycles before the first poll
+    u32 tile_bytes;       // host bulk
+    u32 unused;
 };
 
 enum { FAIL_LATE = 1, FAIL_MISMATCH = 2, FAIL_ABORT = 3 };
@@ -209,10 +211,13 @@ __device__ __noinline__ void fail(const Params &p, u32 kind, u32 peer, u32 step,
 }
 __device__ __forceinline__ bool poisoned(const Params &p) { return load_word(p.state) != 0; }
 
-// Called now and then by a thread that waits; true when the wait must end.
+// Called now and then by a thread that waits; true when the wait must end. Only block 0 looks at
+// the host's abort word: reads of one host line are served one after another, 0.7 us each, and
+// all warps together would delay their peers for so long that these do the same.
 __device__ __noinline__ bool give_up(const Params &p, u64 waited_ns, u32 peer, u32 step, u32 call) {
     if (poisoned(p)) return true;
-    u32 kind = load_word(p.control) != 0 ? FAIL_ABORT : waited_ns > p.deadline_ns ? FAIL_LATE : 0;
+    u32 kind = waited_ns > p.deadline_ns ? FAIL_LATE : 0;
+    if (blockIdx.x == 0 && load_word(p.control) != 0) kind = FAIL_ABORT;
     if (kind != 0) fail(p, kind, peer, step, call);
     return kind != 0;
 }
@@ -222,7 +227,7 @@ __device__ __forceinline__ bool wait_pack(const Params &p, u64 at, Pack &v, u32 
     u64 since = 0;
     for (;;) {
 #pragma unroll 1
-        for (int polls = 0; polls < 128; polls++) {
+        for (int polls = 0; polls < 512; polls++) {
             v = load_strong(at);
             if (arrived(v)) return true;
         }
@@ -242,7 +247,7 @@ __device__ __forceinline__ u32 place(u32 source, u32 owner) { return source - (s
 
 __device__ __forceinline__ Record load_record(const Params &p) {
     Pack v = load_strong(p.state + RECORDS_AT + blockIdx.x * 16);
-    return Record{v.w[0], {v.w[1], v.w[2]}, 0};
+    return Record{v.w[0], {v.w[1], v.w[2]}, v.w[3]};
 }
 // The data warps have read the record and used it.
 __device__ __forceinline__ void record_used() {
@@ -250,9 +255,15 @@ __device__ __forceinline__ void record_used() {
     asm volatile("bar.arrive 1, %0;" :: "r"(blockDim.x) : "memory");
 }
 // Moves every record to the next call. Blocks that this launch lacks are moved by those it has.
+// `used` is 0 for calls that leave host memory alone: they do not count as host calls.
 __device__ __forceinline__ void advance_record(const Params &p, const Record &r, u32 used) {
     asm volatile("bar.sync 1, %0;" :: "r"(blockDim.x) : "memory");
-    Pack next = {{(r.call + 1) & (CALL_MODULUS - 1), used, r.before[0], 0}};
+    Pack next = {{(r.call + 1) & (CALL_MODULUS - 1), r.before[0], r.before[1], r.host_call}};
+    if (used != 0) {
+        next.w[1] = used;
+        next.w[2] = r.before[0];
+        next.w[3] = (r.host_call + 1) & (CALL_MODULUS - 1);
+    }
     for (u32 b = blockIdx.x + (threadIdx.x & 31) * gridDim.x; b < MAX_BLOCKS; b += 32 * gridDim.x)
         store_strong(p.state + RECORDS_AT + b * 16, next);
 }

@@ -23,7 +23,7 @@ __device__ __forceinline__ bool block_sum(float *value, bool lost, u32 lanes, fl
     return true;
 }
 
-struct Norm { u64 residual, weight; u32 row_packs, rows; float eps; u32 unused; };
+struct Norm { u64 residual, weight; u32 row_packs, rows; float eps; u32 reducers; };
 
 // Adds the residual to one pack and keeps h for the norm.
 __device__ __forceinline__ float add_residual(const Pack &sum, const Pack &residual, u64 residual_at, float *h) {
@@ -44,16 +44,17 @@ __device__ __forceinline__ Pack scaled(float *h, float scale, const Pack &weight
 }
 
 template <int K>  // packs of one row that a thread holds
-__device__ __forceinline__ bool fused_row(const Params &p, const Norm &q, u32 row, u32 call, u32 lanes, Pack *own, float *partial, u32 *stop) {
+__device__ __forceinline__ bool fused_row(const Params &p, const Norm &q, u32 row, u32 call, u32 lanes, float *partial, u32 *stop) {
     const u32 n = q.rows * q.row_packs;
     const u64 base = inbox(p, p.rank, call);
-    Pack in[K][NRANKS - 1], residual[K], weight[K];
+    Pack own[K], in[K][NRANKS - 1], residual[K], weight[K];
     float h[K][ELEMENTS], squares = 0.0f;
     bool lost = false;
 #pragma unroll
     for (int k = 0; k < K; k++) {
         u32 column = threadIdx.x + k * lanes, index = row * q.row_packs + column;
         if (column >= q.row_packs) continue;
+        own[k] = load_input(p, index);
         residual[k] = load_pack(q.residual + (u64)index * 16);
         weight[k] = load_pack(q.weight + (u64)column * 16);
 #pragma unroll
@@ -81,25 +82,16 @@ __device__ __forceinline__ bool fused_row(const Params &p, const Norm &q, u32 ro
     return true;
 }
 
-template <int K>
-__device__ __forceinline__ void load_row(const Params &p, const Norm &q, u32 row, u32 lanes, Pack *own) {
-#pragma unroll
-    for (int k = 0; k < K; k++) {
-        u32 column = threadIdx.x + k * lanes;
-        if (column < q.row_packs) own[k] = load_input(p, row * q.row_packs + column);
-    }
-}
-template <int K>
-__device__ __forceinline__ void push_row(const Params &p, const Norm &q, u32 row, u32 call, u32 lanes, const Pack *own) {
+// Blocks from `reducers` on only send, so that one multiprocessor's rate of stores does not
+// delay a row.
+__device__ __forceinline__ void send_all(const Params &p, const Norm &q, u32 call, u32 lanes, u32 block, u32 blocks) {
     const u32 n = q.rows * q.row_packs;
+    for (u32 index = block * lanes + threadIdx.x; index < n; index += blocks * lanes) {
+        Pack v = load_input(p, index);
 #pragma unroll
-    for (int d = 1; d < NRANKS; d++) {
-        u32 to = p.rank + d >= NRANKS ? p.rank + d - NRANKS : p.rank + d;
-        u64 base = inbox(p, to, call) + (u64)place(p.rank, to) * n * 16;
-#pragma unroll
-        for (int k = 0; k < K; k++) {
-            u32 column = threadIdx.x + k * lanes;
-            if (column < q.row_packs) store_strong(base + (u64)(row * q.row_packs + column) * 16, own[k]);
+        for (int d = 1; d < NRANKS; d++) {
+            u32 to = p.rank + d >= NRANKS ? p.rank + d - NRANKS : p.rank + d;
+            store_strong(inbox(p, to, call) + ((u64)place(p.rank, to) * n + index) * 16, v);
         }
     }
 }
@@ -117,20 +109,20 @@ __device__ __forceinline__ void fused_body(const Params &p, const Norm &q) {
     }
     if (threadIdx.x == 0) stop = 0;
     if (dead) return record_used();
-    Pack own[K];
-    for (u32 row = blockIdx.x; row < q.rows; row += gridDim.x) {
-        load_row<K>(p, q, row, lanes, own);
-        push_row<K>(p, q, row, r.call, lanes, own);
+    const u32 senders = gridDim.x - q.reducers;
+    if (blockIdx.x >= q.reducers) {
+        send_all(p, q, r.call, lanes, blockIdx.x - q.reducers, senders);
+        return record_used();
     }
+    if (senders == 0) send_all(p, q, r.call, lanes, blockIdx.x, gridDim.x);
     record_used();
     row_barrier(lanes);  // `stop` is written
     u32 turn = 0;
-    for (u32 row = blockIdx.x; row < q.rows; row += gridDim.x, turn ^= 1) {
-        if (q.rows > gridDim.x) load_row<K>(p, q, row, lanes, own);
-        if (!fused_row<K>(p, q, row, r.call, lanes, own, partial[turn], &stop)) return;
-    }
+    for (u32 row = blockIdx.x; row < q.rows; row += q.reducers, turn ^= 1)
+        if (!fused_row<K>(p, q, row, r.call, lanes, partial[turn], &stop)) return;
 }
-extern "C" __global__ void __launch_bounds__(1024, 1) fused_1(const __grid_constant__ Params p, const __grid_constant__ Norm q) { fused_body<1>(p, q); }
+extern "C" __global__ void __launch_bounds__(544, 1) fused_1(const __grid_constant__ Params p, const __grid_constant__ Norm q) { fused_body<1>(p, q); }
+extern "C" __global__ void __launch_bounds__(544, 1) fused_2(const __grid_constant__ Params p, const __grid_constant__ Norm q) { fused_body<2>(p, q); }
 extern "C" __global__ void __launch_bounds__(544, 1) fused_4(const __grid_constant__ Params p, const __grid_constant__ Norm q) { fused_body<4>(p, q); }
 
 // x is read from `input`, `output` gets the norm; no communication.
@@ -162,5 +154,6 @@ __device__ __forceinline__ void norm_body(u64 input, u64 output, const Norm &q) 
         row_barrier(lanes);  // partial sums are read before the next row writes them
     }
 }
-extern "C" __global__ void __launch_bounds__(1024, 1) norm_1(u64 input, u64 output, const __grid_constant__ Norm q) { norm_body<1>(input, output, q); }
+extern "C" __global__ void __launch_bounds__(512, 1) norm_1(u64 input, u64 output, const __grid_constant__ Norm q) { norm_body<1>(input, output, q); }
+extern "C" __global__ void __launch_bounds__(512, 1) norm_2(u64 input, u64 output, const __grid_constant__ Norm q) { norm_body<2>(input, output, q); }
 extern "C" __global__ void __launch_bounds__(512, 1) norm_4(u64 input, u64 output, const __grid_constant__ Norm q) { norm_body<4>(input, output, q); }

@@ -2,10 +2,10 @@
 // pinned host memory and reads the others' regions.
 //
 // host_staged: marks in the data, as in one-shot. A region is read by many, so the writer clears
-// it, two calls later, when the call in between proves that every reader is done.
+// it, two host calls later, when the call in between proves that every reader is done. Host calls
+// have their own number, so that calls of other algorithms between them change nothing.
 // host_bulk: one flag a tile, with fences; nothing but the flags is cleared.
 
-#define TILE_PACKS (TILE_BYTES / 16)
 #define FLAG_BYTES 64  // one flag a cache line
 
 __device__ __forceinline__ u64 host_slot(const Params &p, u32 owner, u32 call) {
@@ -19,15 +19,24 @@ __device__ __forceinline__ u64 bulk_at(const Params &p, u64 slot) {
     return flags_at(p, slot) + p.host_bulk_bytes / TILE_BYTES * FLAG_BYTES;
 }
 
+// Data needs longer to the peer than a poll to host memory and back, so that a poll sent at once
+// is wasted and delays the next one.
+__device__ __forceinline__ void first_poll(const Params &p) {
+    if (p.poll_delay == 0) return;
+    long long since = clock64();
+    while (clock64() - since < p.poll_delay) {}
+}
+
 __device__ __forceinline__ void host_control_warp(const Params &p, const Record &r, bool dead, u32 used) {
     u32 lane = threadIdx.x & 31;
     if (!dead && blockIdx.x == 0 && lane < NRANKS) {
         Pack mine = header(p, r.call);
         if (lane == p.rank) {
-            store_strong(header_at(p, host_slot(p, p.rank, r.call)), mine);
-            if (r.before[1] != 0) clear_pack(header_at(p, host_slot(p, p.rank, r.call - 2)));
+            store_strong(header_at(p, host_slot(p, p.rank, r.host_call)), mine);
+            if (r.before[1] != 0) clear_pack(header_at(p, host_slot(p, p.rank, r.host_call - 2)));
         } else {
-            u64 at = header_at(p, host_slot(p, lane, r.call));
+            u64 at = header_at(p, host_slot(p, lane, r.host_call));
+            first_poll(p);
             Pack theirs = load_strong(at);
             if (wait_pack(p, at, theirs, lane, STEP_HEADER, r.call) && !same(mine, theirs))
                 fail(p, FAIL_MISMATCH, lane, STEP_HEADER, r.call);
@@ -38,7 +47,7 @@ __device__ __forceinline__ void host_control_warp(const Params &p, const Record 
 }
 // Restores the marks that the call before the last one used up.
 __device__ __forceinline__ void clear_old(const Params &p, const Record &r, u32 first, u32 stride) {
-    u64 slot = host_slot(p, p.rank, r.call - 2);
+    u64 slot = host_slot(p, p.rank, r.host_call - 2);
     u32 used = r.before[1];
     if (used >> 31) {
         for (u32 i = first; i < (used & 0x7fffffffu); i += stride)
@@ -57,25 +66,12 @@ __device__ __forceinline__ void host_push(const Params &p, u64 mine, Pack *v, u3
             store_strong(mine + (u64)(at + u * stride) * 16, v[u]);
         }
 }
-// One lane waits for the warp's last pack first: a failed poll then costs 32 bytes, not 512.
-__device__ __forceinline__ void poll_by_one_lane(const Params &p, u32 index, u32 call) {
-    u32 active = __activemask(), last = 31 - __clz(active);
-    if ((threadIdx.x & 31) == last)
-        for (u32 s = 0; s < NRANKS; s++) {
-            if (s == p.rank) continue;
-            u64 at = host_slot(p, s, call) + (u64)index * 16;
-            Pack v = load_strong(at);
-            if (!wait_pack(p, at, v, s, STEP_DATA, call)) break;
-        }
-    __syncwarp(active);
-}
 template <int U>
-__device__ __forceinline__ bool host_finish(const Params &p, const Pack *v, u32 at, u32 stride, u32 n, u32 call) {
+__device__ __forceinline__ bool host_finish(const Params &p, const Pack *v, u32 at, u32 stride, u32 n, const Record &r) {
     Pack in[U][NRANKS - 1];
     u64 from[NRANKS - 1];
 #pragma unroll
-    for (int s = 0; s < NRANKS - 1; s++) from[s] = host_slot(p, s + ((u32)s >= p.rank), call);
-    if (p.hint) poll_by_one_lane(p, at, call);
+    for (int s = 0; s < NRANKS - 1; s++) from[s] = host_slot(p, s + ((u32)s >= p.rank), r.host_call);
 #pragma unroll
     for (int u = 0; u < U; u++)
 #pragma unroll
@@ -87,7 +83,7 @@ __device__ __forceinline__ bool host_finish(const Params &p, const Pack *v, u32 
         if (index >= n) break;
 #pragma unroll
         for (int s = 0; s < NRANKS - 1; s++)
-            if (!wait_pack(p, from[s] + (u64)index * 16, in[u][s], s + ((u32)s >= p.rank), STEP_DATA, call)) return false;
+            if (!wait_pack(p, from[s] + (u64)index * 16, in[u][s], s + ((u32)s >= p.rank), STEP_DATA, r.call)) return false;
         store_output(p, index, sum_in_rank_order(p.rank, v[u], in[u]));
     }
     return true;
@@ -104,19 +100,20 @@ extern "C" __global__ void __launch_bounds__(544, 1) host_staged(const __grid_co
         return;
     }
     if (dead) return record_used();
-    const u64 mine = host_slot(p, p.rank, r.call);
+    const u64 mine = host_slot(p, p.rank, r.host_call);
     const u32 first = blockIdx.x * lanes + threadIdx.x;
     Pack now[U], next[U];
     host_push<U>(p, mine, now, first, stride, n);
     record_used();
     if (first + U * stride >= n) clear_old(p, r, first, stride);
+    first_poll(p);
     for (u32 at = first; at < n;) {
         u32 after = at + U * stride;
         if (after < n) {
             host_push<U>(p, mine, next, after, stride, n);
             if (after + U * stride >= n) clear_old(p, r, first, stride);
         }
-        if (!host_finish<U>(p, now, at, stride, n, r.call)) return;
+        if (!host_finish<U>(p, now, at, stride, n, r)) return;
 #pragma unroll
         for (int u = 0; u < U; u++) now[u] = next[u];
         at = after;
@@ -127,52 +124,57 @@ extern "C" __global__ void __launch_bounds__(544, 1) host_staged(const __grid_co
 
 __device__ __forceinline__ void data_barrier(u32 lanes) { asm volatile("bar.sync 2, %0;" :: "r"(lanes) : "memory"); }
 
-__device__ __forceinline__ void write_tile(const Params &p, u64 slot, u32 tile, u32 n, u32 lanes) {
+// The message in tiles: what the functions below share.
+struct Tiles { u32 n, packs, count, lanes; };
+
+__device__ __forceinline__ void write_tile(const Params &p, const Tiles &t, u64 slot, u32 tile) {
     u64 bulk = bulk_at(p, slot);
-    for (u32 k = threadIdx.x; k < TILE_PACKS && tile * TILE_PACKS + k < n; k += lanes) {
-        u32 index = tile * TILE_PACKS + k;
+    for (u32 k = threadIdx.x; k < t.packs && tile * t.packs + k < t.n; k += t.lanes) {
+        u32 index = tile * t.packs + k;
         store_strong(bulk + (u64)index * 16, load_input(p, index));
     }
-    data_barrier(lanes);
-    if (threadIdx.x == 0) {
-        __threadfence_system();
-        store_word(flags_at(p, slot) + (u64)tile * FLAG_BYTES, 1);
-    }
+    data_barrier(t.lanes);
+    if (threadIdx.x == 0)
+        asm volatile("st.release.sys.global.u32 [%0], %1;" :: "l"(flags_at(p, slot) + (u64)tile * FLAG_BYTES), "r"(1) : "memory");
 }
-__device__ __forceinline__ bool wait_tile(const Params &p, u32 tile, u32 call, u32 lanes, u32 *stop) {
+__device__ __forceinline__ u32 load_flag(u64 at) {
+    u32 v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(at) : "memory");
+    return v;
+}
+__device__ __forceinline__ bool wait_tile(const Params &p, const Tiles &t, u32 tile, const Record &r, u32 *stop) {
     if (threadIdx.x < NRANKS && threadIdx.x != p.rank) {
-        u64 at = flags_at(p, host_slot(p, threadIdx.x, call)) + (u64)tile * FLAG_BYTES;
+        u64 at = flags_at(p, host_slot(p, threadIdx.x, r.host_call)) + (u64)tile * FLAG_BYTES;
         u64 since = 0;
-        for (u32 polls = 1; load_word(at) == MARK; polls++) {
-            if ((polls & 63) != 0) continue;
+        for (u32 polls = 1; load_flag(at) == MARK; polls++) {
+            if ((polls & 511) != 0) continue;
             u64 now = clock_ns();
             if (since == 0) since = now;
-            if (give_up(p, now - since, threadIdx.x, STEP_DATA, call)) {
+            if (give_up(p, now - since, threadIdx.x, STEP_DATA, r.call)) {
                 *(volatile u32 *)stop = 1;
                 break;
             }
         }
-        __threadfence_system();
     }
-    data_barrier(lanes);
+    data_barrier(t.lanes);
     return *(volatile u32 *)stop == 0;
 }
-__device__ __forceinline__ void sum_tile(const Params &p, u32 tile, u32 n, u32 call, u32 lanes) {
-    constexpr int U = NRANKS <= 4 ? 2 : 1;
-    for (u32 k = threadIdx.x; k < TILE_PACKS && tile * TILE_PACKS + k < n; k += U * lanes) {
+__device__ __forceinline__ void sum_tile(const Params &p, const Tiles &t, u32 tile, u32 host_call) {
+    constexpr int U = NRANKS <= 2 ? 4 : NRANKS <= 4 ? 2 : 1;
+    for (u32 k = threadIdx.x; k < t.packs && tile * t.packs + k < t.n; k += U * t.lanes) {
         Pack in[U][NRANKS - 1];
 #pragma unroll
         for (int u = 0; u < U; u++)
 #pragma unroll
             for (int s = 0; s < NRANKS - 1; s++) {
-                u32 index = tile * TILE_PACKS + k + u * lanes;
-                u64 bulk = bulk_at(p, host_slot(p, s + ((u32)s >= p.rank), call));
-                if (k + u * lanes < TILE_PACKS && index < n) in[u][s] = load_strong(bulk + (u64)index * 16);
+                u32 index = tile * t.packs + k + u * t.lanes;
+                u64 bulk = bulk_at(p, host_slot(p, s + ((u32)s >= p.rank), host_call));
+                if (k + u * t.lanes < t.packs && index < t.n) in[u][s] = load_strong(bulk + (u64)index * 16);
             }
 #pragma unroll
         for (int u = 0; u < U; u++) {
-            u32 index = tile * TILE_PACKS + k + u * lanes;
-            if (k + u * lanes < TILE_PACKS && index < n)
+            u32 index = tile * t.packs + k + u * t.lanes;
+            if (k + u * t.lanes < t.packs && index < t.n)
                 store_output(p, index, sum_in_rank_order(p.rank, load_input(p, index), in[u]));
         }
     }
@@ -180,27 +182,30 @@ __device__ __forceinline__ void sum_tile(const Params &p, u32 tile, u32 n, u32 c
 
 extern "C" __global__ void __launch_bounds__(544, 1) host_bulk(const __grid_constant__ Params p) {
     __shared__ u32 stop;
-    const u32 lanes = blockDim.x - 32;
-    const u32 n = pack_count(p.bytes), tiles = (n + TILE_PACKS - 1) / TILE_PACKS;
+    Tiles t;
+    t.lanes = blockDim.x - 32;
+    t.n = pack_count(p.bytes);
+    t.packs = p.tile_bytes / 16;
+    t.count = (t.n + t.packs - 1) / t.packs;
     const Record r = load_record(p);
     const bool dead = poisoned(p);
-    if (threadIdx.x >= lanes) {
-        host_control_warp(p, r, dead, tiles | 0x80000000u);
+    if (threadIdx.x >= t.lanes) {
+        host_control_warp(p, r, dead, t.count | 0x80000000u);
         return;
     }
     if (threadIdx.x == 0) stop = dead;
-    data_barrier(lanes);
+    data_barrier(t.lanes);
     record_used();
     if (*(volatile u32 *)&stop) return;
-    clear_old(p, r, blockIdx.x * lanes + threadIdx.x, gridDim.x * lanes);
-    const u64 slot = host_slot(p, p.rank, r.call);
-    u32 previous = tiles;
-    for (u32 tile = blockIdx.x; previous < tiles || tile < tiles; tile += gridDim.x) {
-        if (tile < tiles) write_tile(p, slot, tile, n, lanes);
-        if (previous < tiles) {
-            if (!wait_tile(p, previous, r.call, lanes, &stop)) return;
-            sum_tile(p, previous, n, r.call, lanes);
+    clear_old(p, r, blockIdx.x * t.lanes + threadIdx.x, gridDim.x * t.lanes);
+    const u64 slot = host_slot(p, p.rank, r.host_call);
+    u32 previous = t.count;
+    for (u32 tile = blockIdx.x; previous < t.count || tile < t.count; tile += gridDim.x) {
+        if (tile < t.count) write_tile(p, t, slot, tile);
+        if (previous < t.count) {
+            if (!wait_tile(p, t, previous, r, &stop)) return;
+            sum_tile(p, t, previous, r.host_call);
         }
-        previous = tile < tiles ? tile : tiles;
+        previous = tile < t.count ? tile : t.count;
     }
 }

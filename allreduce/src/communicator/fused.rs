@@ -11,7 +11,7 @@ use crate::{Error, Result};
 pub struct RowNorm<'a> {
     /// This rank's partial sums, `rows x hidden`.
     pub input: &'a DeviceBuffer,
-    /// Where the normalised rows go; may be the input.
+    /// Where the normalised rows go; not the input.
     pub output: &'a DeviceBuffer,
     /// Read and replaced by residual + sum, `rows x hidden`.
     pub residual: &'a DeviceBuffer,
@@ -51,14 +51,14 @@ impl RowNorm<'_> {
     }
 
     /// `struct Norm` of `fused.cu`.
-    fn to_bytes(self, row_packs: usize) -> Vec<u8> {
+    fn to_bytes(self, row_packs: usize, reducers: u32) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(32);
         bytes.extend(self.residual.address().to_ne_bytes());
         bytes.extend(self.weight.address().to_ne_bytes());
         bytes.extend((row_packs as u32).to_ne_bytes());
         bytes.extend((self.rows as u32).to_ne_bytes());
         bytes.extend(self.eps.to_bits().to_ne_bytes());
-        bytes.extend(0u32.to_ne_bytes());
+        bytes.extend(reducers.to_ne_bytes());
         bytes
     }
 }
@@ -81,21 +81,31 @@ impl Communicator {
         if norm.rows == 0 {
             return Ok(());
         }
+        if norm.input.address() == norm.output.address() {
+            // Blocks that send a row are not those that overwrite it.
+            return Err(Error::Invalid(
+                "the fused kernel cannot work in place".into(),
+            ));
+        }
         let (kernel, lanes) =
-            self.norm_kernel(["fused_1", "fused_4"], 992, row_packs, norm.dtype)?;
+            self.norm_kernel(["fused_1", "fused_2", "fused_4"], row_packs, norm.dtype)?;
         let opcode = CODE << 8 | norm.dtype.code();
-        let params = self.params(
-            opcode,
-            norm.input.address(),
-            norm.output.address(),
-            bytes,
-            false,
-        );
+        let shape = self.shape(algorithm, bytes);
+        let (input, output) = (norm.input.address(), norm.output.address());
+        let params = self.params(opcode, input, output, bytes, shape);
         self.keep_norm(norm);
-        let blocks = (norm.rows as u32).min(self.most_blocks());
+        // One block a row, and blocks that only send while all fit the GPU at once.
+        let most = self.most_blocks();
+        let reducers = (norm.rows as u32).min(most);
+        let senders = ((row_packs * norm.rows) as u32).div_ceil(lanes);
+        let blocks = if reducers + senders <= most {
+            reducers + senders
+        } else {
+            reducers
+        };
         let args = [
             Arg::Bytes(&params.to_bytes()),
-            Arg::Bytes(&norm.to_bytes(row_packs)),
+            Arg::Bytes(&norm.to_bytes(row_packs, reducers)),
         ];
         kernel.launch(&self.stream, Launch::new(blocks, lanes + 32), &args)
     }
@@ -110,31 +120,31 @@ impl Communicator {
         if norm.rows == 0 {
             return Ok(());
         }
-        let (kernel, lanes) = self.norm_kernel(["norm_1", "norm_4"], 992, row_packs, norm.dtype)?;
+        let (kernel, lanes) =
+            self.norm_kernel(["norm_1", "norm_2", "norm_4"], row_packs, norm.dtype)?;
         self.keep_norm(norm);
         let blocks = (norm.rows as u32).min(self.device().multiprocessors());
         let args = [
             Arg::Device(norm.input),
             Arg::Device(norm.output),
-            Arg::Bytes(&norm.to_bytes(row_packs)),
+            Arg::Bytes(&norm.to_bytes(row_packs, blocks)),
         ];
         kernel.launch(&self.stream, Launch::new(blocks, lanes), &args)
     }
 
-    /// One pack a thread where a row fits a block so, else four.
+    /// The kernel for one, two or four packs a thread: as few as 512 threads allow.
     fn norm_kernel(
         &mut self,
-        [one, four]: [&'static str; 2],
-        most_lanes: usize,
+        names: [&'static str; 3],
         row_packs: usize,
         dtype: DType,
     ) -> Result<(Kernel, u32)> {
-        let lanes = row_packs.next_multiple_of(32);
-        let (name, lanes) = if lanes <= most_lanes {
-            (one, lanes)
-        } else {
-            (four, row_packs.div_ceil(4).next_multiple_of(32))
+        let (name, each) = match row_packs {
+            0..=512 => (names[0], 1),
+            513..=1024 => (names[1], 2),
+            _ => (names[2], 4),
         };
+        let lanes = row_packs.div_ceil(each).next_multiple_of(32);
         Ok((
             self.kernels.get(KernelFile::Fused, name, dtype)?,
             lanes as u32,
@@ -142,7 +152,9 @@ impl Communicator {
     }
 
     pub(super) fn load_norm_kernels(&mut self, dtype: DType) -> Result<()> {
-        for name in ["fused_1", "fused_4", "norm_1", "norm_4"] {
+        for name in [
+            "fused_1", "fused_2", "fused_4", "norm_1", "norm_2", "norm_4",
+        ] {
             self.kernels.get(KernelFile::Fused, name, dtype)?;
         }
         Ok(())

@@ -55,8 +55,10 @@ pub struct Shape {
     pub blocks: u32,
     /// Threads of a block that move data, a multiple of 32, at most 512.
     pub lanes: u32,
-    /// Host-staged only: one lane of a warp polls before all read.
-    pub hint: bool,
+    /// Host-staged only: clock cycles before the first poll.
+    pub poll_delay: u32,
+    /// Host bulk only: bytes of a tile, a multiple of 16 KiB.
+    pub tile_bytes: u32,
 }
 
 /// Where the data of one call is.
@@ -260,12 +262,12 @@ impl Communicator {
         let name = params::kernel(algorithm, bytes, shape);
         let kernel = self.kernels.get(params::file(algorithm), name, dtype)?;
         let opcode = algorithm.code() << 8 | dtype.code();
-        let params = self.params(opcode, input, output, bytes, shape.hint);
+        let params = self.params(opcode, input, output, bytes, shape);
         let launch = crate::device::Launch::new(shape.blocks, shape.lanes + 32);
         kernel.launch(&self.stream, launch, &[Arg::Bytes(&params.to_bytes())])
     }
 
-    fn params(&self, opcode: u32, input: u64, output: u64, bytes: u64, hint: bool) -> Params {
+    fn params(&self, opcode: u32, input: u64, output: u64, bytes: u64, shape: Shape) -> Params {
         let memory = &self.options.memory;
         self.stream.keep(self.state.clone());
         self.stream.keep_pinned(self.control.clone());
@@ -295,7 +297,8 @@ impl Communicator {
             rank: self.rank as u32,
             aligned: u32::from(input.is_multiple_of(16) && output.is_multiple_of(16)),
             opcode,
-            hint: u32::from(hint),
+            poll_delay: shape.poll_delay,
+            tile_bytes: shape.tile_bytes,
         }
     }
 
@@ -312,9 +315,11 @@ impl Communicator {
 
     fn checked(&self, shape: Shape) -> Result<Shape> {
         let lanes = (32..=512).contains(&shape.lanes) && shape.lanes.is_multiple_of(32);
-        if !lanes || shape.blocks == 0 || shape.blocks > self.most_blocks() {
+        let tile = u64::from(shape.tile_bytes);
+        let tiles = tile > 0 && tile.is_multiple_of(protocol::TILE_BYTES);
+        if !lanes || !tiles || shape.blocks == 0 || shape.blocks > self.most_blocks() {
             return Err(Error::Invalid(format!(
-                "{shape:?}: lanes are a multiple of 32 up to 512, blocks at most {}",
+                "{shape:?}: lanes are a multiple of 32 up to 512, tiles of 16 KiB, blocks at most {}",
                 self.most_blocks()
             )));
         }

@@ -3,6 +3,7 @@
 use super::Shape;
 use crate::Error;
 use crate::kernels::KernelFile;
+use crate::protocol::TILE_BYTES;
 use crate::types::Algorithm;
 
 /// `struct Params` of `common.cuh`, field for field.
@@ -22,7 +23,8 @@ pub(super) struct Params {
     pub(super) rank: u32,
     pub(super) aligned: u32,
     pub(super) opcode: u32,
-    pub(super) hint: u32,
+    pub(super) poll_delay: u32,
+    pub(super) tile_bytes: u32,
 }
 
 impl Params {
@@ -39,7 +41,14 @@ impl Params {
             self.host_bulk_bytes,
             self.deadline_ns,
         ];
-        let narrow = [self.rank, self.aligned, self.opcode, self.hint];
+        let narrow = [
+            self.rank,
+            self.aligned,
+            self.opcode,
+            self.poll_delay,
+            self.tile_bytes,
+            0,
+        ];
         let mut bytes = Vec::with_capacity(self.arena.len() * 8 + 96);
         bytes.extend(self.arena.iter().chain(&wide).flat_map(|v| v.to_ne_bytes()));
         bytes.extend(narrow.iter().flat_map(|v| v.to_ne_bytes()));
@@ -79,38 +88,36 @@ pub(super) fn kernel(algorithm: Algorithm, bytes: u64, shape: Shape) -> &'static
     names.get(usize::from(wide)).copied().unwrap_or_default()
 }
 
-/// Launch shapes as measured best on two H200 (docs/allreduce.md).
+/// Launch shapes as measured best on two H200 (docs/allreduce.md): one pack a thread over as many
+/// blocks as can run, in the narrowest blocks that allow it.
 pub(super) fn shape(algorithm: Algorithm, bytes: u64, ranks: usize, most_blocks: u32) -> Shape {
     let packs = bytes.div_ceil(16);
-    let (lanes, per_thread, most): (u32, u64, u32) = match algorithm {
-        Algorithm::OneShot | Algorithm::Nccl => {
-            (if packs <= 32 << 10 { 256 } else { 512 }, 1, most_blocks)
+    let ranks = ranks as u64;
+    // How many packs run side by side, and how many of them one thread takes.
+    let (width, each, most) = match algorithm {
+        Algorithm::OneShot | Algorithm::Nccl => (packs, 1, most_blocks),
+        Algorithm::TwoShot => (packs.div_ceil(ranks), 1, most_blocks),
+        Algorithm::Island => (packs.div_ceil(ranks / 2), 1, most_blocks),
+        Algorithm::HostStaged => (packs, if packs > 2048 { 2 } else { 1 }, most_blocks),
+        Algorithm::HostBulk => (packs, 2, 66),
+    };
+    let most = most.min(most_blocks).max(1);
+    let lanes = match algorithm {
+        Algorithm::HostBulk => 512,
+        Algorithm::HostStaged if width > 4096 => 512,
+        _ if width <= 512 => 64,
+        _ => {
+            let fits = |lanes: &u32| u64::from(lanes * most) * each >= width;
+            [128, 256].into_iter().find(fits).unwrap_or(512)
         }
-        Algorithm::TwoShot => (
-            if packs <= 64 << 10 { 256 } else { 512 },
-            ranks as u64,
-            most_blocks,
-        ),
-        Algorithm::Island => (256, ranks as u64 / 2, most_blocks),
-        Algorithm::HostStaged => (256, 1, 64),
-        // One tile a block until there are as many tiles as blocks.
-        Algorithm::HostBulk => (512, 2, 64),
     };
-    let needed = packs.div_ceil(u64::from(lanes) * per_thread).max(1);
-    let blocks = u32::try_from(needed)
-        .unwrap_or(u32::MAX)
-        .min(most)
-        .min(most_blocks);
-    // A single block need not be wider than its data.
-    let lanes = if blocks == 1 {
-        packs.next_multiple_of(32).clamp(32, lanes.into()) as u32
-    } else {
-        lanes
-    };
+    let needed = width.div_ceil(u64::from(lanes) * each).max(1);
+    let blocks = u32::try_from(needed).unwrap_or(u32::MAX).min(most);
     Shape {
         blocks,
         lanes,
-        hint: false,
+        poll_delay: 0,
+        tile_bytes: TILE_BYTES as u32,
     }
 }
 

@@ -26,7 +26,7 @@ pub struct Selector {
 
 impl Selector {
     /// What to use before anything is measured: one-shot while a rank's traffic, (N-1) x size, is
-    /// small, then two-shot; without peers host-staged, in tiles from 512 KiB.
+    /// small, then two-shot; without peers host-staged, in tiles beyond 256 KiB.
     pub fn unmeasured(ranks: usize, peers: bool) -> Selector {
         let step = |up_to_bytes, algorithm| Step {
             up_to_bytes,
