@@ -9,12 +9,19 @@ use allreduce::{DType, Error, device};
 /// Whether NVRTC is here. Where only Python's package nvidia-cuda-nvrtc carries it, the test runs
 /// again in a process whose loader finds that; where nothing does, says that it is skipped.
 fn compiler_is_here(test: &str) -> bool {
-    let Err(error) = device::compiler_info() else { return true };
+    let Err(error) = device::compiler_info() else {
+        return true;
+    };
     let find = "import glob, sysconfig; p = sysconfig.get_paths()['purelib']; \
                 print(*glob.glob(p + '/nvidia/*/lib/libnvrtc.so.1[23]'))";
     let found = Command::new("python3").args(["-c", find]).output().ok();
-    let found = found.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
-    let folder = found.split_whitespace().next().and_then(|p| Path::new(p).parent());
+    let found = found
+        .map(|o| String::from_utf8_lossy(&o.stdout).into_owned())
+        .unwrap_or_default();
+    let folder = found
+        .split_whitespace()
+        .next()
+        .and_then(|p| Path::new(p).parent());
     match folder {
         Some(folder) if std::env::var_os("NVRTC_SECOND_TRY").is_none() => {
             let again = Command::new(std::env::current_exe().unwrap())
@@ -22,7 +29,11 @@ fn compiler_is_here(test: &str) -> bool {
                 .env("LD_LIBRARY_PATH", folder)
                 .env("NVRTC_SECOND_TRY", "1")
                 .status();
-            assert!(again.unwrap().success(), "{test} with the compiler in {}", folder.display());
+            assert!(
+                again.unwrap().success(),
+                "{test} with the compiler in {}",
+                folder.display()
+            );
         }
         _ => println!("skipped: {error}"),
     }

@@ -1,5 +1,8 @@
-//! The slot protocols under loom: every interleaving (up to a bound on preemptions) of two or
-//! three ranks, with relaxed memory, on messages of one word.
+//! The slot protocols under loom: every interleaving (up to a bound on preemptions) of two
+//! ranks, with relaxed memory, on messages of one word.
+//!
+//! Two ranks, because three spinning threads are beyond loom; `tests/states.rs` takes three and
+//! four ranks, without reordering but without a bound.
 //!
 //! A kernel is a run of relaxed accesses between two fences: stream order makes what one kernel
 //! wrote visible before the next one starts. Slots, clearing and marks are the functions that the
@@ -66,7 +69,11 @@ fn one_shot(ranks: usize, slots: u32, first: u32, calls: u32) -> impl Fn(usize, 
         };
         let mut call = first;
         for _ in 0..calls {
-            let slot = if slots == protocol::PEER_SLOTS { protocol::peer_slot(call) } else { 0 };
+            let slot = if slots == protocol::PEER_SLOTS {
+                protocol::peer_slot(call)
+            } else {
+                0
+            };
             for peer in (0..ranks).filter(|p| *p != rank) {
                 let word = protocol::without_mark(value(rank, call));
                 at(peer, slot, rank).store(word, Ordering::Relaxed);
@@ -96,9 +103,19 @@ fn host_staged(
     move |rank, memory| {
         let at = |owner: usize, slot: u32| &memory[owner * slots as usize + slot as usize];
         let real = slots == protocol::HOST_SLOTS && age == protocol::HOST_CLEAR_AGE;
-        let slot = |call: u32| if real { protocol::host_slot(call) } else { call % slots };
+        let slot = |call: u32| {
+            if real {
+                protocol::host_slot(call)
+            } else {
+                call % slots
+            }
+        };
         let old = |call: u32| {
-            if real { protocol::host_slot_to_clear(call) } else { call.wrapping_sub(age) % slots }
+            if real {
+                protocol::host_slot_to_clear(call)
+            } else {
+                call.wrapping_sub(age) % slots
+            }
         };
         let mut call = first;
         for done in 0..calls {
@@ -156,12 +173,12 @@ const NEAR_WRAP: u32 = protocol::CALL_MODULUS - 2;
 
 #[test]
 fn one_shot_is_right_for_two_ranks_back_to_back_and_across_the_wrap() {
-    explore(2, 3, 2 * PEER * 2, one_shot(2, protocol::PEER_SLOTS, NEAR_WRAP, 5));
-}
-
-#[test]
-fn one_shot_is_right_for_three_ranks() {
-    explore(3, 2, 3 * PEER * 3, one_shot(3, protocol::PEER_SLOTS, 0, 3));
+    explore(
+        2,
+        3,
+        2 * PEER * 2,
+        one_shot(2, protocol::PEER_SLOTS, NEAR_WRAP, 5),
+    );
 }
 
 #[test]
@@ -171,21 +188,19 @@ fn one_shot_with_one_slot_is_wrong() {
 }
 
 #[test]
-fn two_shot_is_right_for_two_and_three_ranks() {
+fn two_shot_is_right_for_two_ranks() {
     explore(2, 3, 2 * PEER * 2, two_shot(2, NEAR_WRAP, 5));
-    explore(3, 2, 2 * PEER * 3, two_shot(3, 0, 3));
 }
 
 #[test]
 fn host_staged_is_right_for_two_ranks_across_the_wrap() {
     let age = protocol::HOST_CLEAR_AGE;
-    explore(2, 3, 2 * HOST, host_staged(2, protocol::HOST_SLOTS, age, NEAR_WRAP, 6));
-}
-
-#[test]
-fn host_staged_is_right_for_three_ranks() {
-    let age = protocol::HOST_CLEAR_AGE;
-    explore(3, 2, 3 * HOST, host_staged(3, protocol::HOST_SLOTS, age, 0, 5));
+    explore(
+        2,
+        3,
+        2 * HOST,
+        host_staged(2, protocol::HOST_SLOTS, age, NEAR_WRAP, 6),
+    );
 }
 
 /// With three slots a fast reader finds the data of three calls ago before its writer clears it.
@@ -200,7 +215,12 @@ fn host_staged_with_three_slots_is_wrong() {
 #[test]
 #[should_panic]
 fn host_staged_that_clears_the_last_call_is_wrong() {
-    explore(2, 3, 2 * HOST, host_staged(2, protocol::HOST_SLOTS, 1, 0, 4));
+    explore(
+        2,
+        3,
+        2 * HOST,
+        host_staged(2, protocol::HOST_SLOTS, 1, 0, 4),
+    );
 }
 
 /// Calls of another algorithm between host calls must not count: this is the mistake that mixed
