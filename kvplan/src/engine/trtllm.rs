@@ -34,12 +34,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         .observed
         .free_after_gib
         .unwrap_or(before - weights_gib - draft_gib - activations);
-    let fraction = setup
-        .fraction
-        .unwrap_or_else(|| match setup.observed.pool_gib {
-            Some(pool) if free > 0.0 => (pool / free).clamp(0.0, 1.0),
-            _ => DEFAULT_FRACTION,
-        });
+    let fraction = fraction(setup, free);
     let pool_gib = (free * fraction).max(0.0);
     let layout = KvLayout::new(setup.kv_dtype());
     let target = setup.model.kv_bytes_per_token(&setup.sharding, &layout);
@@ -93,6 +88,16 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         ledger,
         assumptions: assumptions(setup),
     })
+}
+
+/// The share of free memory: asked for, implied by an observed pool, or the default.
+fn fraction(setup: &Setup<'_>, free: f64) -> f64 {
+    setup
+        .fraction
+        .unwrap_or_else(|| match setup.observed.pool_gib {
+            Some(pool) if free > 0.0 => (pool / free).clamp(0.0, 1.0),
+            _ => DEFAULT_FRACTION,
+        })
 }
 
 /// What lies on the card, GiB.

@@ -351,6 +351,8 @@ fn card_gib(name: &str) -> Option<f64> {
 struct Errors {
     area: Area,
     errors: Vec<f64>,
+    /// A line a row with its error, to print the worst first.
+    rows: Vec<(f64, String)>,
     tolerance: f64,
     right: usize,
 }
@@ -360,6 +362,7 @@ impl Errors {
         Self {
             area: Area::new(name),
             errors: Vec::new(),
+            rows: Vec::new(),
             tolerance,
             right: 0,
         }
@@ -380,15 +383,19 @@ impl Errors {
         let within = (predicted / measured - 1.0).abs() <= self.tolerance;
         self.right += usize::from(within);
         let mark = if within { "" } else { "  <- miss" };
-        self.area.notes.push(format!(
+        let line = format!(
             "{id} {what}: {predicted:.2}, measured {measured:.2} ({:+.1} %){mark}",
             (predicted / measured - 1.0) * 100.0
-        ));
+        );
+        self.rows.push((error, line));
     }
 
-    fn area(self) -> Area {
+    fn area(mut self) -> Area {
         let count = self.errors.len();
+        self.rows.sort_by(|a, b| b.0.total_cmp(&a.0));
         let mut area = self.area;
+        area.notes
+            .extend(self.rows.into_iter().map(|(_, line)| line));
         area.n = count;
         area.median_error = quantile(&self.errors, 0.5);
         area.p90_error = quantile(&self.errors, 0.9);
