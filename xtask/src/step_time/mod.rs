@@ -28,7 +28,9 @@ use crate::gpus::Gpu;
 use layer::{Batch, LayerKind, Rank, head_time, layer_time};
 use op::OpTime;
 pub(crate) use overhead::{Engine, Overhead, before};
-pub(crate) use serving::{Serving, loaded, serving};
+pub(crate) use serving::loaded;
+#[cfg(test)]
+pub(crate) use serving::serving;
 
 /// All-reduce time in us of `bytes` over the ranks of the group: pcie-sim, a measured table, or a
 /// user's own curve.
@@ -311,6 +313,7 @@ impl<'a> Server<'a> {
                 launch_ms: 0.0,
                 other_ms: 0.0,
             };
+            us.allreduce_ms += time.all_reduces * self.overhead.rank_skew_us * (ranks as f64).ln();
             if rank.sharding.dcp > 1 {
                 // Queries are gathered and outputs scattered: half an all-reduce each.
                 us.allreduce_ms += 0.5 * self.all_reduce_us(time.dcp_gather_bytes * tokens)

@@ -45,6 +45,9 @@ pub(crate) struct Overhead {
     pub(crate) sequence_us: f64,
     /// Added to every layer with experts under expert parallelism, us.
     pub(crate) expert_parallel_us: f64,
+    /// Waiting for the last rank at every all-reduce, us per natural logarithm of ranks: a
+    /// benchmark starts all ranks at once, layers do not.
+    pub(crate) rank_skew_us: f64,
     /// Share of other requests' prefill time that delays a decoding request, over the prefill's
     /// own roofline (serving.rs).
     pub(crate) prefill_share: f64,
@@ -67,10 +70,11 @@ impl Overhead {
     pub(crate) fn of(engine: Engine, version: Option<&str>) -> Self {
         let base = Self {
             fixed_factor: 0.89,
-            small_kernel_us: 0.97,
+            small_kernel_us: 0.956,
             host_ms: 0.195,
             sequence_us: 8.1,
             expert_parallel_us: 0.0,
+            rank_skew_us: 0.92,
             prefill_share: 1.20,
             eager_launch_us: EAGER_LAUNCH_US,
             // 64 users x 4 tokens against 128 x 1 on an H200 (`data/engine`).
@@ -81,25 +85,25 @@ impl Overhead {
             // Scheduling overlaps the step from 0.20 on (asynchronous scheduling is the default).
             Engine::Vllm if before(version, (0, 20, 0)) => Self {
                 fixed_factor: 0.87,
-                host_ms: 0.96,
-                sequence_us: 20.4,
-                prefill_share: 1.28,
+                host_ms: 0.944,
+                sequence_us: 20.3,
+                prefill_share: 1.27,
                 ..base
             },
             Engine::Vllm => base,
             Engine::Sglang => Self {
-                fixed_factor: 0.90,
-                host_ms: 0.485,
+                fixed_factor: 0.886,
+                host_ms: 0.473,
                 sequence_us: 20.4,
-                expert_parallel_us: 21.2,
-                prefill_share: 0.715,
+                expert_parallel_us: 21.7,
+                prefill_share: 0.711,
                 ..base
             },
             Engine::Trtllm => Self {
                 fixed_factor: 0.78,
-                host_ms: 0.545,
-                sequence_us: 22.4,
-                prefill_share: 1.38,
+                host_ms: 0.514,
+                sequence_us: 22.0,
+                prefill_share: 1.37,
                 ..base
             },
             // No public step measurements were fitted: vLLM's newest figures, and unfused kernels.

@@ -77,6 +77,7 @@ impl Server<'_> {
 }
 
 /// Figures of `clients` clients with prompts of `input` and answers of `output` tokens.
+#[cfg(test)]
 pub(crate) fn serving(server: &Server<'_>, clients: f64, input: f64, output: f64) -> Serving {
     let output = bounded(output);
     let context = bounded(input) + output / 2.0;

@@ -12,10 +12,11 @@ use super::rows::{Load, Row};
 pub(crate) const PROFILES: usize = 4;
 /// Costs of a profile: fixed factor, host ms, sequence us, prefill share.
 const OWN: usize = 4;
-/// All costs: those of the profiles, small kernel us, expert-parallel us.
-pub(crate) const COSTS: usize = PROFILES * OWN + 2;
+/// All costs: those of the profiles, small kernel us, expert-parallel us, rank skew us.
+pub(crate) const COSTS: usize = PROFILES * OWN + 3;
 const SMALL_KERNEL: usize = PROFILES * OWN;
 const EXPERT_PARALLEL: usize = SMALL_KERNEL + 1;
+const RANK_SKEW: usize = SMALL_KERNEL + 2;
 
 /// What the costs were taken to be before any server was seen: kernels alone sum to the step;
 /// schedulers in Python take about a millisecond, overlapped ones little; a prefill delays others
@@ -25,11 +26,12 @@ const PRIOR: [f64; COSTS] = [
     0.9, 0.2, 8.0, 1.2, // vLLM
     0.9, 0.5, 20.0, 0.7, // SGLang
     0.8, 0.5, 20.0, 1.2, // TensorRT-LLM
-    1.0, 20.0,
+    1.0, 20.0, 1.0,
 ];
 /// How sure: standard deviation of the logarithm, against rows that are right within 15 %.
 const PRIOR_SD: [f64; COSTS] = [
     0.15, 0.5, 0.4, 0.2, 0.15, 0.5, 0.4, 0.2, 0.15, 0.5, 0.4, 0.2, 0.15, 0.5, 0.4, 0.2, 0.3, 0.5,
+    0.7,
 ];
 /// Weight of the prior against the rows.
 const PRIOR_WEIGHT: f64 = 4.0;
@@ -49,24 +51,9 @@ pub(crate) fn profile(engine: Engine, version: Option<&str>) -> usize {
     }
 }
 
-/// The compiled-in costs with those of `costs` in their places.
-pub(crate) fn overhead(engine: Engine, version: Option<&str>, costs: &[f64; COSTS]) -> Overhead {
-    let own = profile(engine, version) * OWN;
-    let base = Overhead::of(engine, version);
-    Overhead {
-        fixed_factor: costs[own],
-        host_ms: costs[own + 1],
-        sequence_us: costs[own + 2],
-        prefill_share: costs[own + 3],
-        small_kernel_us: costs[SMALL_KERNEL],
-        expert_parallel_us: if engine == Engine::Sglang {
-            costs[EXPERT_PARALLEL]
-        } else {
-            0.0
-        },
-        ..base
-    }
-}
+/// Numbers of a point: load, work ms, fixed ms, ms per us of a small kernel, of expert parallelism,
+/// of rank skew.
+const POINT: usize = 6;
 
 /// A row as the numbers the costs multiply, at a few loads up to its own.
 #[derive(Debug, Clone)]
@@ -74,8 +61,8 @@ pub(crate) struct Reduced {
     profile: usize,
     sglang: bool,
     measured_ms: f64,
-    /// Load, work ms, fixed ms, ms per us of a small kernel, ms per us of expert parallelism.
-    points: Vec<[f64; 5]>,
+    /// At each load what [`POINT`] says.
+    points: Vec<[f64; POINT]>,
     prefill_ms: f64,
     clients: f64,
     /// Tokens of an answer; none for a steady decode step.
@@ -90,6 +77,7 @@ pub(crate) fn reduce(row: &Row, server: Server<'_>) -> Reduced {
         host_ms: 0.0,
         sequence_us: 0.0,
         expert_parallel_us: 0.0,
+        rank_skew_us: 0.0,
         ..Overhead::of(row.engine, row.version.as_deref())
     };
     let variants = [
@@ -107,6 +95,10 @@ pub(crate) fn reduce(row: &Row, server: Server<'_>) -> Reduced {
             expert_parallel_us: 1.0,
             ..bare
         },
+        Overhead {
+            rank_skew_us: 1.0,
+            ..bare
+        },
     ];
     let loads: Vec<f64> = match row.load {
         Load::Decode => vec![row.concurrency],
@@ -115,9 +107,13 @@ pub(crate) fn reduce(row: &Row, server: Server<'_>) -> Reduced {
             .map(|share| (row.concurrency * share).max(1.0))
             .collect(),
     };
-    let mut points: Vec<[f64; 5]> = loads
+    let mut points: Vec<[f64; POINT]> = loads
         .iter()
-        .map(|load| [*load, 0.0, 0.0, 0.0, 0.0])
+        .map(|load| {
+            let mut point = [0.0; POINT];
+            point[0] = *load;
+            point
+        })
         .collect();
     let mut server = server;
     let prefill_ms = match row.load {
@@ -131,8 +127,15 @@ pub(crate) fn reduce(row: &Row, server: Server<'_>) -> Reduced {
         }
     }
     for point in &mut points {
-        let [_, work, fixed, small, expert] = *point;
-        *point = [point[0], work, fixed - work, small - fixed, expert - work];
+        let [_, work, fixed, small, expert, skew] = *point;
+        *point = [
+            point[0],
+            work,
+            fixed - work,
+            small - fixed,
+            expert - work,
+            skew - work,
+        ];
     }
     Reduced {
         profile: profile(row.engine, row.version.as_deref()),
@@ -157,15 +160,16 @@ impl Reduced {
         } else {
             0.0
         };
-        let at = |point: &[f64; 5]| {
+        let at = |point: &[f64; POINT]| {
             point[1]
                 + costs[own] * (point[2] + costs[SMALL_KERNEL] * point[3])
                 + expert * point[4]
+                + costs[RANK_SKEW] * point[5]
                 + costs[own + 1]
                 + costs[own + 2] * 1e-3 * point[0]
         };
         let step = |load: f64| {
-            let mut below: Option<&[f64; 5]> = None;
+            let mut below: Option<&[f64; POINT]> = None;
             for point in &self.points {
                 if point[0] >= load {
                     return match below {
@@ -299,8 +303,8 @@ fn normal_equations(rows: &[&Reduced], logs: &[f64; COSTS]) -> (Matrix, [f64; CO
 fn solve(matrix: &Matrix, right: &[f64; COSTS], damping: f64) -> Option<[f64; COSTS]> {
     let mut a = *matrix;
     let mut b = *right;
-    for i in 0..COSTS {
-        a[i][i] *= 1.0 + damping;
+    for (i, row) in a.iter_mut().enumerate() {
+        row[i] *= 1.0 + damping;
     }
     for i in 0..COSTS {
         let pivot = (i..COSTS).max_by(|x, y| a[*x][i].abs().total_cmp(&a[*y][i].abs()))?;
@@ -324,4 +328,25 @@ fn solve(matrix: &Matrix, right: &[f64; COSTS], damping: f64) -> Option<[f64; CO
         b[i] /= a[i][i];
     }
     Some(b)
+}
+
+/// The compiled-in costs with those of `costs` in their places.
+#[cfg(test)]
+pub(crate) fn overhead(engine: Engine, version: Option<&str>, costs: &[f64; COSTS]) -> Overhead {
+    let own = profile(engine, version) * OWN;
+    let base = Overhead::of(engine, version);
+    Overhead {
+        fixed_factor: costs[own],
+        host_ms: costs[own + 1],
+        sequence_us: costs[own + 2],
+        prefill_share: costs[own + 3],
+        small_kernel_us: costs[SMALL_KERNEL],
+        rank_skew_us: costs[RANK_SKEW],
+        expert_parallel_us: if engine == Engine::Sglang {
+            costs[EXPERT_PARALLEL]
+        } else {
+            0.0
+        },
+        ..base
+    }
 }

@@ -47,6 +47,9 @@ pub(crate) struct Row {
     pub(crate) aic_ms: Option<f64>,
 }
 
+/// Largest concurrency that is scored.
+const LARGEST_LOAD: f64 = 64.0;
+
 /// Rows and why others were left out.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
@@ -152,7 +155,7 @@ pub(crate) fn end_to_end(data: &Path, names: &Names) -> anyhow::Result<Rows> {
             out.skip("precision chosen by the peer, not the sample's");
         } else {
             match served(&row, measured.get(text("id")), names) {
-                Some(row) if row.concurrency <= 64.0 => out.rows.push(row),
+                Some(row) if row.concurrency <= LARGEST_LOAD => out.rows.push(row),
                 Some(_) => out.skip("concurrency over 64"),
                 None => out.skip("a field is missing"),
             }
@@ -237,6 +240,10 @@ pub(crate) fn sweeps(data: &Path, names: &Names) -> anyhow::Result<Rows> {
                 out.skip("a sweep's model, GPU, tp or context is not given");
                 continue;
             };
+            if row.concurrency > LARGEST_LOAD {
+                out.skip("concurrency over 64");
+                continue;
+            }
             let key = format!(
                 "{} {} {} {} {} {} {}",
                 row.source, row.model, row.gpu, row.tp, row.dcp, row.context, row.concurrency
@@ -327,7 +334,8 @@ pub(crate) fn engine(data: &Path, names: &Names) -> anyhow::Result<Rows> {
                 continue;
             }
             match measured_engine(&row, source.as_deref().unwrap_or("engine"), names) {
-                Some(row) => out.rows.push(row),
+                Some(row) if row.concurrency <= LARGEST_LOAD => out.rows.push(row),
+                Some(_) => out.skip("concurrency over 64"),
                 None => out.skip("a field is missing"),
             }
         }
