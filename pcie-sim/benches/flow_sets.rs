@@ -4,16 +4,16 @@ use pcie_sim::maxmin::Flow;
 use pcie_sim::sim::Task;
 
 /// Links with capacities, and transfers over them that all start at once.
-pub struct FlowSet {
+pub(crate) struct FlowSet {
     /// GB/s of each link.
-    pub capacities_gb_s: Vec<f64>,
+    pub(crate) capacities_gb_s: Vec<f64>,
     /// Links of each flow, and its bytes.
-    pub flows: Vec<(Vec<usize>, f64)>,
+    pub(crate) flows: Vec<(Vec<usize>, f64)>,
 }
 
 impl FlowSet {
     /// As tasks of the simulator.
-    pub fn tasks(&self) -> Vec<Task> {
+    pub(crate) fn tasks(&self) -> Vec<Task> {
         self.flows
             .iter()
             .map(|(links, bytes)| Task {
@@ -30,7 +30,7 @@ impl FlowSet {
 
     /// One line a link, one a flow: what the SimGrid side reads.
     #[allow(dead_code)]
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         for c in &self.capacities_gb_s {
             out.push_str(&format!("link {c}\n"));
@@ -48,7 +48,7 @@ impl FlowSet {
 
 /// 8 GPUs on two switches: a port each way per GPU, an uplink each way per switch; all 56 pairs,
 /// sizes that differ.
-pub fn all_pairs_8() -> FlowSet {
+pub(crate) fn all_pairs_8() -> FlowSet {
     // Links: 0-7 out of GPU, 8-15 into GPU, 16/17 up, 18/19 down.
     let mut capacities_gb_s = vec![54.0; 16];
     capacities_gb_s.extend([53.0; 4]);
@@ -71,7 +71,7 @@ pub fn all_pairs_8() -> FlowSet {
 
 /// A fat tree with 1,000 links: 400 hosts under 20 leaves, 5 cores; `n` flows between hosts drawn
 /// by a small generator with a fixed seed.
-pub fn fat_tree(n: usize) -> FlowSet {
+pub(crate) fn fat_tree(n: usize) -> FlowSet {
     const HOSTS: usize = 400;
     const LEAVES: usize = 20;
     const CORES: usize = 5;

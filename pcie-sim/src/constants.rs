@@ -216,68 +216,72 @@ impl Constants {
     }
 }
 
+/// Fitted on V100, A100 and their kin.
+const OLDER: FamilyConstants = FamilyConstants {
+    ll_base_us: 8.1,
+    ll_hop_nvlink_us: 0.95,
+    simple_base_us: 33.0,
+    simple_hop_us: 1.7,
+    ring_efficiency: 0.77,
+    kernel_start_us: 1.9,
+    nvlink_stage_us: 3.1,
+    nvlink_load_gb_s: 212.0,
+    nvlink_push_us: 2.2,
+    nvlink_push_gb_s: 230.0,
+    nvlink_fence_us: 11.0,
+    nvls_efficiency: 0.85,
+};
+/// Fitted on Ada and Hopper.
+const HOPPER: FamilyConstants = FamilyConstants {
+    ll_base_us: 4.6,
+    ll_hop_nvlink_us: 0.79,
+    simple_base_us: 17.0,
+    simple_hop_us: 1.8,
+    ring_efficiency: 0.835,
+    kernel_start_us: 1.9,
+    nvlink_stage_us: 2.5,
+    nvlink_load_gb_s: 270.0,
+    nvlink_push_us: 0.5,
+    nvlink_push_gb_s: 290.0,
+    nvlink_fence_us: 5.2,
+    nvls_efficiency: 0.99,
+};
+/// Fitted on data-centre Blackwell.
+const BLACKWELL: FamilyConstants = FamilyConstants {
+    ll_base_us: 7.1,
+    ll_hop_nvlink_us: 1.27,
+    simple_base_us: 28.0,
+    simple_hop_us: 1.8,
+    ring_efficiency: 0.72,
+    kernel_start_us: 1.9,
+    nvlink_stage_us: 4.8,
+    nvlink_load_gb_s: 165.0,
+    nvlink_push_us: 1.8,
+    nvlink_push_gb_s: 500.0,
+    nvlink_fence_us: 19.0,
+    nvls_efficiency: 0.78,
+};
+/// Fitted on Blackwell with GDDR; its NVLink entries repeat Hopper's, as it has none.
+const BLACKWELL_RTX: FamilyConstants = FamilyConstants {
+    ll_base_us: 3.2,
+    ll_hop_nvlink_us: 0.79,
+    simple_base_us: 17.0,
+    simple_hop_us: 1.8,
+    ring_efficiency: 0.835,
+    kernel_start_us: 1.9,
+    nvlink_stage_us: 2.5,
+    nvlink_load_gb_s: 270.0,
+    nvlink_push_us: 0.5,
+    nvlink_push_gb_s: 290.0,
+    nvlink_fence_us: 5.2,
+    nvls_efficiency: 0.99,
+};
+
 impl Default for Constants {
     /// Fitted on all rows of the public data that `score` reads (see docs/pcie-sim.md).
     fn default() -> Self {
         Constants {
-            families: [
-                FamilyConstants {
-                    ll_base_us: 8.1,
-                    ll_hop_nvlink_us: 0.95,
-                    simple_base_us: 33.0,
-                    simple_hop_us: 1.7,
-                    ring_efficiency: 0.77,
-                    kernel_start_us: 1.9,
-                    nvlink_stage_us: 3.1,
-                    nvlink_load_gb_s: 212.0,
-                    nvlink_push_us: 2.2,
-                    nvlink_push_gb_s: 230.0,
-                    nvlink_fence_us: 11.0,
-                    nvls_efficiency: 0.85,
-                },
-                FamilyConstants {
-                    ll_base_us: 4.6,
-                    ll_hop_nvlink_us: 0.79,
-                    simple_base_us: 17.0,
-                    simple_hop_us: 1.8,
-                    ring_efficiency: 0.835,
-                    kernel_start_us: 1.9,
-                    nvlink_stage_us: 2.5,
-                    nvlink_load_gb_s: 270.0,
-                    nvlink_push_us: 0.5,
-                    nvlink_push_gb_s: 290.0,
-                    nvlink_fence_us: 5.2,
-                    nvls_efficiency: 0.99,
-                },
-                FamilyConstants {
-                    ll_base_us: 7.1,
-                    ll_hop_nvlink_us: 1.27,
-                    simple_base_us: 28.0,
-                    simple_hop_us: 1.8,
-                    ring_efficiency: 0.72,
-                    kernel_start_us: 1.9,
-                    nvlink_stage_us: 4.8,
-                    nvlink_load_gb_s: 165.0,
-                    nvlink_push_us: 1.8,
-                    nvlink_push_gb_s: 500.0,
-                    nvlink_fence_us: 19.0,
-                    nvls_efficiency: 0.78,
-                },
-                FamilyConstants {
-                    ll_base_us: 3.2,
-                    ll_hop_nvlink_us: 0.79,
-                    simple_base_us: 17.0,
-                    simple_hop_us: 1.8,
-                    ring_efficiency: 0.835,
-                    kernel_start_us: 1.9,
-                    nvlink_stage_us: 2.5,
-                    nvlink_load_gb_s: 270.0,
-                    nvlink_push_us: 0.5,
-                    nvlink_push_gb_s: 290.0,
-                    nvlink_fence_us: 5.2,
-                    nvls_efficiency: 0.99,
-                },
-            ],
+            families: [OLDER, HOPPER, BLACKWELL, BLACKWELL_RTX],
             ll_hop_above_flag_us: 0.75,
             ll_pass_flags: 1.1,
             ll_spread: 0.2,

@@ -123,7 +123,8 @@ impl Solver {
             let held = uses
                 .iter()
                 .any(|(r, w)| usable(*w) > 0.0 && *r < self.left.len());
-            let stopped = !(cap > 0.0)
+            let stopped = cap.is_nan()
+                || cap <= 0.0
                 || uses.iter().any(|(r, w)| {
                     usable(*w) > 0.0 && self.left.get(*r).is_none_or(|left| *left <= 0.0)
                 });

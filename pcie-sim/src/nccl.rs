@@ -32,7 +32,8 @@ pub enum NcclProtocol {
 /// What may be known of the installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NcclSetup {
-    /// Version as (major, minor); None: the newest that is known.
+    /// Version as (major, minor); None: unknown, so that the failures of versions before 2.29 are
+    /// assumed.
     pub version: Option<(u16, u16)>,
     /// A hand-written graph file replaces the search (`NCCL_GRAPH_FILE`).
     pub graph_file: bool,

@@ -42,12 +42,12 @@ proptest! {
     #[test]
     fn bytes_are_conserved((caps, tasks) in tasks()) {
         let run = simulate(&caps, &tasks);
-        for l in 0..caps.len() {
+        for (l, cap) in caps.iter().enumerate() {
             let wanted: f64 = tasks.iter().flat_map(|t| t.flow.uses.iter().filter(|u| u.0 == l).map(|u| u.1 * t.bytes)).sum();
             prop_assert!((run.resource_bytes[l] - wanted).abs() <= 1e-9 * wanted.max(1.0));
             // No link carries more than its capacity allows in the time taken; 1 ps a task for
             // rounding up.
-            let room = caps[l] * (run.end_ps + tasks.len() as u64) as f64 / 1e3;
+            let room = cap * (run.end_ps + tasks.len() as u64) as f64 / 1e3;
             prop_assert!(wanted <= room * (1.0 + 1e-9), "{wanted} in {room}");
         }
     }

@@ -3,6 +3,7 @@
 
 mod fit;
 mod rows;
+mod sources;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +15,7 @@ use rows::{Kind, Row, Rows};
 
 /// Fits on all boxes but each one in turn. Printed with `--rows`-like detail by [`residuals`].
 pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
-    let rows = rows::read(data)?;
+    let rows = sources::read(data)?;
     let groups = rows.groups();
     let without = fit_all(&rows, &groups);
     let default = Constants::default();
@@ -157,7 +158,7 @@ mod tests {
     #[ignore = "prints constants, checks nothing"]
     fn fitted_constants() {
         let Some(data) = data() else { return };
-        let rows = rows::read(&data).expect("rows");
+        let rows = sources::read(&data).expect("rows");
         let mut c = fit::fit_without(&fit::prepare(&rows.rows), "");
         for p in pcie_sim::constants::PARAMETERS {
             println!("FIT\t{}\t{:.4}", p.name, *(p.at)(&mut c));
@@ -169,7 +170,7 @@ mod tests {
     #[ignore = "prints a table, checks nothing"]
     fn residual_table() {
         let Some(data) = data() else { return };
-        let rows = rows::read(&data).expect("rows");
+        let rows = sources::read(&data).expect("rows");
         let c = Constants::default();
         for r in &rows.rows {
             let p = r.predict(&c).unwrap_or(f64::NAN);

@@ -135,7 +135,7 @@ fn plan(answer: &Answer, ranks: &[usize], bytes: u64) -> Option<Plan> {
 
 fn groups(answer: &Answer, bytes: u64) -> Option<Groups> {
     let n = answer.ranks.len();
-    if n < 4 || n % 2 != 0 {
+    if n < 4 || !n.is_multiple_of(2) {
         return None;
     }
     let plans: Vec<Plan> = answer
