@@ -215,8 +215,8 @@ fn largest_level(
         };
         let mut row = vec![0.0; free.len() + 1];
         let mut room = *cap;
-        for f in 0..n {
-            match fixed[f] {
+        for (f, done) in fixed.iter().enumerate() {
+            match done {
                 Some(rate) => room -= weight(f) * rate,
                 None => room -= weight(f) * floor,
             }

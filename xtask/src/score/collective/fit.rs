@@ -24,7 +24,7 @@ const CAP: f64 = 0.5;
 /// A parameter moves only if the mean error of the rows it touches falls by at least this.
 const WORTH: f64 = 1e-4;
 
-/// Of a box with more rows than this only every second power of two is used.
+/// Of a box with more rows than this only every third power of two is used.
 const LONG: usize = 100;
 
 /// A row that stands for all rows of one box, kernel, rank count and size.
@@ -45,7 +45,7 @@ pub(super) fn prepare(rows: &[Row]) -> Vec<FitRow> {
     }
     for row in rows.iter().filter(|r| r.kind != Kind::Other) {
         let long = sizes.get(row.group.as_str()).is_some_and(|n| *n > LONG);
-        if long && row.bytes.is_power_of_two() && row.bytes.ilog2() % 2 == 1 {
+        if long && row.bytes.is_power_of_two() && row.bytes.ilog2() % 3 != 0 {
             continue;
         }
         let key = format!(
@@ -87,6 +87,11 @@ fn dependencies(row: &Row, constants: &mut Constants) -> Vec<usize> {
     };
     let mut out = Vec::new();
     for (i, p) in PARAMETERS.iter().enumerate() {
+        if p.family
+            .is_some_and(|f| f != row.topology.arch.family() as usize)
+        {
+            continue;
+        }
         let moved = [0.6, 1.6].iter().any(|factor| {
             let kept = *(p.at)(constants);
             *(p.at)(constants) = kept * factor;

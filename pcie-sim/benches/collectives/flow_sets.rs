@@ -7,8 +7,8 @@ use pcie_sim::sim::Task;
 pub(crate) struct FlowSet {
     /// GB/s of each link.
     pub(crate) capacities_gb_s: Vec<f64>,
-    /// Links of each flow, and its bytes.
-    pub(crate) flows: Vec<(Vec<usize>, f64)>,
+    /// From, to, links and bytes of each flow.
+    pub(crate) flows: Vec<(usize, usize, Vec<usize>, f64)>,
 }
 
 impl FlowSet {
@@ -16,7 +16,7 @@ impl FlowSet {
     pub(crate) fn tasks(&self) -> Vec<Task> {
         self.flows
             .iter()
-            .map(|(links, bytes)| Task {
+            .map(|(_, _, links, bytes)| Task {
                 after: Vec::new(),
                 delay_ps: 0,
                 bytes: *bytes,
@@ -35,8 +35,8 @@ impl FlowSet {
         for c in &self.capacities_gb_s {
             out.push_str(&format!("link {c}\n"));
         }
-        for (links, bytes) in &self.flows {
-            out.push_str(&format!("flow {bytes}"));
+        for (from, to, links, bytes) in &self.flows {
+            out.push_str(&format!("flow {from} {to} {bytes}"));
             for l in links {
                 out.push_str(&format!(" {l}"));
             }
@@ -60,7 +60,8 @@ pub(crate) fn all_pairs_8() -> FlowSet {
                 links.extend([16 + from / 4, 18 + to / 4]);
             }
             links.push(8 + to);
-            flows.push((links, 57_344.0 * (1.0 + (from * 7 + to) as f64 / 64.0)));
+            let bytes = 57_344.0 + 896.0 * (from * 7 + to) as f64;
+            flows.push((from, to, links, bytes));
         }
     }
     FlowSet {
@@ -100,7 +101,7 @@ pub(crate) fn fat_tree(n: usize) -> FlowSet {
             links.push(2 * HOSTS + LEAVES * CORES + b * CORES + core);
         }
         links.push(HOSTS + to);
-        flows.push((links, bytes));
+        flows.push((from, to, links, bytes));
     }
     FlowSet {
         capacities_gb_s,
