@@ -22,8 +22,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     setup.check()?;
     let weights = parts::target_weights(setup);
     let computed = weights.gib();
-    let observed = setup.observed.weights_gib;
-    let weights_gib = observed.unwrap_or(computed);
+    let weights_gib = setup.observed.weights_gib.unwrap_or(computed);
     let draft = parts::draft_of(setup, false);
     let batched = setup.batched_tokens.unwrap_or(BATCHED_TOKENS);
     let activations = parts::forward_gib(setup.model, &setup.sharding, batched);

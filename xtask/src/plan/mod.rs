@@ -1,7 +1,13 @@
 //! `plan`: the memory ledger of one card, legal fractions, the cost of speculation, and what a
 //! log's figures say backwards.
 
+mod json;
+mod knobs;
 mod text;
+
+use json::to_json;
+pub(crate) use knobs::Knobs;
+use knobs::{check, check_together};
 
 use std::process::ExitCode;
 
@@ -9,41 +15,11 @@ use kvplan::{
     BeliefCheck, EngineKind, Inferred, Known, Plan, Setup, Sharding, SpecKind, Speculation,
     SpeculationCost, TargetAnswer,
 };
-use serde_json::{Value, json};
 
 use crate::cli::PlanArgs;
 use crate::input;
 use crate::predict::answer::{LedgerLine, Memory};
 use crate::scenario::{self, Scenario};
-
-/// Engine settings that only memory depends on.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub(crate) struct Knobs {
-    /// Longest context the engine is told to serve (--context-length, --max-model-len)
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) max_model_len: Option<u64>,
-    /// Requests at once the engine is told to run (--max-running-requests, --max-num-seqs)
-    #[arg(long, value_name = "N")]
-    pub(crate) max_running: Option<u64>,
-    /// Tokens of one pass (--chunked-prefill-size, --max-num-batched-tokens)
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) batched_tokens: Option<u64>,
-    /// Largest batch captured as a graph; 0 for none
-    #[arg(long, value_name = "N")]
-    pub(crate) graph_max_batch: Option<u64>,
-    /// Cap on the pool (--max-total-tokens)
-    #[arg(long, value_name = "TOKENS")]
-    pub(crate) max_total_tokens: Option<u64>,
-    /// State slots of hybrids (--max-mamba-cache-size)
-    #[arg(long, value_name = "N")]
-    pub(crate) state_slots: Option<u64>,
-    /// State share of hybrids (--mamba-full-memory-ratio)
-    #[arg(long, value_name = "R")]
-    pub(crate) state_ratio: Option<f64>,
-    /// The observed figures come from a run that had the draft loaded
-    #[arg(long)]
-    pub(crate) observed_with_draft: bool,
-}
 
 /// Everything `plan` says.
 pub(crate) struct Report {
@@ -65,6 +41,7 @@ pub(crate) struct Report {
 
 /// Runs `cargo xtask plan`.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
+    check(args)?;
     let scenario = Scenario::resolve(&args.scenario)?;
     let report = report(&scenario, Some(args))?;
     if args.json {
@@ -185,6 +162,7 @@ fn report(scenario: &Scenario, args: Option<&PlanArgs>) -> anyhow::Result<Report
     let mut setup = setup(scenario, args)?;
     let fail = |error: kvplan::PlanError| input::error(error.to_string());
     let mut known = known(scenario, args);
+    check_together(&known)?;
     let plain = kvplan::plan(&setup.plain()).map_err(fail)?;
     known.bytes_per_token = Some(plain.kv_bytes_per_token);
     let sglang = setup.engine.kind == EngineKind::Sglang;
@@ -273,61 +251,6 @@ fn ledger_line(line: &kvplan::Line) -> LedgerLine {
         high_gib: line.high,
         source: line.source.clone(),
     }
-}
-
-/// The contract's `plan --json`.
-fn to_json(report: &Report) -> Value {
-    let known = report.inferred.known;
-    let plan = &report.cost.with;
-    json!({
-        "schema": 1,
-        "engine": report.engine.to_string(),
-        "memory": to_memory(report),
-        "pool_gib": plan.pool_gib,
-        "kv_dtype": plan.kv_dtype.name(),
-        "kv_bytes_per_token": plan.kv_bytes_per_token,
-        "automatic_fraction": plan.automatic_fraction,
-        "max_running": plan.max_running,
-        "max_concurrency": plan.max_concurrency,
-        "context_tokens": plan.context_tokens,
-        "longest_context": plan.longest_context,
-        "weights_gib": {"computed": plan.computed_weights_gib, "used": plan.weights_gib},
-        "speculation": report.speculates.then(|| json!({
-            "tokens_lost": report.cost.tokens_lost,
-            "context_lost": report.cost.context_lost,
-            "gib": report.cost.draft_gib,
-            "pool_gib_without": report.cost.without.pool_gib,
-        })),
-        "refusal": plan.refusal.as_ref().map(refusal_json),
-        "observed": {
-            "free_before_gib": known.free_before_gib,
-            "free_after_gib": known.free_after_gib,
-            "kv_gib": known.pool_gib,
-            "kv_tokens": known.tokens,
-        },
-        "inferred_fraction": known.fraction,
-        "fraction_refused_to": report.inferred.fraction_min,
-        "first_legal_fraction": report.inferred.first_legal_fraction,
-        "believed": report.belief.as_ref().map(|belief| json!({
-            "fraction": belief.believed,
-            "agrees": belief.agrees,
-            "starts": belief.believed_starts,
-            "short_gib": belief.short_gib,
-        })),
-        "target": report.target.as_ref().map(|(context, requests, answer)| json!({
-            "context": context, "requests": requests, "reached": answer.reached,
-            "fraction": answer.fraction, "carries_requests": answer.requests,
-            "carries_context": answer.context_tokens,
-        })),
-    })
-}
-
-fn refusal_json(refusal: &kvplan::Refusal) -> Value {
-    json!({
-        "short_gib": refusal.short_gib,
-        "engine_says": refusal.engine_says,
-        "remedy": refusal.remedy,
-    })
 }
 
 /// The flag that sets the fraction of a plan.
@@ -441,6 +364,39 @@ mod tests {
                 .iter()
                 .all(|line| line["source"].as_str().is_some_and(|s| !s.is_empty()))
         );
+    }
+
+    #[test]
+    fn settings_and_figures_that_cannot_be_are_refused_by_flag() {
+        for flags in [
+            [
+                "--free-before-gib=-5",
+                "--free-after-gib",
+                "3",
+                "",
+                "--free-before-gib",
+            ],
+            ["--max-model-len", "0", "", "", "--max-model-len"],
+            ["--state-ratio=-1", "", "", "", "--state-ratio"],
+            ["--kv-gib", "1e99", "", "", "--kv-gib"],
+        ] {
+            let given: Vec<&str> = flags[..4]
+                .iter()
+                .copied()
+                .filter(|f| !f.is_empty())
+                .collect();
+            let error = check(&plan_args(&given)).expect_err("refused").to_string();
+            assert!(
+                error.starts_with(flags[4]) && !error.contains('\n'),
+                "{error}"
+            );
+        }
+        let known = Known {
+            free_after_gib: Some(21.7),
+            pool_gib: Some(50.0),
+            ..Known::default()
+        };
+        assert!(check_together(&known).is_err_and(|e| e.to_string().contains("--kv-gib 50")));
     }
 
     #[test]

@@ -1,0 +1,60 @@
+//! The JSON view of `plan`.
+
+use serde_json::{Value, json};
+
+use super::{Report, to_memory};
+
+/// The contract's `plan --json`.
+pub(super) fn to_json(report: &Report) -> Value {
+    let known = report.inferred.known;
+    let plan = &report.cost.with;
+    json!({
+        "schema": 1,
+        "engine": report.engine.to_string(),
+        "memory": to_memory(report),
+        "pool_gib": plan.pool_gib,
+        "kv_dtype": plan.kv_dtype.name(),
+        "kv_bytes_per_token": plan.kv_bytes_per_token,
+        "automatic_fraction": plan.automatic_fraction,
+        "max_running": plan.max_running,
+        "max_concurrency": plan.max_concurrency,
+        "context_tokens": plan.context_tokens,
+        "longest_context": plan.longest_context,
+        "weights_gib": {"computed": plan.computed_weights_gib, "used": plan.weights_gib},
+        "speculation": report.speculates.then(|| json!({
+            "tokens_lost": report.cost.tokens_lost,
+            "context_lost": report.cost.context_lost,
+            "gib": report.cost.draft_gib,
+            "pool_gib_without": report.cost.without.pool_gib,
+        })),
+        "refusal": plan.refusal.as_ref().map(refusal_json),
+        "observed": {
+            "free_before_gib": known.free_before_gib,
+            "free_after_gib": known.free_after_gib,
+            "kv_gib": known.pool_gib,
+            "kv_tokens": known.tokens,
+        },
+        "inferred_fraction": known.fraction,
+        "fraction_refused_to": report.inferred.fraction_min,
+        "first_legal_fraction": report.inferred.first_legal_fraction,
+        "believed": report.belief.as_ref().map(|belief| json!({
+            "fraction": belief.believed,
+            "agrees": belief.agrees,
+            "starts": belief.believed_starts,
+            "short_gib": belief.short_gib,
+        })),
+        "target": report.target.as_ref().map(|(context, requests, answer)| json!({
+            "context": context, "requests": requests, "reached": answer.reached,
+            "fraction": answer.fraction, "carries_requests": answer.requests,
+            "carries_context": answer.context_tokens,
+        })),
+    })
+}
+
+fn refusal_json(refusal: &kvplan::Refusal) -> Value {
+    json!({
+        "short_gib": refusal.short_gib,
+        "engine_says": refusal.engine_says,
+        "remedy": refusal.remedy,
+    })
+}

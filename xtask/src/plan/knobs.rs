@@ -1,0 +1,104 @@
+//! Engine settings and observed figures of `plan`, and what of them cannot be.
+
+use kvplan::Known;
+
+use crate::cli::PlanArgs;
+use crate::input;
+
+/// Engine settings that only memory depends on.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Knobs {
+    /// Longest context the engine is told to serve (--context-length, --max-model-len)
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_model_len: Option<u64>,
+    /// Requests at once the engine is told to run (--max-running-requests, --max-num-seqs)
+    #[arg(long, value_name = "N")]
+    pub(crate) max_running: Option<u64>,
+    /// Tokens of one pass (--chunked-prefill-size, --max-num-batched-tokens)
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) batched_tokens: Option<u64>,
+    /// Largest batch captured as a graph; 0 for none
+    #[arg(long, value_name = "N")]
+    pub(crate) graph_max_batch: Option<u64>,
+    /// Cap on the pool (--max-total-tokens)
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_total_tokens: Option<u64>,
+    /// State slots of hybrids (--max-mamba-cache-size)
+    #[arg(long, value_name = "N")]
+    pub(crate) state_slots: Option<u64>,
+    /// State share of hybrids (--mamba-full-memory-ratio)
+    #[arg(long, value_name = "R")]
+    pub(crate) state_ratio: Option<f64>,
+    /// The observed figures come from a run that had the draft loaded
+    #[arg(long)]
+    pub(crate) observed_with_draft: bool,
+}
+
+/// Largest count of tokens that any setting can mean.
+const MAX_TOKENS: u64 = 1 << 32;
+/// Most requests at once, graph sizes or slots that any setting can mean.
+const MAX_COUNT: u64 = 1 << 20;
+/// Largest figure a card's log can show, GiB.
+const MAX_GIB: f64 = 10_000.0;
+
+/// Refuses settings that no engine takes and figures that no log shows.
+pub(super) fn check(args: &PlanArgs) -> anyhow::Result<()> {
+    let knobs = &args.knobs;
+    let counts = [
+        ("--max-model-len", knobs.max_model_len, 1, MAX_TOKENS),
+        ("--max-running", knobs.max_running, 1, MAX_COUNT),
+        ("--batched-tokens", knobs.batched_tokens, 1, MAX_TOKENS),
+        ("--graph-max-batch", knobs.graph_max_batch, 0, MAX_COUNT),
+        ("--max-total-tokens", knobs.max_total_tokens, 1, MAX_TOKENS),
+        ("--state-slots", knobs.state_slots, 0, MAX_COUNT),
+    ];
+    for (flag, value, least, most) in counts {
+        if let Some(value) = value.filter(|value| !(least..=most).contains(value)) {
+            return Err(input::error(format!(
+                "{flag} {value}: give a number from {least} to {most}"
+            )));
+        }
+    }
+    if let Some(ratio) = knobs
+        .state_ratio
+        .filter(|ratio| !(0.0..=1000.0).contains(ratio))
+    {
+        return Err(input::error(format!(
+            "--state-ratio {ratio}: give a ratio of 0 or more, such as 0.9"
+        )));
+    }
+    let figures = [
+        ("--free-before-gib", args.free_before_gib),
+        ("--free-after-gib", args.free_after_gib),
+        ("--kv-gib", args.kv_gib),
+    ];
+    for (flag, value) in figures {
+        if let Some(value) = value.filter(|value| !(*value > 0.0 && *value <= MAX_GIB)) {
+            return Err(input::error(format!(
+                "{flag} {value}: give the GiB that the log shows (engines print it as GB)"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses figures that cannot come from one run.
+pub(super) fn check_together(known: &Known) -> anyhow::Result<()> {
+    if let (Some(before), Some(after)) = (known.free_before_gib, known.free_after_gib)
+        && after > before
+    {
+        return Err(input::error(format!(
+            "--free-after-gib {after}: more than the {before} GiB free before the weights \
+             (--free-before-gib)"
+        )));
+    }
+    if let (Some(after), Some(pool)) = (known.free_after_gib, known.pool_gib)
+        && pool > after
+    {
+        return Err(input::error(format!(
+            "--kv-gib {pool}: more than the {after} GiB free after the weights (--free-after-gib); \
+             take both from one run and one rank"
+        )));
+    }
+    Ok(())
+}
