@@ -113,6 +113,12 @@ impl Facts {
         }
     }
 
+    /// Takes a fact over from another file, with its place there.
+    pub(crate) fn adopt(&mut self, fact: Fact) {
+        self.remove(fact.name);
+        self.list.push(fact);
+    }
+
     /// Takes a fact away: what looked like it was something else.
     pub(crate) fn remove(&mut self, name: &str) {
         self.list.retain(|fact| fact.name != name);

@@ -7,6 +7,8 @@ mod speculation;
 
 use serde::Serialize;
 
+pub(crate) use memory::fraction_in_use;
+
 use super::facts::Facts;
 
 /// How much a finding weighs.
@@ -48,13 +50,16 @@ impl Finding {
         why: impl Into<String>,
         mend: impl Into<String>,
     ) -> Self {
-        let line = facts.get(name).map_or(1, |fact| fact.line);
+        let place = match facts.get(name) {
+            Some(fact) => format!("{}:{}", fact.file, fact.line),
+            None => format!("{}:1", facts.file),
+        };
         Self {
             severity,
             what: what.into(),
             why: why.into(),
             mend: mend.into(),
-            place: format!("{}:{line}", facts.file),
+            place,
         }
     }
 }
@@ -63,8 +68,19 @@ impl Finding {
 /// checks stands: memory, speculation, links.
 pub(crate) fn find(files: &[Facts]) -> Vec<Finding> {
     let mut found = Vec::new();
+    // A fraction in one file (a script, a note) and the figures of a start in another.
+    let flag = files
+        .iter()
+        .filter(|facts| facts.get("free_after_gib").is_none())
+        .find_map(|facts| facts.get("mem_fraction"));
     for facts in files {
-        memory::check(facts, &mut found);
+        let mut joined = facts.clone();
+        if let (Some(flag), Some(_), None) =
+            (flag, facts.get("free_after_gib"), facts.get("mem_fraction"))
+        {
+            joined.adopt(flag.clone());
+        }
+        memory::check(&joined, &mut found);
         speculation::check(facts, &mut found);
         links::check(facts, &mut found);
         all_reduce::check(facts, &mut found);
@@ -99,7 +115,7 @@ fn count(value: f64) -> String {
 
 /// Facts that follow from others by the models: the fraction in use, the least viable one.
 pub(crate) fn derive(facts: &mut Facts) {
-    if let Some((fraction, slack)) = memory::fraction_in_use(facts) {
+    if let Some((fraction, slack)) = fraction_in_use(facts) {
         let line = facts
             .get("kv_gib")
             .or_else(|| facts.get("kv_budget_gib"))

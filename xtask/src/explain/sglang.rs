@@ -95,11 +95,31 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         if let Some(run) = runs.get(last) {
             run.report(facts);
         }
+        earlier_starts(runs.get(..last).unwrap_or(&[]), facts);
     }
     flags(doc, facts);
     ranks(doc, facts);
     decode(&events, facts);
     failure(&events, facts);
+}
+
+/// What the pools of earlier starts prove: the last of them is a fraction known to work here.
+fn earlier_starts(runs: &[Run], facts: &mut Facts) {
+    for run in runs.iter().filter(|run| run.has_memory()).take(16) {
+        let mut said = Facts::new(&facts.file);
+        run.report(&mut said);
+        let Some((fraction, _)) = super::findings::fraction_in_use(&said) else {
+            continue;
+        };
+        let rounded = (fraction * 1e4).round() / 1e4;
+        let kv = said.number("kv_gib").unwrap_or(0.0);
+        facts.notes.push(format!(
+            "the start at line {} had {rounded} in use: {kv} GiB of KV",
+            run.line
+        ));
+        let how = format!("the pool of {kv} GiB in the start at line {}", run.line);
+        facts.derive("earlier_fraction_in_use", rounded, run.line, how);
+    }
 }
 
 /// A phrase of the list is enough, except those that others print as well.
@@ -111,10 +131,8 @@ fn recognised(doc: &Doc, events: &[Event]) -> bool {
         )
     };
     events.iter().any(|event| own(event.kind))
-        || (doc.flat.contains("sglang")
-            && ["--mem-fraction-static", "--speculative-num-steps"]
-                .iter()
-                .any(|name| flag(&doc.flat, name).is_some()))
+        || flag_number(&doc.flat, "--mem-fraction-static").is_some()
+        || flag_number(&doc.flat, "--speculative-num-steps").is_some()
 }
 
 /// Every phrase of the list with its surroundings, in order.

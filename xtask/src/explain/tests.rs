@@ -347,3 +347,47 @@ fn slices_of_a_card_are_not_cards() {
         "|   0MiB / 40536MiB |\n| MIG devices: |\n|  12MiB / 19968MiB |\n|  12MiB / 19968MiB |\n";
     assert_eq!(number(text, "gpus"), Some(1.0));
 }
+
+const BASELINE: &str = "Load weight begin. avail mem=94.00 GB\n\
+    Load weight end. avail mem=21.70 GB, mem usage=72.30 GB.\n\
+    KV Cache is allocated. #tokens: 159218, KV size: 10.42 GB\nMemory pool end. avail mem=10.9 GB\n";
+
+#[test]
+fn the_flag_in_another_file_is_held_against_the_pool() {
+    let files = [
+        facts_from_text(BASELINE, "baseline.log"),
+        facts_from_text(
+            "launch_server --mem-fraction-static 0.55 --tp 8",
+            "attempt.sh",
+        ),
+    ];
+    let found = findings::find(&files);
+    assert!(
+        found[0].what.contains("0.88 was in use, not 0.55"),
+        "{found:?}"
+    );
+    assert!(
+        found
+            .iter()
+            .any(|f| f.place == "attempt.sh:1" && f.what.contains("0.55"))
+    );
+}
+
+#[test]
+fn an_earlier_start_that_worked_is_the_advice_for_the_one_that_does_not() {
+    let text = format!(
+        "{BASELINE}server_args=ServerArgs(mem_fraction_static=0.55)\n\
+         Load weight begin. avail mem=94.00 GB\n\
+         Load weight end. avail mem=21.70 GB, mem usage=72.30 GB.\n\
+         RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n"
+    );
+    let files = [facts_from_text(&text, "f")];
+    let found = findings::find(&files);
+    assert!(found[0].what.contains("0.55 can never start"), "{found:?}");
+    assert!(
+        found[0]
+            .mend
+            .contains("0.88 is proven here (10.42 GiB of KV)"),
+        "{found:?}"
+    );
+}

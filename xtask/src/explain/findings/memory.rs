@@ -87,8 +87,11 @@ fn sglang(facts: &Facts, found: &mut Vec<Finding>) {
         min_viable_alone(facts, flag, found);
         return;
     };
-    let used = fraction_in_use(facts);
-    if let (Some((fraction, slack)), Some(flag)) = (used, flag)
+    let used = fraction_in_use(facts).or_else(|| {
+        let earlier = facts.number("earlier_fraction_in_use")?;
+        Some((earlier, 0.001))
+    });
+    if let (Some((fraction, slack)), Some(flag)) = (fraction_in_use(facts), flag)
         && (fraction - flag).abs() > slack + 0.004
         && facts.number("max_total_tokens_flag").is_none()
     {
@@ -130,7 +133,7 @@ fn sglang(facts: &Facts, found: &mut Vec<Finding>) {
             ),
             advice(&pool, used),
         ));
-    } else if let (None, Some((fraction, _))) = (flag, used) {
+    } else if let (None, Some((fraction, _))) = (flag, fraction_in_use(facts)) {
         found.push(Finding::new(
             Severity::Note,
             facts,
