@@ -45,14 +45,16 @@ pub(super) fn speedup(points: &[Point]) -> Markup {
     };
     let high = usable.iter().fold(1.2_f64, |m, p| m.max(p.speedup_high)) * 1.05;
     let low = usable.iter().fold(0.8_f64, |m, p| m.min(p.speedup_low)) * 0.95;
-    let left = f64::from(first.concurrency) * 0.9;
-    let right = f64::from(last.concurrency).max(left * 1.5) * 1.1;
+    // Users double from point to point: powers of two are the labels people expect.
+    let log = |users: u32| f64::from(users.max(1)).log2();
+    let left = log(first.concurrency) - 0.15;
+    let right = log(last.concurrency).max(left + 0.6) + 0.15;
     svg(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
             .x_label_area_size(38)
             .y_label_area_size(44)
-            .build_cartesian_2d((left..right).log_scale(), low..high)?;
+            .build_cartesian_2d(left..right, low..high)?;
         chart
             .configure_mesh()
             .axis_style(GREY)
@@ -61,20 +63,20 @@ pub(super) fn speedup(points: &[Point]) -> Markup {
             .label_style(("sans-serif", 13))
             .x_desc("users")
             .y_desc("speedup")
-            .x_label_formatter(&|v| format!("{v:.0}"))
+            .x_labels(8)
+            .y_labels(7)
+            .x_label_formatter(&|v| power_of_two(*v, |users| format!("{users:.0}")))
             .y_label_formatter(&|v| format!("{v:.1}x"))
             .draw()?;
-        let upper = usable
-            .iter()
-            .map(|p| (f64::from(p.concurrency), p.speedup_high));
+        let upper = usable.iter().map(|p| (log(p.concurrency), p.speedup_high));
         let lower = usable
             .iter()
             .rev()
-            .map(|p| (f64::from(p.concurrency), p.speedup_low));
+            .map(|p| (log(p.concurrency), p.speedup_low));
         let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
         chart.draw_series(std::iter::once(Polygon::new(outline, BLUE_LINE.mix(0.2))))?;
         chart.draw_series(LineSeries::new([(left, 1.0), (right, 1.0)], RED.mix(0.7)))?;
-        let line = usable.iter().map(|p| (f64::from(p.concurrency), p.speedup));
+        let line = usable.iter().map(|p| (log(p.concurrency), p.speedup));
         chart.draw_series(LineSeries::new(line.clone(), BLUE_LINE.stroke_width(2)))?;
         chart.draw_series(line.map(|at| Circle::new(at, 3, BLUE_LINE.filled())))?;
         Ok(())
@@ -107,7 +109,7 @@ pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
             .x_label_area_size(38)
             .y_label_area_size(50)
             .build_cartesian_2d(
-                (bounds.0 * 0.8..bounds.1 * 1.3).log_scale(),
+                bounds.0.log2() - 0.4..bounds.1.log2() + 0.4,
                 (bounds.2 * 0.7..bounds.3 * 1.5).log_scale(),
             )?;
         chart
@@ -118,7 +120,8 @@ pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
             .label_style(("sans-serif", 13))
             .x_desc("bytes")
             .y_desc("µs")
-            .x_label_formatter(&|v| short_bytes(*v))
+            .x_labels(8)
+            .x_label_formatter(&|v| power_of_two(*v, short_bytes))
             .y_label_formatter(&|v| format!("{v:.0}"))
             .draw()?;
         for (index, name) in names.iter().enumerate() {
@@ -127,7 +130,7 @@ pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
                 .iter()
                 .filter(drawable)
                 .filter(|t| family(&t.algorithm) == *name)
-                .map(|t| (t.bytes as f64, t.time_us))
+                .map(|t| ((t.bytes as f64).log2(), t.time_us))
                 .collect();
             line.sort_by(|a, b| a.0.total_cmp(&b.0));
             chart
@@ -155,6 +158,15 @@ fn family(algorithm: &str) -> &str {
         "nccl"
     } else {
         algorithm
+    }
+}
+
+/// A label for a power of two; nothing between them.
+fn power_of_two(exponent: f64, label: impl Fn(f64) -> String) -> String {
+    if (exponent - exponent.round()).abs() < 1e-6 {
+        label(exponent.round().exp2())
+    } else {
+        String::new()
     }
 }
 

@@ -28,9 +28,9 @@ th{font-weight:600}.left{text-align:left}.map td,.map th{text-align:center}
 figure{margin:0}svg{width:100%;height:auto;max-width:600px;display:block}svg text{fill:currentColor}
 pre{background:var(--panel);padding:.7rem;overflow-x:auto;font-size:.85rem;line-height:1.35}
 .bars .row{display:flex;align-items:center;gap:.6rem;margin:.3rem 0}
-.bars .name{width:3.6rem;flex:none}.bars .value{width:4.6rem;flex:none;text-align:right;font-variant-numeric:tabular-nums}
+.bars .name{width:3.6rem;flex:none}.bars .value{width:5.2rem;white-space:nowrap;flex:none;text-align:right;font-variant-numeric:tabular-nums}
 .track{display:flex;flex:1;height:1.3rem;background:var(--panel)}.track.tall{height:2rem}
-.legend span{white-space:nowrap;margin-right:.8rem;font-size:.9rem}
+.legend span{display:inline-block;white-space:nowrap;margin-right:.8rem;font-size:.9rem}
 i{display:inline-block;width:.8rem;height:.8rem;margin-right:.35rem;vertical-align:-1px}
 @media print{body{max-width:none}.track,i,.map td,.verdict{-webkit-print-color-adjust:exact;print-color-adjust:exact}h2{break-after:avoid}}
 ";
