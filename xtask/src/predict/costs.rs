@@ -56,6 +56,8 @@ pub(super) struct Pin {
     pub(super) excess_ms: f64,
     /// The modelled verify at that point, ms.
     pub(super) modelled_ms: f64,
+    /// A plain step of one user on other boxes of the class, ms, where one was published.
+    pub(super) public_plain_ms: Option<f64>,
 }
 
 /// Everything needed to cost a cycle.

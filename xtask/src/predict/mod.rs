@@ -20,6 +20,7 @@ use links::{Choice, ELEMENT_BYTES, Links};
 
 use crate::cli::PredictArgs;
 use crate::scenario::Scenario;
+use crate::scenario::file::PublicKind;
 
 /// Runs `cargo xtask predict`.
 pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
@@ -155,9 +156,15 @@ fn pin(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Option<Pin>> {
     let all_reduce = all_reduce_us(links, seen_with);
     let costs = Costs::new(scenario, &all_reduce, links)?;
     let modelled_ms = costs.modelled_verify_ms(1, tokens, scenario.context);
+    let public = scenario.observed.public.iter().flatten();
+    let public_plain_ms = public
+        .filter(|p| p.what == PublicKind::PlainTokS)
+        .map(|p| 1000.0 / p.value)
+        .next();
     Ok(Some(Pin {
         excess_ms: observed.value - modelled_ms,
         modelled_ms,
+        public_plain_ms,
     }))
 }
 
@@ -191,14 +198,22 @@ fn allreduce_rows(
             choices.push(Choice::One(algorithm));
         }
     }
-    choices
-        .iter()
-        .flat_map(|choice| {
-            sizes
+    let mut rows: Vec<AllReduceTime> = Vec::new();
+    for choice in choices {
+        for bytes in &sizes {
+            let Some(row) = links.row(choice, *bytes, per_pass) else {
+                continue;
+            };
+            // The engine's own choice is one of the algorithms listed after it.
+            let listed = rows
                 .iter()
-                .filter_map(|bytes| links.row(*choice, *bytes, per_pass))
-        })
-        .collect()
+                .any(|r| r.bytes == row.bytes && r.algorithm == row.algorithm);
+            if !listed {
+                rows.push(row);
+            }
+        }
+    }
+    rows
 }
 
 fn assumptions(scenario: &Scenario, links: &Links<'_>) -> Vec<Assumption> {

@@ -123,9 +123,13 @@ pub(super) fn band(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &T
         band = widened(&band, down, up, most);
     }
     if let Some(pin) = &costs.pin {
-        // The plain step was not seen: it may share the verify's excess, in proportion, or not.
+        // The plain step was not seen: it may share the verify's excess, in proportion, or be as
+        // fast as on other boxes of the class, where such a figure is known.
         let up = (1.0 + pin.excess_ms.max(0.0) / pin.modelled_ms.max(1e-9)).ln();
-        band = widened(&band, 0.0, up, most);
+        let down = pin.public_plain_ms.map_or(0.0, |public_ms| {
+            (costs.cycle(1, scenario.context, 1, 2).plain_ms / public_ms).ln()
+        });
+        band = widened(&band, down, up, most);
     }
     band
 }

@@ -169,6 +169,14 @@ impl ScenarioFile {
             ("plain_tok_s", &self.observed.plain_tok_s),
             ("spec_tok_s", &self.observed.spec_tok_s),
         ];
+        for public in self.observed.public.iter().flatten() {
+            if !(public.value.is_finite() && public.value > 0.0) {
+                return Err(input::error(format!(
+                    "{name}: observed.public value = {} is not a positive figure",
+                    public.value
+                )));
+            }
+        }
         for (key, figure) in figures {
             if let Some(figure) = figure
                 && !(figure.value.is_finite() && figure.value > 0.0 && figure.value < 1e9)

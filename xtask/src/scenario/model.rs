@@ -177,13 +177,13 @@ pub(super) fn draft(
 }
 
 fn default_draft(model_name: &str, target: &Model, notes: &mut Notes) -> anyhow::Result<Draft> {
-    if let Ok(catalog::Draft::Head { model, source }) = catalog::find_draft(model_name, "eagle3") {
-        notes.assume("draft: the catalogue's EAGLE-3 head", "--draft");
-        return head(*model, "eagle3", &source, target, notes);
-    }
     if !target.mtp_layers.is_empty() {
         notes.assume("draft: the model's own MTP layers", "--draft");
         return Ok(mtp(target, "the checkpoint", notes));
+    }
+    if let Ok(catalog::Draft::Head { model, source }) = catalog::find_draft(model_name, "eagle3") {
+        notes.assume("draft: the catalogue's EAGLE-3 head", "--draft");
+        return head(*model, "eagle3", &source, target, notes);
     }
     assumed_head(target, notes)
 }
