@@ -189,7 +189,7 @@ mod tests {
         // `data/op_times/decode_attention_h200_sxm_vllm0.24.0.csv`: 32 query, 8 kv heads of 128.
         let gpu = find("h200").expect("catalogue");
         for (batch, context, measured_us) in [
-            (1.0, 128.0, 11.74),
+            (1.0, 128.0, 11.74f64),
             (1.0, 65536.0, 84.33),
             (8.0, 8192.0, 83.35),
             (64.0, 512.0, 51.61),
@@ -197,7 +197,7 @@ mod tests {
             (128.0, 4096.0, 492.62),
         ] {
             let us = gqa(gpu, &read(batch, context), 32.0, 8.0, 256.0, 2.0).total_us();
-            let error = (us / measured_us as f64).ln().abs();
+            let error = (us / measured_us).ln().abs();
             assert!(
                 error < 0.2,
                 "{batch} x {context}: {us:.1} for {measured_us}"

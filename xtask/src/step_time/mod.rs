@@ -261,17 +261,6 @@ impl<'a> Server<'a> {
         parts
     }
 
-    /// Total of [`Self::draft`], ms.
-    pub(crate) fn draft_ms(
-        &self,
-        draft: Draft<'_>,
-        draft_tp: u64,
-        sequences: f64,
-        context: f64,
-    ) -> f64 {
-        self.draft(draft, draft_tp, sequences, context).total()
-    }
-
     /// One MTP module: its layers, the projection of embedding and hidden state, the full head.
     fn mtp_forward(&self, batch: &Batch) -> StepParts {
         let modules = self.model.mtp_modules.max(1) as f64;

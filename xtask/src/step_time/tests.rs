@@ -35,7 +35,7 @@ fn llama_8b_steps_on_an_h200_are_met_within_five_percent() {
     let gpu = gpus::find("h200").expect("catalogue");
     let server = Server::new(&model, gpu, &setup(1, Engine::Vllm), &line);
     for (sequences, context, measured_ms) in [
-        (1.0, 128.0, 4.905),
+        (1.0, 128.0, 4.905f64),
         (8.0, 128.0, 4.958),
         (64.0, 128.0, 5.919),
         (128.0, 128.0, 7.179),
@@ -45,7 +45,7 @@ fn llama_8b_steps_on_an_h200_are_met_within_five_percent() {
     ] {
         // 192 tokens are generated, so the mean context is 96 longer.
         let ms = server.plain_ms(sequences, context + 96.0);
-        let error = (ms / measured_ms as f64).ln().abs();
+        let error = (ms / measured_ms).ln().abs();
         assert!(
             error < 0.05,
             "{sequences} x {context}: {ms:.3} for {measured_ms}"
@@ -100,7 +100,7 @@ proptest! {
         let server = Server::new(&model, gpu, &setup, &nonsense);
         for ms in [
             server.verify_ms(sequences, tokens, context),
-            server.draft_ms(Draft::Mtp, tp, sequences, context),
+            server.draft(Draft::Mtp, tp, sequences, context).total(),
             serving(&server, sequences, tokens, context).tpot_ms,
         ] {
             prop_assert!(ms.is_finite() && ms > 0.0, "{ms}");
@@ -180,8 +180,8 @@ fn eagle_3_cycles_on_an_h200_are_met_within_an_eighth() {
     };
     for (steps, context, users, measured_ms) in CYCLES {
         let verify = server.verify_ms(users, steps + 1.0, context + 96.0);
-        let draft = server.draft_ms(Draft::Head(&head), 1, users, context + 96.0);
-        let ms = verify + steps * draft;
+        let draft = server.draft(Draft::Head(&head), 1, users, context + 96.0);
+        let ms = verify + steps * draft.total();
         let error = (ms / measured_ms).ln().abs();
         assert!(
             error < 0.125,

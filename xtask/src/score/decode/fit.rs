@@ -69,8 +69,8 @@ pub(crate) struct Reduced {
     output: Option<f64>,
 }
 
-/// Reduces a row; `server` is the row's with any costs.
-pub(crate) fn reduce(row: &Row, server: Server<'_>) -> Reduced {
+/// A server whose step is its work alone, and the same with each cost that is not the host's at 1.
+fn variants(row: &Row) -> [Overhead; POINT - 1] {
     let bare = Overhead {
         fixed_factor: 0.0,
         small_kernel_us: 0.0,
@@ -80,56 +80,49 @@ pub(crate) fn reduce(row: &Row, server: Server<'_>) -> Reduced {
         rank_skew_us: 0.0,
         ..Overhead::of(row.engine, row.version.as_deref())
     };
-    let variants = [
-        bare,
-        Overhead {
-            fixed_factor: 1.0,
-            ..bare
-        },
-        Overhead {
-            fixed_factor: 1.0,
-            small_kernel_us: 1.0,
-            ..bare
-        },
-        Overhead {
-            expert_parallel_us: 1.0,
-            ..bare
-        },
-        Overhead {
-            rank_skew_us: 1.0,
-            ..bare
-        },
-    ];
-    let loads: Vec<f64> = match row.load {
-        Load::Decode => vec![row.concurrency],
-        Load::Serving { .. } => [0.25, 0.5, 0.75, 1.0]
-            .iter()
-            .map(|share| (row.concurrency * share).max(1.0))
-            .collect(),
+    let fixed = Overhead {
+        fixed_factor: 1.0,
+        ..bare
     };
-    let mut points: Vec<[f64; POINT]> = loads
-        .iter()
-        .map(|load| {
-            let mut point = [0.0; POINT];
-            point[0] = *load;
-            point
-        })
-        .collect();
-    let mut server = server;
-    let prefill_ms = match row.load {
-        Load::Decode => 0.0,
-        Load::Serving { input, .. } => server.prefill_ms(input),
+    let small = Overhead {
+        small_kernel_us: 1.0,
+        ..fixed
     };
-    for (index, variant) in variants.iter().enumerate() {
+    let expert = Overhead {
+        expert_parallel_us: 1.0,
+        ..bare
+    };
+    let skew = Overhead {
+        rank_skew_us: 1.0,
+        ..bare
+    };
+    [bare, fixed, small, expert, skew]
+}
+
+/// Reduces a row; `server` is the row's with any costs.
+pub(crate) fn reduce(row: &Row, mut server: Server<'_>) -> Reduced {
+    let shares: &[f64] = match row.load {
+        Load::Decode => &[1.0],
+        Load::Serving { .. } => &[0.25, 0.5, 0.75, 1.0],
+    };
+    let (prefill_ms, output) = match row.load {
+        Load::Decode => (0.0, None),
+        Load::Serving { input, output } => (server.prefill_ms(input), Some(output)),
+    };
+    let mut points = vec![[0.0; POINT]; shares.len()];
+    for (point, share) in points.iter_mut().zip(shares) {
+        point[0] = (row.concurrency * share).max(1.0);
+    }
+    for (index, variant) in variants(row).iter().enumerate() {
         server = server.with_overhead(*variant);
         for point in &mut points {
             point[index + 1] = server.plain_ms(point[0], row.context);
         }
     }
     for point in &mut points {
-        let [_, work, fixed, small, expert, skew] = *point;
+        let [load, work, fixed, small, expert, skew] = *point;
         *point = [
-            point[0],
+            load,
             work,
             fixed - work,
             small - fixed,
@@ -144,10 +137,7 @@ pub(crate) fn reduce(row: &Row, server: Server<'_>) -> Reduced {
         points,
         prefill_ms,
         clients: row.concurrency,
-        output: match row.load {
-            Load::Decode => None,
-            Load::Serving { output, .. } => Some(output),
-        },
+        output,
     }
 }
 
@@ -313,19 +303,18 @@ fn solve(matrix: &Matrix, right: &[f64; COSTS], damping: f64) -> Option<[f64; CO
         if a[i][i].abs() < 1e-12 {
             return None;
         }
-        for row in i + 1..COSTS {
-            let factor = a[row][i] / a[i][i];
-            for column in i..COSTS {
-                a[row][column] -= factor * a[i][column];
+        let (pivot_row, pivot_right) = (a[i], b[i]);
+        for (row, right) in a.iter_mut().zip(&mut b).skip(i + 1) {
+            let factor = row[i] / pivot_row[i];
+            for (cell, above) in row.iter_mut().zip(pivot_row) {
+                *cell -= factor * above;
             }
-            b[row] -= factor * b[i];
+            *right -= factor * pivot_right;
         }
     }
     for i in (0..COSTS).rev() {
-        for column in i + 1..COSTS {
-            b[i] -= a[i][column] * b[column];
-        }
-        b[i] /= a[i][i];
+        let known: f64 = a[i].iter().zip(b).skip(i + 1).map(|(x, y)| x * y).sum();
+        b[i] = (b[i] - known) / a[i][i];
     }
     Some(b)
 }

@@ -41,10 +41,13 @@ impl Curve {
     }
 }
 
-/// Curves by box, ranks and algorithm, simulated once.
+/// GPU, ranks and algorithm.
+type Group = (String, u64, Algorithm);
+
+/// Curves by group, simulated once.
 #[derive(Default)]
 pub(crate) struct Links {
-    curves: RefCell<HashMap<(String, u64, Algorithm), Option<Rc<Curve>>>>,
+    curves: RefCell<HashMap<Group, Option<Rc<Curve>>>>,
 }
 
 /// The catalogue box that stands for a server of `ranks` such GPUs whose wiring is not given.
