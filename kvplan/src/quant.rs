@@ -126,6 +126,8 @@ impl Model {
             layer.formats.shared = on(quant.shared);
         }
         self.kv_dtype = quant.kv_dtype.or(self.kv_dtype);
+        // The checkpoint that was read is not stored like this.
+        self.checkpoint_scale = 1.0;
         self
     }
 }

@@ -73,6 +73,8 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
 struct ConfigFiles {
     config: PathBuf,
     quant: Option<PathBuf>,
+    /// The checkpoint's own list of tensors: its total wins over what the shapes give.
+    index: Option<PathBuf>,
 }
 
 /// The files a model argument names, if it is a path.
@@ -86,12 +88,18 @@ fn config_files(given: &str) -> anyhow::Result<Option<ConfigFiles>> {
             )));
         }
         let quant = Some(path.join("hf_quant_config.json")).filter(|p| p.is_file());
-        return Ok(Some(ConfigFiles { config, quant }));
+        let index = Some(path.join("model.safetensors.index.json")).filter(|p| p.is_file());
+        return Ok(Some(ConfigFiles {
+            config,
+            quant,
+            index,
+        }));
     }
     if path.is_file() {
         return Ok(Some(ConfigFiles {
             config: path.to_path_buf(),
             quant: None,
+            index: None,
         }));
     }
     if given.ends_with(".json") {
@@ -106,8 +114,14 @@ fn read_config(files: &ConfigFiles, given: &str) -> anyhow::Result<Model> {
     let text = input::read_text(&files.config)?;
     let quant = files.quant.as_deref().map(input::read_text).transpose()?;
     let name = model_name(&files.config, given);
-    Model::from_config_and_quant(&text, quant.as_deref(), &name)
-        .map_err(|e| input::error(e.to_string()))
+    let model = Model::from_config_and_quant(&text, quant.as_deref(), &name)
+        .map_err(|e| input::error(e.to_string()))?;
+    match &files.index {
+        None => Ok(model),
+        Some(index) => model
+            .with_checkpoint(&input::read_text(index)?)
+            .map_err(|e| input::error(format!("{}: {e}", index.display()))),
+    }
 }
 
 /// The name to show: the folder's for a plain `config.json`, else the file's.
