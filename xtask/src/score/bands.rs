@@ -44,6 +44,9 @@ pub(crate) fn collect(data: &Path) -> anyhow::Result<Vec<Scored>> {
     let mut all = runs.scored(Accept::Pooled)?;
     all.extend(runs.scored(Accept::Prior)?);
     all.extend(super::engine::scored(data)?.0);
+    all.extend(super::scratch::scored(data, Accept::Pooled)?.0);
+    all.extend(super::scratch::scored(data, Accept::Prior)?.0);
+    all.extend(super::scratch::engine_scored(data)?.0);
     Ok(all)
 }
 

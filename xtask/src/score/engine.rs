@@ -19,6 +19,8 @@ use super::speedup::rows::Shape;
 pub(crate) struct EngineRow {
     /// Engine.
     pub(crate) engine: String,
+    /// Its version.
+    pub(crate) engine_version: Option<String>,
     /// Card as the driver prints it.
     pub(crate) gpu: String,
     /// Tensor-parallel size.
@@ -45,7 +47,7 @@ pub(crate) struct EngineRow {
 
 impl EngineRow {
     /// Tokens held per sequence in the middle of the run.
-    fn held_tokens(&self) -> f64 {
+    pub(crate) fn held_tokens(&self) -> f64 {
         self.context + self.output_tokens / 2.0
     }
 }

@@ -11,6 +11,7 @@ use spec_decode::bands::{AcceptSource, Situation, StepSource};
 use spec_decode::cycle::{GraphLadder, level_of_speed, steady_level};
 
 use super::Area;
+use super::engine::EngineRow;
 use super::names::Names;
 use super::speedup::law::{Accept, Predicted};
 use super::speedup::rows::SweepRow;
@@ -204,16 +205,97 @@ pub(crate) fn scored(data: &Path, accept: Accept) -> anyhow::Result<(Vec<Scored>
     Ok((found, skipped))
 }
 
+/// Every speculative row of `engine/*.jsonl`, and how many cannot be placed.
+pub(crate) fn engine_scored(data: &Path) -> anyhow::Result<(Vec<Scored>, usize)> {
+    let names = Names::load(data)?;
+    let situation = Situation::new(StepSource::Scratch, AcceptSource::Measured);
+    let (mut found, mut skipped) = (Vec::new(), 0);
+    for (index, row) in super::engine::load(data)?.iter().enumerate() {
+        if row.method == "none" {
+            continue;
+        }
+        match predict_engine(row, index, &names) {
+            Some(predicted) => found.push(Scored::new(predicted, situation, "engine")),
+            None => skipped += 1,
+        }
+    }
+    Ok((found, skipped))
+}
+
+fn predict_engine(row: &EngineRow, index: usize, names: &Names) -> Option<Predicted> {
+    let (model, quant) = names.model(&row.model);
+    let rig = Rig::new(&Asked {
+        model,
+        quant,
+        gpu: names.gpu(&row.gpu),
+        tp: row.tp,
+        dcp: 1,
+        engine: &row.engine,
+        version: row.engine_version.as_deref(),
+        head: HeadKind::parse(&row.method).ok()?,
+    })
+    .ok()?;
+    let depth = f64::from(row.num_speculative_tokens?);
+    let accept_length = row.accept_length_observed?;
+    let chain = Chain {
+        sequences: row.concurrency,
+        verified_tokens: depth + 1.0,
+        draft_steps: depth,
+        context: row.held_tokens(),
+    };
+    let cycle = rig.cycles(&[chain]).into_iter().next()?;
+    Some(Predicted {
+        sweep: index,
+        concurrency: row.concurrency,
+        measured: row.speedup_measured?,
+        speedup: cycle.speedup(accept_length),
+        accept_length,
+        outside: false,
+        beyond: 0.0,
+    })
+}
+
 /// Areas `speedup.from_scratch` and `engine.from_scratch`.
 pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
     let (scored, skipped) = scored(data, Accept::Pooled)?;
     let rows: Vec<&Scored> = scored.iter().collect();
-    let errors: Vec<f64> = rows.iter().map(|s| s.predicted.log_error().abs()).collect();
-    let mut area = Area::new("speedup.from_scratch").with_errors(&errors);
+    let mut area = Area::new("speedup.from_scratch").with_errors(&sizes(&scored));
     area.skipped = skipped;
     let verdicts = Verdicts::of(&rows, &scored);
     area.right = verdicts.balanced();
     area.notes.push(verdicts.note());
     area.notes.extend(by_source(&rows));
-    Ok(vec![area])
+    let (engine, skipped) = engine_scored(data)?;
+    let mut engine_area = Area::new("engine.from_scratch").with_errors(&sizes(&engine));
+    engine_area.skipped = skipped;
+    engine_area.notes = by_source(&engine.iter().collect::<Vec<_>>());
+    Ok(vec![area, engine_area])
+}
+
+fn sizes(scored: &[Scored]) -> Vec<f64> {
+    scored
+        .iter()
+        .map(|s| s.predicted.log_error().abs())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speedups_from_scratch_hold_their_figures() {
+        let Some(data) = crate::step_time::tests_data() else {
+            return;
+        };
+        let areas = score(&data).unwrap_or_else(|e| panic!("{e:#}"));
+        assert!(
+            areas[0].median_error.is_some_and(|e| e <= 0.12),
+            "{areas:?}"
+        );
+        assert!(
+            areas[1].median_error.is_some_and(|e| e <= 0.10),
+            "{areas:?}"
+        );
+    }
 }

@@ -1,6 +1,10 @@
 //! A speculative cycle from scratch: the verify, and the draft steps one after the other.
 
+use kvplan::{Attention, Model};
+use spec_decode::cycle::DraftStep;
+
 use super::{Draft, Server, StepParts};
+use crate::gpus::{Family, Gpu};
 
 /// A chain at an operating point.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,8 +42,31 @@ impl CycleParts {
     }
 }
 
+/// The measured draft step that applies: cards that talk over PCIe, or one card and NVLink.
+pub(crate) fn draft_step(gpu: &Gpu, tp: u64) -> DraftStep {
+    if tp > 1 && gpu.nvlink_gb_s <= 0.0 {
+        DraftStep::PCIE
+    } else {
+        DraftStep::LOCAL
+    }
+}
+
+/// Whether the verify's attention treats drafted tokens as sequences. Multi-head latent attention
+/// without a sparse index has a multi-query kernel on Hopper and data-centre Blackwell (FlashMLA,
+/// CUTLASS MLA); elsewhere Triton MLA runs, and Kimi-K2.6 cycles on RTX PRO 6000 at 64k follow the
+/// plain step over c x D sequences.
+pub(crate) fn cache_per_token(model: &Model, gpu: &Gpu) -> bool {
+    let latent = model
+        .layers
+        .iter()
+        .any(|l| matches!(l.attention, Attention::Mla(mla) if mla.indexer.is_none()));
+    let multi_query = matches!(gpu.family, Family::Hopper | Family::Blackwell);
+    latent && !multi_query
+}
+
 /// The cycle of a chain. Token counts are padded as the engine pads them (`padded`): a pass over
-/// 12 tokens that replays a graph captured for 16 costs what 16 cost.
+/// 12 tokens that replays a graph captured for 16 costs what 16 cost. A draft step costs at least
+/// what was measured on such links: launches and small transfers show in no roofline.
 pub(crate) fn cycle(
     server: &Server<'_>,
     draft: Option<Draft<'_>>,
@@ -50,12 +77,21 @@ pub(crate) fn cycle(
     let sequences = chain.sequences;
     let verified = chain.verified_tokens.max(1.0);
     let per_sequence = padded(sequences * verified) / sequences;
-    let draft_step = draft.map_or_else(StepParts::default, |draft| {
-        server.draft(draft, draft_tp, padded(sequences), chain.context)
+    let plain = server.plain(sequences, chain.context);
+    let mut verify = server.verify(sequences, per_sequence, chain.context);
+    if cache_per_token(server.model, server.rank.gpu) {
+        verify.kv_ms = verify.kv_ms.max(verified * plain.kv_ms);
+    }
+    let mut step = draft.map_or_else(StepParts::default, |draft| {
+        server.draft(draft, draft_tp, sequences, chain.context)
     });
+    // Reading the draft's cache comes on top of either figure; the larger of both stands.
+    let beside_cache_ms = step.total() - step.kv_ms;
+    let measured = draft_step(server.rank.gpu, server.rank.sharding.tp);
+    step.other_ms += (measured.ms(plain.total()) - beside_cache_ms).max(0.0);
     CycleParts {
-        plain: server.plain(sequences, chain.context),
-        verify: server.verify(sequences, per_sequence, chain.context),
-        draft: draft_step.times(chain.draft_steps.max(0.0)),
+        plain,
+        verify,
+        draft: step.times(chain.draft_steps.max(0.0)),
     }
 }
