@@ -27,7 +27,7 @@ pub(crate) fn attention_rates(family: Family) -> AttentionRates {
         Family::Hopper | Family::Cdna3 => (11.5, 0.90, 0.34, 0.49),
         Family::Ampere | Family::Volta | Family::Turing => (15.3, 0.744, 0.34, 1.6),
         Family::BlackwellRtx | Family::Ada => (11.1, 0.971, 0.8, 1.2),
-        Family::Blackwell => (8.0, 0.88, 0.34, 0.49),
+        Family::Blackwell => (5.5, 0.88, 0.34, 0.49),
     };
     AttentionRates {
         fixed_us,

@@ -53,9 +53,9 @@ pub(crate) fn gemm_rates(family: Family, class: Class) -> GemmRates {
         (Family::BlackwellRtx, Half | WeightOnly4) => rates(3.2, 0.936, 3.4, 0.786, 0.95),
         (Family::BlackwellRtx, Byte) => rates(4.9, 0.947, 5.1, 0.68, 0.53),
         (Family::BlackwellRtx, Fp4) => rates(6.2, 0.67, 3.5, 0.87, 0.02),
-        (Family::Blackwell, Half | WeightOnly4) => rates(3.4, 0.85, 3.2, 0.85, 0.70),
-        (Family::Blackwell, Byte) => rates(5.3, 0.80, 1.3, 0.62, 0.30),
-        (Family::Blackwell, Fp4) => rates(4.0, 0.75, 1.3, 0.60, 0.30),
+        (Family::Blackwell, Half | WeightOnly4) => rates(2.5, 0.85, 3.2, 0.85, 0.70),
+        (Family::Blackwell, Byte) => rates(3.6, 0.80, 1.3, 0.62, 0.30),
+        (Family::Blackwell, Fp4) => rates(2.9, 0.75, 1.3, 0.60, 0.30),
     }
 }
 

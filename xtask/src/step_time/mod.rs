@@ -104,7 +104,8 @@ pub(crate) enum Draft<'a> {
 }
 
 /// Share of independent routing that each further drafted token of a sequence counts for: a
-/// drafted window touches fewer experts than unrelated tokens. Fitted on `data/engine`.
+/// drafted window touches fewer experts than unrelated tokens. An assumption: no measurement at
+/// hand separates it.
 pub(crate) const WINDOW_ROUTING_SHARE: f64 = 0.8;
 
 /// A draft step's own work outside the draft's forward: picking tokens, building inputs, us. The

@@ -70,11 +70,11 @@ impl Overhead {
     pub(crate) fn of(engine: Engine, version: Option<&str>) -> Self {
         let base = Self {
             fixed_factor: 0.89,
-            small_kernel_us: 0.956,
+            small_kernel_us: 1.0,
             host_ms: 0.195,
             sequence_us: 8.1,
             expert_parallel_us: 0.0,
-            rank_skew_us: 0.92,
+            rank_skew_us: 1.0,
             prefill_share: 1.20,
             eager_launch_us: EAGER_LAUNCH_US,
             // 64 users x 4 tokens against 128 x 1 on an H200 (`data/engine`).
@@ -84,24 +84,24 @@ impl Overhead {
         match engine {
             // Scheduling overlaps the step from 0.20 on (asynchronous scheduling is the default).
             Engine::Vllm if before(version, (0, 20, 0)) => Self {
-                fixed_factor: 0.87,
-                host_ms: 0.944,
+                fixed_factor: 0.90,
+                host_ms: 1.0,
                 sequence_us: 20.3,
-                prefill_share: 1.27,
+                prefill_share: 1.265,
                 ..base
             },
             Engine::Vllm => base,
             Engine::Sglang => Self {
-                fixed_factor: 0.886,
-                host_ms: 0.473,
-                sequence_us: 20.4,
-                expert_parallel_us: 21.7,
+                fixed_factor: 0.935,
+                host_ms: 0.53,
+                sequence_us: 20.8,
+                expert_parallel_us: 21.6,
                 prefill_share: 0.711,
                 ..base
             },
             Engine::Trtllm => Self {
-                fixed_factor: 0.78,
-                host_ms: 0.514,
+                fixed_factor: 0.776,
+                host_ms: 0.508,
                 sequence_us: 22.0,
                 prefill_share: 1.37,
                 ..base
