@@ -15,7 +15,7 @@ use pcie_sim::{Algorithm, Arch, Basis, CollectiveTime, Options, Topology};
 use crate::cli::SimulateArgs;
 use crate::input;
 use crate::scenario::hardware::{self, BoxRequest, Hardware};
-use crate::scenario::parse;
+use crate::scenario::{Scenario, parse};
 use crate::table;
 
 /// The default scenario's box.
@@ -98,6 +98,50 @@ fn answer(args: &SimulateArgs) -> anyhow::Result<Answer> {
             })
             .collect::<anyhow::Result<_>>()?
     };
+    build(hardware, topology, ranks, sizes, algorithms, all)
+}
+
+/// The answer for a scenario's box at one payload: what `predict` draws and traces.
+///
+/// # Errors
+/// A box that cannot be simulated.
+pub(crate) fn of_scenario(scenario: &Scenario, bytes: u64) -> anyhow::Result<Answer> {
+    let hardware = Hardware {
+        gpu: scenario.gpu,
+        wiring: scenario.wiring.clone(),
+        source: String::new(),
+    };
+    let arch = Arch::parse(&hardware.gpu.arch).unwrap_or(Arch::AMPERE);
+    let topology = Topology::from_spec(&hardware.wiring, arch)
+        .map_err(|e| input::error(format!("box {}: {e}", hardware.wiring.name)))?;
+    build(
+        hardware,
+        topology,
+        scenario.ranks.clone(),
+        vec![bytes.max(1)],
+        Algorithm::SHOWN.to_vec(),
+        true,
+    )
+}
+
+/// The wiring with its loads.
+pub(crate) fn drawing(answer: &Answer) -> String {
+    tree::text(answer)
+}
+
+/// Writes a trace for ui.perfetto.dev.
+pub(crate) fn write_trace(path: &std::path::Path, answer: &Answer) -> anyhow::Result<()> {
+    trace::write(path, answer)
+}
+
+fn build(
+    hardware: Hardware,
+    topology: Topology,
+    ranks: Vec<usize>,
+    sizes: Vec<u64>,
+    algorithms: Vec<Algorithm>,
+    all: bool,
+) -> anyhow::Result<Answer> {
     let options = Options::default();
     let mut times = Vec::new();
     let mut refused = Vec::new();

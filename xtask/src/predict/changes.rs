@@ -50,6 +50,17 @@ pub(super) fn changes(
             });
         }
     }
+    if let Some(mended) = links.with_graph_file() {
+        let all_reduce = all_reduce_us(&mended, Choice::parse(&scenario.allreduce)?);
+        let mut other = Costs::new(scenario, &all_reduce, &mended)?;
+        other.pin = costs.pin;
+        found.push(Change {
+            change: "give NCCL a graph file (NCCL_GRAPH_FILE)".to_string(),
+            gain: tok_s(scenario, &other, users) / now,
+            why: "its own search finds no ring on this wiring and falls back to Simple at small sizes"
+                .to_string(),
+        });
+    }
     if costs.draft_tp > 1 {
         let all_reduce = all_reduce_us(links, Choice::parse(&scenario.allreduce)?);
         let mut other = Costs::new(scenario, &all_reduce, links)?;

@@ -116,16 +116,22 @@ impl<'a> Links<'a> {
         self.time(choice, bytes).map_or(0.0, |t| t.time_us)
     }
 
-    /// The box as a tree, in text.
-    pub(crate) fn drawing(&self) -> String {
-        String::new()
-    }
-
-    /// A trace of one all-reduce at the verify payload, for ui.perfetto.dev.
-    pub(crate) fn trace(&self, _scenario: &Scenario) -> anyhow::Result<String> {
-        Err(input::error(
-            "--trace: is not built yet for predict; use simulate --trace",
-        ))
+    /// The same links with NCCL given a graph file, where its own search fails on this wiring;
+    /// `None` where it does not.
+    pub(crate) fn with_graph_file(&self) -> Option<Self> {
+        let search = pcie_sim::nccl::search(&self.topology, self.ranks, &self.options.nccl);
+        if self.ranks.len() < 2 || !search.failed {
+            return None;
+        }
+        let mut options = self.options.clone();
+        options.nccl.graph_file = true;
+        Some(Self {
+            topology: self.topology.clone(),
+            ranks: self.ranks,
+            table: self.table,
+            options,
+            known: RefCell::new(HashMap::new()),
+        })
     }
 
     /// A row of the answer.

@@ -21,6 +21,7 @@ use links::{Choice, ELEMENT_BYTES, Links};
 use crate::cli::PredictArgs;
 use crate::scenario::Scenario;
 use crate::scenario::file::PublicKind;
+use crate::simulate;
 
 /// Runs `cargo xtask predict`.
 pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
@@ -30,12 +31,16 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     if let Some(list) = &args.compare {
         answer.compared = changes::compare(&args.scenario, &scenario, list)?;
     }
-    let tree = links.drawing();
-    if let Some(path) = &args.report {
-        crate::input::write_text(path, &crate::report::render(&answer, &tree), "--report")?;
-    }
-    if let Some(path) = &args.trace {
-        crate::input::write_text(path, &links.trace(&scenario)?, "--trace")?;
+    if args.report.is_some() || args.trace.is_some() {
+        let tokens = answer.points.first().map_or(1, |p| p.draft_tokens);
+        let wires = simulate::of_scenario(&scenario, payload_bytes(&scenario, 1, tokens))?;
+        if let Some(path) = &args.report {
+            let page = crate::report::render(&answer, &simulate::drawing(&wires));
+            crate::input::write_text(path, &page, "--report")?;
+        }
+        if let Some(path) = &args.trace {
+            simulate::write_trace(path, &wires)?;
+        }
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&answer)?);
