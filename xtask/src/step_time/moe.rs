@@ -59,7 +59,7 @@ pub(crate) fn moe_rates(family: Family, class: Class, bytes: f64) -> MoeRates {
         (Family::Blackwell, Half) => rates(18.0, 0.85, 0.17),
         (Family::Blackwell, Byte) => rates(18.0, 0.84, 0.235),
         (Family::Blackwell, Fp4) => rates(12.5, 0.80, 0.25),
-        (Family::Blackwell, WeightOnly4) => rates(40.0, 0.70, 0.24),
+        (Family::Blackwell, WeightOnly4) => rates(30.0, 0.72, 0.35),
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::{Add, AddAssign, Mul};
 
 use kvplan::WeightFormat;
 
-use crate::gpus::Gpu;
+use crate::gpus::{Family, Gpu};
 
 /// Time of one kernel or a few that belong together, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -112,6 +112,10 @@ impl Numbers {
                 }
             }
             WeightFormat::Int8 => (Class::Byte, gpu.tops_int8.max(half)),
+            // Data-centre Blackwell multiplies MXFP4 weights with 8-bit activations as they are.
+            WeightFormat::Mxfp4 if gpu.family == Family::Blackwell => {
+                (Class::Fp4, gpu.tflops_fp8.max(half))
+            }
             WeightFormat::Nvfp4 if gpu.tflops_fp4 > 0.0 => (Class::Fp4, gpu.tflops_fp4),
             WeightFormat::Nvfp4 | WeightFormat::Int4 { .. } | WeightFormat::Mxfp4 => {
                 (Class::WeightOnly4, half)

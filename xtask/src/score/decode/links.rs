@@ -58,7 +58,10 @@ pub(crate) fn usual_box(gpu: &str, ranks: u64) -> Option<&'static str> {
         ("h20", _) => "hgx-h20-8",
         ("b200-sxm", _) => "hgx-b200-8",
         ("b300-sxm", _) => "hgx-b300-8",
-        ("gb200" | "gb300", _) => "gb200-4",
+        ("gb200" | "gb300", 0..=4) => "gb200-4",
+        // Beyond one tray the same switches lead on.
+        ("gb200", _) => "hgx-b200-8",
+        ("gb300", _) => "hgx-b300-8",
         ("a100-80gb-sxm" | "a100-40gb-sxm", _) => "dgx-a100",
         ("mi300x", _) => "mi300x-8",
         ("rtx-pro-6000" | "rtx-pro-6000-server" | "rtx-pro-6000-max-q", 0..=4) => "4x-rtx-pro-6000",

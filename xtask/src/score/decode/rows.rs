@@ -214,11 +214,12 @@ fn served(
 /// The sample's labels as one precision of ours. An empty label is 16 bits.
 fn precision(gemm: &str, moe: &str, model: &str) -> String {
     match (gemm, moe) {
+        // The sample calls gpt-oss nvfp4; its checkpoints are mxfp4 in the experts alone.
+        _ if model.contains("gpt-oss") => "mxfp4-experts",
         ("nvfp4", _) | (_, "nvfp4") => "nvfp4",
         ("fp8_block", _) | (_, "fp8_block") => "fp8-block",
         ("fp8", _) => "fp8",
         ("int4_wo", _) | (_, "int4_wo") => "int4-experts",
-        _ if model.contains("gpt-oss") => "mxfp4-experts",
         _ => "bf16",
     }
     .to_string()
@@ -380,6 +381,18 @@ mod tests {
             Some(84992.0)
         );
         assert_eq!(context_tokens("mixed"), None);
+    }
+
+    #[test]
+    fn labels_of_the_sample_become_precisions_of_the_catalogue() {
+        for (gemm, moe, model, expected) in [
+            ("nvfp4", "nvfp4", "openai/gpt-oss-120b", "mxfp4-experts"),
+            ("fp8", "fp8_block", "qwen3.5-397b-a17b", "fp8-block"),
+            ("fp8", "fp8", "minimax-m2.5", "fp8"),
+            ("", "", "qwen3-32b", "bf16"),
+        ] {
+            assert_eq!(precision(gemm, moe, model), expected);
+        }
     }
 
     #[test]
