@@ -4,6 +4,9 @@
 //! on. The result is the unique max-min fair allocation: every flow is held by a full resource on
 //! which no other flow is faster, or by its own cap.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 /// One flow: the resources it takes, and the most it can use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
@@ -14,174 +17,197 @@ pub struct Flow {
     pub cap: f64,
 }
 
-/// Relative slack within which a resource counts as full.
-const FULL: f64 = 1e-12;
-
 /// Max-min fair rates of `flows` over `capacities` (both in one unit, for example GB/s). A flow
 /// that uses nothing gets its cap. Capacities and weights that are not positive and finite count
 /// as zero capacity and zero weight, so that bad input gives rate 0, never NaN.
 pub fn max_min_rates(capacities: &[f64], flows: &[Flow]) -> Vec<f64> {
-    let mut solver = Solver::default();
-    solver.solve(capacities, flows.iter().map(|f| (f.uses.as_slice(), f.cap)));
+    let mut solver = Solver::new(capacities, flows.iter());
+    let all: Vec<usize> = (0..flows.len()).collect();
+    solver.solve(&all);
     solver.rates
 }
 
-/// The same with its buffers kept, for callers that solve many times.
-#[derive(Debug, Default, Clone)]
+/// The same for callers that solve many times over subsets of the same flows: what does not change
+/// is laid out once.
+#[derive(Debug, Clone)]
 pub struct Solver {
-    left: Vec<f64>,
-    weight: Vec<f64>,
-    active: Vec<u32>,
-    users: Vec<Vec<usize>>,
-    touched: Vec<usize>,
-    frozen: Vec<bool>,
+    capacities: Vec<f64>,
+    /// Uses of all flows behind each other, and where each flow's begin.
+    uses: Vec<(usize, f64)>,
+    uses_from: Vec<usize>,
+    /// Flows of all resources behind each other, and where each resource's begin.
+    users: Vec<usize>,
+    users_from: Vec<usize>,
+    caps: Vec<f64>,
     rates: Vec<f64>,
+    /// Growing in the current solve.
+    growing: Vec<bool>,
+    /// Left of each resource after the flows that have stopped.
+    left: Vec<f64>,
+    /// Weight of the flows that still grow, and how many they are.
+    weight: Vec<f64>,
+    count: Vec<u32>,
+    touched: Vec<usize>,
+    by_cap: Vec<usize>,
+    /// Resources by the level at which they are full. That level only rises as flows stop, so an
+    /// entry that is out of date is put back when it comes up.
+    full_at: BinaryHeap<Reverse<(u64, usize)>>,
+}
+
+fn usable(x: f64) -> f64 {
+    if x.is_finite() && x > 0.0 { x } else { 0.0 }
 }
 
 impl Solver {
-    /// Rates of the last [`Solver::solve`], one per flow.
+    /// Lays out `flows` over `capacities`.
+    pub fn new<'a>(capacities: &[f64], flows: impl Iterator<Item = &'a Flow>) -> Solver {
+        let capacities: Vec<f64> = capacities.iter().map(|c| usable(*c)).collect();
+        let (mut uses, mut uses_from, mut caps) = (Vec::new(), vec![0], Vec::new());
+        for flow in flows {
+            let weighted = flow.uses.iter().filter(|(_, w)| usable(*w) > 0.0);
+            // A resource that is not there is one without capacity.
+            let stopped = flow.cap.is_nan()
+                || weighted
+                    .clone()
+                    .any(|(r, _)| capacities.get(*r).is_none_or(|c| *c <= 0.0));
+            if !stopped {
+                uses.extend(weighted.copied());
+            }
+            uses_from.push(uses.len());
+            caps.push(if stopped { 0.0 } else { flow.cap.max(0.0) });
+        }
+        let mut users_from = vec![0; capacities.len() + 1];
+        for (r, _) in &uses {
+            users_from[r + 1] += 1;
+        }
+        for r in 0..capacities.len() {
+            users_from[r + 1] += users_from[r];
+        }
+        let mut next = users_from.clone();
+        let mut users = vec![0; uses.len()];
+        for (flow, range) in uses_from.windows(2).enumerate() {
+            for (r, _) in &uses[range[0]..range[1]] {
+                users[next[*r]] = flow;
+                next[*r] += 1;
+            }
+        }
+        let (links, flows) = (capacities.len(), caps.len());
+        Solver {
+            capacities,
+            uses,
+            uses_from,
+            users,
+            users_from,
+            caps,
+            rates: vec![0.0; flows],
+            growing: vec![false; flows],
+            left: vec![0.0; links],
+            weight: vec![0.0; links],
+            count: vec![0; links],
+            touched: Vec::new(),
+            by_cap: Vec::new(),
+            full_at: BinaryHeap::new(),
+        }
+    }
+
+    /// Rates of the last [`Solver::solve`] by flow; flows that were not in it keep what they had.
     pub fn rates(&self) -> &[f64] {
         &self.rates
     }
 
-    /// Solves for flows given as `(uses, cap)`.
-    pub fn solve<'a>(
-        &mut self,
-        capacities: &[f64],
-        flows: impl Iterator<Item = (&'a [(usize, f64)], f64)> + Clone,
-    ) {
-        self.reset(capacities, flows.clone());
-        let all: Vec<(&[(usize, f64)], f64)> = flows.collect();
-        let mut by_cap: Vec<usize> = (0..all.len()).filter(|f| !self.frozen[*f]).collect();
-        by_cap.sort_by(|a, b| all[*a].1.total_cmp(&all[*b].1));
+    /// Shares the capacities among the flows named, each once; numbers beyond the flows are left
+    /// out.
+    pub fn solve(&mut self, flows: &[usize]) {
+        self.begin(flows);
         let mut next_cap = 0;
-        let mut level = 0.0_f64;
         loop {
-            while next_cap < by_cap.len() && self.frozen[by_cap[next_cap]] {
+            while next_cap < self.by_cap.len() && !self.growing[self.by_cap[next_cap]] {
                 next_cap += 1;
             }
-            let Some(&first) = by_cap.get(next_cap) else {
-                return;
-            };
-            let mut step = (all[first].1 - level).max(0.0);
-            let mut full: Option<usize> = None;
-            for &r in &self.touched {
-                if self.active[r] > 0 {
-                    let room = self.left[r] / self.weight[r];
-                    if room < step {
-                        step = room;
-                        full = Some(r);
+            let capped = self.by_cap.get(next_cap).copied();
+            let full = self.next_full();
+            match (capped, full) {
+                (Some(flow), full) if full.is_none_or(|(at, _)| self.caps[flow] <= at) => {
+                    self.stop(flow, self.caps[flow]);
+                }
+                (_, Some((level, resource))) => {
+                    for i in self.users_from[resource]..self.users_from[resource + 1] {
+                        let flow = self.users[i];
+                        if self.growing[flow] {
+                            self.stop(flow, level);
+                        }
                     }
                 }
-            }
-            if !step.is_finite() {
-                return; // Nothing holds the flows that are left.
-            }
-            level += step;
-            for &r in &self.touched {
-                if self.active[r] > 0 {
-                    self.left[r] = (self.left[r] - step * self.weight[r]).max(0.0);
-                }
-            }
-            match full {
-                None => self.freeze(first, level, all[first].0),
-                Some(_) => self.freeze_full(capacities, level, &all),
-            }
-            if let Some(r) = full {
-                // Rounding may leave a crumb on the resource that set the step.
-                let users = std::mem::take(&mut self.users[r]);
-                for &f in &users {
-                    if !self.frozen[f] {
-                        self.freeze(f, level, all[f].0);
-                    }
-                }
-                self.users[r] = users;
+                (_, None) => return,
             }
         }
     }
 
-    fn reset<'a>(
-        &mut self,
-        capacities: &[f64],
-        flows: impl Iterator<Item = (&'a [(usize, f64)], f64)>,
-    ) {
-        let usable = |x: f64| if x.is_finite() && x > 0.0 { x } else { 0.0 };
-        self.left.clear();
-        self.left.extend(capacities.iter().map(|c| usable(*c)));
-        self.weight.clear();
-        self.weight.resize(capacities.len(), 0.0);
-        self.active.clear();
-        self.active.resize(capacities.len(), 0);
-        for users in &mut self.users {
-            users.clear();
-        }
-        self.users.resize(capacities.len(), Vec::new());
+    fn begin(&mut self, flows: &[usize]) {
         self.touched.clear();
-        self.frozen.clear();
-        self.rates.clear();
-        for (f, (uses, cap)) in flows.enumerate() {
-            let held = uses
-                .iter()
-                .any(|(r, w)| usable(*w) > 0.0 && *r < self.left.len());
-            let stopped = cap.is_nan()
-                || cap <= 0.0
-                || uses.iter().any(|(r, w)| {
-                    usable(*w) > 0.0 && self.left.get(*r).is_none_or(|left| *left <= 0.0)
-                });
-            self.frozen.push(stopped || !held);
-            self.rates.push(if stopped {
-                0.0
-            } else if held {
-                f64::INFINITY
-            } else {
-                cap
-            });
-            if stopped || !held {
+        self.by_cap.clear();
+        self.full_at.clear();
+        for &flow in flows.iter().filter(|f| **f < self.caps.len()) {
+            let range = self.uses_from[flow]..self.uses_from[flow + 1];
+            self.rates[flow] = self.caps[flow];
+            self.growing[flow] = !range.is_empty() && self.caps[flow] > 0.0;
+            if !self.growing[flow] {
                 continue;
             }
-            for (r, w) in uses {
-                if usable(*w) > 0.0 {
-                    if self.active[*r] == 0 {
-                        self.touched.push(*r);
-                    }
-                    self.active[*r] += 1;
-                    self.weight[*r] += w;
-                    self.users[*r].push(f);
+            if self.caps[flow].is_finite() {
+                self.by_cap.push(flow);
+            }
+            for &(r, w) in &self.uses[range] {
+                if self.count[r] == 0 {
+                    self.touched.push(r);
+                    self.left[r] = self.capacities[r];
+                    self.weight[r] = 0.0;
                 }
+                self.count[r] += 1;
+                self.weight[r] += w;
             }
         }
-        self.touched.sort_unstable();
-        self.touched.dedup();
+        let caps = &self.caps;
+        self.by_cap.sort_by(|a, b| caps[*a].total_cmp(&caps[*b]));
+        let mut entries = std::mem::take(&mut self.full_at).into_vec();
+        entries.extend(
+            self.touched
+                .iter()
+                .map(|r| Reverse(((self.left[*r] / self.weight[*r]).to_bits(), *r))),
+        );
+        self.full_at = BinaryHeap::from(entries);
     }
 
-    fn freeze(&mut self, flow: usize, rate: f64, uses: &[(usize, f64)]) {
-        self.frozen[flow] = true;
+    /// The resource that is full first, with the level; positive floats order as their bits do.
+    fn next_full(&mut self) -> Option<(f64, usize)> {
+        while let Some(mut top) = self.full_at.peek_mut() {
+            let Reverse((bits, resource)) = *top;
+            if self.count[resource] == 0 {
+                std::collections::binary_heap::PeekMut::pop(top);
+                continue;
+            }
+            let level = (self.left[resource] / self.weight[resource]).max(0.0);
+            if level.to_bits() > bits {
+                *top = Reverse((level.to_bits(), resource));
+                continue;
+            }
+            return Some((f64::from_bits(bits), resource));
+        }
+        None
+    }
+
+    fn stop(&mut self, flow: usize, rate: f64) {
+        self.growing[flow] = false;
         self.rates[flow] = rate;
-        for (r, w) in uses {
-            if *w > 0.0 && w.is_finite() {
-                self.active[*r] -= 1;
-                // The last user leaves exactly nothing, whatever the rounding.
-                self.weight[*r] = if self.active[*r] == 0 {
-                    0.0
-                } else {
-                    (self.weight[*r] - w).max(0.0)
-                };
-            }
-        }
-    }
-
-    fn freeze_full(&mut self, capacities: &[f64], level: f64, all: &[(&[(usize, f64)], f64)]) {
-        for at in 0..self.touched.len() {
-            let r = self.touched[at];
-            if self.active[r] > 0 && self.left[r] <= FULL * capacities[r] {
-                let users = std::mem::take(&mut self.users[r]);
-                for &f in &users {
-                    if !self.frozen[f] {
-                        self.freeze(f, level, all[f].0);
-                    }
-                }
-                self.users[r] = users;
-            }
+        for &(r, w) in &self.uses[self.uses_from[flow]..self.uses_from[flow + 1]] {
+            self.left[r] = (self.left[r] - rate * w).max(0.0);
+            self.count[r] -= 1;
+            // The last user leaves exactly nothing, whatever the rounding.
+            self.weight[r] = if self.count[r] == 0 {
+                0.0
+            } else {
+                (self.weight[r] - w).max(f64::MIN_POSITIVE)
+            };
         }
     }
 }

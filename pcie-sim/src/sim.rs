@@ -4,6 +4,9 @@
 //! its max-min fair rate, which changes whenever another transfer starts or ends. No randomness:
 //! the same input gives the same trace bit for bit.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use crate::maxmin::{Flow, Solver};
 
 /// Picoseconds in a microsecond.
@@ -75,9 +78,13 @@ struct Engine<'a> {
     waiting: Vec<usize>,
     followers: Vec<Vec<usize>>,
     /// Tasks in their delay, as a heap by time then index.
-    delayed: std::collections::BinaryHeap<std::cmp::Reverse<(u64, usize)>>,
+    delayed: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Tasks that move bytes, and when each ends at its present rate.
     moving: Vec<usize>,
+    ends: Vec<u64>,
+    /// Bytes left of each task at the time of the last solve.
     left: Vec<f64>,
+    solved_at: u64,
     spans: Vec<Span>,
     now: u64,
     solver: Solver,
@@ -105,12 +112,14 @@ impl<'a> Engine<'a> {
             tasks,
             waiting,
             followers,
-            delayed: std::collections::BinaryHeap::new(),
+            delayed: BinaryHeap::new(),
             moving: Vec::new(),
+            ends: Vec::new(),
             left: tasks.iter().map(|t| t.bytes.max(0.0)).collect(),
+            solved_at: 0,
             spans: vec![never; tasks.len()],
             now: 0,
-            solver: Solver::default(),
+            solver: Solver::new(capacities, tasks.iter().map(|t| &t.flow)),
         }
     }
 
@@ -120,17 +129,14 @@ impl<'a> Engine<'a> {
                 self.ready(i);
             }
         }
-        let mut changed = true;
+        let mut changed = false;
         loop {
             changed |= self.start_due();
             if changed {
-                let (tasks, moving) = (self.tasks, &self.moving);
-                let flows = moving
-                    .iter()
-                    .map(|&t| (tasks[t].flow.uses.as_slice(), tasks[t].flow.cap));
-                self.solver.solve(self.capacities, flows);
+                self.share();
             }
-            let next = self.next_event();
+            let delayed = self.delayed.peek().map_or(TIME_MAX_PS, |r| r.0.0);
+            let next = self.ends.iter().copied().fold(delayed, u64::min);
             if next >= TIME_MAX_PS {
                 break;
             }
@@ -159,13 +165,13 @@ impl<'a> Engine<'a> {
             .min(TIME_MAX_PS);
         self.spans[task].ready_ps = self.now;
         self.spans[task].start_ps = start;
-        self.delayed.push(std::cmp::Reverse((start, task)));
+        self.delayed.push(Reverse((start, task)));
     }
 
     /// Moves tasks whose delay is over among the moving ones; those without bytes end at once.
     fn start_due(&mut self) -> bool {
         let mut started = false;
-        while let Some(&std::cmp::Reverse((at, task))) = self.delayed.peek() {
+        while let Some(&Reverse((at, task))) = self.delayed.peek() {
             if at > self.now || at >= TIME_MAX_PS {
                 break;
             }
@@ -173,8 +179,12 @@ impl<'a> Engine<'a> {
             if self.left[task] <= 0.0 {
                 self.finish(task);
             } else {
+                if !started {
+                    // Those already moving have moved until now; a new one has not.
+                    self.settle();
+                    started = true;
+                }
                 self.moving.push(task);
-                started = true;
             }
         }
         started
@@ -182,8 +192,7 @@ impl<'a> Engine<'a> {
 
     fn finish(&mut self, task: usize) {
         self.spans[task].end_ps = self.now;
-        for i in 0..self.followers[task].len() {
-            let follower = self.followers[task][i];
+        for follower in std::mem::take(&mut self.followers[task]) {
             self.waiting[follower] -= 1;
             if self.waiting[follower] == 0 {
                 self.ready(follower);
@@ -191,41 +200,52 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn end_of(&self, slot: usize, task: usize) -> u64 {
-        let rate = self.solver.rates().get(slot).copied().unwrap_or(0.0);
-        if rate <= 0.0 {
-            return TIME_MAX_PS;
+    /// Takes what has moved since the last solve from what is left.
+    fn settle(&mut self) {
+        let span_ns = (self.now - self.solved_at) as f64 / 1e3;
+        self.solved_at = self.now;
+        if span_ns > 0.0 {
+            for &task in &self.moving {
+                let moved = self.solver.rates()[task] * span_ns;
+                self.left[task] = (self.left[task] - moved).max(0.0);
+            }
         }
-        // GB/s is bytes per ns, so bytes / rate is ns.
-        self.now
-            .saturating_add(ps_from_us(self.left[task] / rate / 1e3).max(1))
-            .min(TIME_MAX_PS)
     }
 
-    fn next_event(&self) -> u64 {
-        let mut next = self.delayed.peek().map_or(TIME_MAX_PS, |r| r.0.0);
-        for (slot, &task) in self.moving.iter().enumerate() {
-            next = next.min(self.end_of(slot, task));
+    /// Shares the capacities anew and works out when each transfer ends.
+    fn share(&mut self) {
+        self.settle();
+        self.solver.solve(&self.moving);
+        let rates = self.solver.rates();
+        self.ends.clear();
+        for &task in &self.moving {
+            let rate = rates[task];
+            self.ends.push(if rate > 0.0 {
+                // GB/s is bytes per ns, so bytes / rate is ns.
+                let span = ps_from_us(self.left[task] / rate / 1e3).max(1);
+                self.now.saturating_add(span).min(TIME_MAX_PS)
+            } else {
+                TIME_MAX_PS
+            });
         }
-        next
     }
 
     /// Moves time on; true when a transfer ended.
     fn advance(&mut self, to: u64) -> bool {
-        let span_ns = (to - self.now) as f64 / 1e3;
+        self.now = to;
         let mut done = Vec::new();
-        let mut still = Vec::with_capacity(self.moving.len());
-        for (slot, &task) in self.moving.iter().enumerate() {
-            if self.end_of(slot, task) <= to {
-                done.push(task);
+        let mut kept = 0;
+        for slot in 0..self.moving.len() {
+            if self.ends[slot] <= to {
+                done.push(self.moving[slot]);
             } else {
-                let rate = self.solver.rates().get(slot).copied().unwrap_or(0.0);
-                self.left[task] = (self.left[task] - rate * span_ns).max(0.0);
-                still.push(task);
+                self.moving[kept] = self.moving[slot];
+                self.ends[kept] = self.ends[slot];
+                kept += 1;
             }
         }
-        self.moving = still;
-        self.now = to;
+        self.moving.truncate(kept);
+        self.ends.truncate(kept);
         for &task in &done {
             self.left[task] = 0.0;
             self.finish(task);

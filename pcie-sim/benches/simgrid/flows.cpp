@@ -36,7 +36,6 @@ int main(int argc, char** argv)
   e.set_config("network/weight-S:0");
   e.set_config("network/TCP-gamma:0");
   e.set_config("network/crosstraffic:0");
-  e.set_config("precision/work-amount:1e-9");
 
   std::vector<double> capacities;
   std::vector<Flow> flows;
