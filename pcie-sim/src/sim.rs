@@ -82,6 +82,8 @@ struct Engine<'a> {
     /// Tasks that move bytes, and when each ends at its present rate.
     moving: Vec<usize>,
     ends: Vec<u64>,
+    /// Those that end now; kept to save its allocation.
+    done: Vec<usize>,
     /// Bytes left of each task at the time of the last solve.
     left: Vec<f64>,
     solved_at: u64,
@@ -115,6 +117,7 @@ impl<'a> Engine<'a> {
             delayed: BinaryHeap::new(),
             moving: Vec::new(),
             ends: Vec::new(),
+            done: Vec::new(),
             left: tasks.iter().map(|t| t.bytes.max(0.0)).collect(),
             solved_at: 0,
             spans: vec![never; tasks.len()],
@@ -233,7 +236,7 @@ impl<'a> Engine<'a> {
     /// Moves time on; true when a transfer ended.
     fn advance(&mut self, to: u64) -> bool {
         self.now = to;
-        let mut done = Vec::new();
+        let mut done = std::mem::take(&mut self.done);
         let mut kept = 0;
         for slot in 0..self.moving.len() {
             if self.ends[slot] <= to {
@@ -250,6 +253,9 @@ impl<'a> Engine<'a> {
             self.left[task] = 0.0;
             self.finish(task);
         }
-        !done.is_empty()
+        let any = !done.is_empty();
+        done.clear();
+        self.done = done;
+        any
     }
 }
