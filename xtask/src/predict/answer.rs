@@ -197,6 +197,8 @@ pub(crate) struct DepthCell {
     /// 0: leave speculation off.
     pub(crate) steps: u32,
     pub(crate) speedup: f64,
+    /// Whether the KV pool holds that many requests of that context.
+    pub(crate) fits: Option<bool>,
 }
 
 /// A change and what it is predicted to gain.

@@ -9,7 +9,11 @@ use crate::scenario::Scenario;
 const CONTEXTS: [u64; 6] = [0, 4096, 16384, 32768, 65536, 131_072];
 
 /// The best depth at every load and context; 0 steps where speculation loses.
-pub(super) fn depth_map(scenario: &Scenario, costs: &Costs<'_>) -> Vec<DepthCell> {
+pub(super) fn depth_map(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    kv_tokens: Option<u64>,
+) -> Vec<DepthCell> {
     if scenario.draft.is_none() {
         return Vec::new();
     }
@@ -43,6 +47,7 @@ pub(super) fn depth_map(scenario: &Scenario, costs: &Costs<'_>) -> Vec<DepthCell
                     0
                 },
                 speedup: best.speedup,
+                fits: kv_tokens.map(|tokens| u64::from(*users).saturating_mul(context) <= tokens),
             });
         }
     }
@@ -53,7 +58,8 @@ pub(super) fn depth_map(scenario: &Scenario, costs: &Costs<'_>) -> Vec<DepthCell
 /// are one.
 pub(super) fn depth_table(cells: &[DepthCell]) -> Vec<DepthRow> {
     let mut rows: Vec<DepthRow> = Vec::new();
-    for cell in cells {
+    // A load that the pool cannot hold is never decoded at once.
+    for cell in cells.iter().filter(|c| c.fits != Some(false)) {
         match rows.last_mut() {
             Some(row) if row.context_to == cell.context && row.steps == cell.steps => {
                 row.concurrency_to = cell.concurrency;
@@ -113,6 +119,7 @@ mod tests {
             context,
             steps,
             speedup: 1.0,
+            fits: Some(true),
         }
     }
 

@@ -96,7 +96,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         probability_pays: point.probability_pays,
         ties: point.ties.clone(),
     });
-    let depth_map = map::depth_map(scenario, &costs);
+    let depth_map = map::depth_map(scenario, &costs, memory.kv_tokens);
     let engine_flags = flags::engine_flags(&flags::Setting {
         scenario,
         steps: if summary.verdict == Verdict::DoesNotPay {

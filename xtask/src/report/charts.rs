@@ -156,6 +156,8 @@ pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
 fn family(algorithm: &str) -> &str {
     if algorithm.starts_with("nccl") {
         "nccl"
+    } else if algorithm.starts_with("host-staged") {
+        "host-staged"
     } else {
         algorithm
     }

@@ -194,13 +194,16 @@ fn depth_map(answer: &Answer) -> Markup {
             tbody { @for context in &contexts { tr {
                 th { (thousands(*context as f64)) }
                 @for load in &loads {
-                    @if let Some(c) = cell(*load, *context) {
+                    @if let Some(c) = cell(*load, *context).filter(|c| c.fits == Some(false)) {
+                        td class="quiet" { (c.steps) br; small { "over KV" } }
+                    } @else if let Some(c) = cell(*load, *context) {
                         td style=(shade(c.speedup)) { (c.steps) br; small { (format!("{:.2}x", c.speedup)) } }
                     } @else { td {} }
                 }
             } } }
         } }
-        p class="quiet" { "Draft steps to run (0: leave it off), and the predicted speedup. Green gains, red loses." }
+        p class="quiet" { "Draft steps to run (0: leave it off), and the predicted speedup. Green gains, red loses; "
+            "over KV: more than the KV pool holds at once." }
     }
 }
 
