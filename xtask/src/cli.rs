@@ -40,30 +40,11 @@ pub(crate) enum Command {
     /// One step of `verify-hw`, in its own process
     #[command(hide = true)]
     VerifyHwJob,
-    /// Print a completion script for a shell
-    #[command(hide = true)]
+    /// Print a completion script for a shell, for the installed binary `xtask`
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
     },
-}
-
-impl Command {
-    /// The name as typed.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Predict(_) => "predict",
-            Self::Plan(_) => "plan",
-            Self::Simulate(_) => "simulate",
-            Self::Accept(_) => "accept",
-            Self::Explain(_) => "explain",
-            Self::VerifyHw(_) => "verify-hw",
-            Self::VerifyHwJob => "verify-hw-job",
-            Self::Score(_) => "score",
-            Self::Tidy(_) => "tidy",
-            Self::Completions { .. } => "completions",
-        }
-    }
 }
 
 /// What is served, where, and how: the same flags for every command that needs a scenario.

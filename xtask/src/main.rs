@@ -50,6 +50,10 @@ fn run(command: &cli::Command) -> anyhow::Result<ExitCode> {
         cli::Command::Tidy(_) => tidy::run(),
         cli::Command::VerifyHw(args) => verify_hw::run(args),
         cli::Command::VerifyHwJob => verify_hw::child(),
-        other => Err(input::error(format!("`{}` is not built yet", other.name()))),
+        cli::Command::Completions { shell } => {
+            let mut command = <cli::Cli as clap::CommandFactory>::command();
+            clap_complete::generate(*shell, &mut command, "xtask", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Charts as inline SVG. Drawn small (420 wide) so that labels stay readable on a phone; the page
+//! Charts as inline SVG. Drawn at a phone's width (360) so that labels stay readable there; the page
 //! scales them up on wide screens. Grey axes and coloured lines read on light and dark; the page
 //! sets the colour of text.
 
@@ -7,16 +7,17 @@ use plotters::prelude::*;
 
 use crate::predict::answer::{AllReduceTime, Point};
 
-const SIZE: (u32, u32) = (420, 270);
+const SIZE: (u32, u32) = (360, 260);
 const GREY: RGBColor = RGBColor(140, 140, 140);
 const BLUE_LINE: RGBColor = RGBColor(72, 120, 207);
-const SERIES: [RGBColor; 6] = [
+const SERIES: [RGBColor; 7] = [
     RGBColor(72, 120, 207),
     RGBColor(209, 121, 58),
     RGBColor(106, 168, 79),
     RGBColor(204, 75, 75),
     RGBColor(138, 99, 201),
     RGBColor(95, 179, 179),
+    RGBColor(154, 154, 154),
 ];
 
 type Drawn = Result<(), Box<dyn std::error::Error>>;
@@ -83,8 +84,20 @@ pub(super) fn speedup(points: &[Point]) -> Markup {
     })
 }
 
-/// Time by bytes, one line an algorithm, both axes logarithmic.
-pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
+/// The lines of [`allreduce`], each with its colour as CSS writes it, for a legend beside the chart:
+/// inside it, it would lie over the lines.
+pub(super) fn allreduce_legend(times: &[AllReduceTime]) -> Vec<(&str, String)> {
+    families(times)
+        .into_iter()
+        .enumerate()
+        .map(|(index, name)| {
+            let RGBColor(r, g, b) = SERIES[index % SERIES.len()];
+            (name, format!("rgb({r},{g},{b})"))
+        })
+        .collect()
+}
+
+fn families(times: &[AllReduceTime]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for time in times {
         let family = family(&time.algorithm);
@@ -92,6 +105,12 @@ pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
             names.push(family);
         }
     }
+    names
+}
+
+/// Time by bytes, one line an algorithm, both axes logarithmic.
+pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
+    let names = families(times);
     let drawable = |t: &&AllReduceTime| t.time_us.is_finite() && t.time_us > 0.0 && t.bytes > 0;
     let bounds = times.iter().filter(drawable).fold(
         (f64::MAX, 0.0_f64, f64::MAX, 0.0_f64),
@@ -133,26 +152,18 @@ pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
                 .map(|t| ((t.bytes as f64).log2(), t.time_us))
                 .collect();
             line.sort_by(|a, b| a.0.total_cmp(&b.0));
-            chart
-                .draw_series(LineSeries::new(line.clone(), colour.stroke_width(2)))?
-                .label(*name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour));
+            chart.draw_series(LineSeries::new(line.clone(), colour.stroke_width(2)))?;
             chart.draw_series(
                 line.into_iter()
                     .map(|at| Circle::new(at, 3, colour.filled())),
             )?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .label_font(("sans-serif", 12))
-            .border_style(GREY.mix(0.3))
-            .draw()?;
         Ok(())
     })
 }
 
-/// `nccl-ring-ll` and `nccl-tree-simple` are one line: NCCL picks among them by size.
+/// `nccl-ring-ll` and `nccl-tree-simple` are one line: NCCL picks among them by size; so are the
+/// host-staged ones.
 fn family(algorithm: &str) -> &str {
     if algorithm.starts_with("nccl") {
         "nccl"

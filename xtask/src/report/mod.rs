@@ -151,7 +151,7 @@ fn cycle(answer: &Answer) -> Markup {
         }
         p class="legend" {
             @for (index, (name, _)) in named_parts(&Parts::default()).iter().enumerate() {
-                span { i style=(format!("background:{}", PART_COLOURS[index])) {} (name) " " }
+                span { i style=(format!("background:{}", PART_COLOURS[index])) {} (name) }
             }
         }
     }
@@ -220,9 +220,16 @@ fn shade(speedup: f64) -> String {
 fn allreduce(answer: &Answer) -> Markup {
     let chart = charts::allreduce(&answer.allreduce);
     html! {
-        figure { (chart) figcaption { "Time of one all-reduce at the sizes this model sends." } }
+        figure { (chart)
+            p class="legend" {
+                @for (name, colour) in charts::allreduce_legend(&answer.allreduce) {
+                    span { i style=(format!("background:{colour}")) {} (name) }
+                }
+            }
+            figcaption { "Time of one all-reduce at the sizes this model sends." }
+        }
         div class="scroll" { table {
-            thead { tr { th { "algorithm" } th { "bytes" } th { "µs" } th { "90 % band" } th { "ms a pass" } } }
+            thead { tr { th class="left" { "algorithm" } th { "bytes" } th { "µs" } th { "90 % band" } th { "ms a pass" } } }
             tbody { @for t in &answer.allreduce { tr {
                 td class="left" { (t.algorithm) } td { (bytes(t.bytes)) } td { (three(t.time_us)) }
                 td { (three(t.time_us_low)) "–" (three(t.time_us_high)) } td { (three(t.per_pass_ms)) }
@@ -231,24 +238,57 @@ fn allreduce(answer: &Answer) -> Markup {
     }
 }
 
+/// The consumers of memory that the bar shows, in its order; the table below it has every line.
+const CONSUMERS: [&str; 7] = [
+    "weights",
+    "draft head",
+    "KV cache",
+    "graphs",
+    "activations",
+    "driver, buffers",
+    "free",
+];
+
+/// Which of [`CONSUMERS`] a ledger line belongs to.
+fn consumer(item: &str) -> usize {
+    match item {
+        "free" => 6,
+        _ if item.starts_with("weights") => 0,
+        _ if item.contains("graphs") => 3,
+        _ if item.contains("KV pool") => 2,
+        _ if item.starts_with("draft") => 1,
+        _ if item.starts_with("activations") => 4,
+        _ => 5,
+    }
+}
+
 fn memory(answer: &Answer) -> Markup {
     let memory = &answer.memory;
-    let total: f64 = memory.ledger.iter().map(|l| l.gib.max(0.0)).sum();
+    let mut sums = [0.0_f64; 7];
+    for line in &memory.ledger {
+        sums[consumer(&line.item)] += line.gib.max(0.0);
+    }
+    let total: f64 = sums.iter().sum();
     html! {
         div class="bars" { div class="row" { div class="track tall" {
-            @for (index, line) in memory.ledger.iter().enumerate() {
-                @if line.gib > 0.0 && total > 0.0 {
-                    div style=(format!("width:{:.2}%;background:{}", 100.0 * line.gib / total,
-                        PART_COLOURS[index % PART_COLOURS.len()]))
-                        title=(format!("{} {:.2} GiB", line.item, line.gib)) {}
+            @for (index, gib) in sums.into_iter().enumerate() {
+                @if gib > 0.0 && total > 0.0 {
+                    div style=(format!("width:{:.2}%;background:{}", 100.0 * gib / total, PART_COLOURS[index]))
+                        title=(format!("{} {gib:.2} GiB", CONSUMERS[index])) {}
                 }
             }
         } } }
+        p class="legend" {
+            @for (index, gib) in sums.into_iter().enumerate() { @if gib > 0.0 {
+                span { i style=(format!("background:{}", PART_COLOURS[index])) {} (CONSUMERS[index])
+                    (format!(" {gib:.1} GiB")) }
+            } }
+        }
         div class="scroll" { table {
             thead { tr { th class="left" { "line" } th { "GiB" } th class="left" { "source" } } }
-            tbody { @for (index, line) in memory.ledger.iter().enumerate() { tr {
-                td class="left" { i style=(format!("background:{}", PART_COLOURS[index % PART_COLOURS.len()])) {} (line.item) }
-                td { (format!("{:.2}", line.gib)) } td class="left quiet" { (line.source) }
+            tbody { @for line in &memory.ledger { tr {
+                td class="left text" { i style=(format!("background:{}", PART_COLOURS[consumer(&line.item)])) {} (line.item) }
+                td { (format!("{:.2}", line.gib)) } td class="left quiet text" { (line.source) }
             } } }
         } }
         @for note in &memory.notes { p { (note) } }
@@ -259,9 +299,9 @@ fn observed(answer: &Answer) -> Markup {
     html! { div class="scroll" { table {
         thead { tr { th class="left" { "what" } th { "observed" } th { "computed" } th class="left" { "unit" } th class="left" { "note" } } }
         tbody { @for row in &answer.observed { tr {
-            td class="left" { (row.what) } td { (three(row.observed)) }
+            td class="left text" { (row.what) } td { (three(row.observed)) }
             td { (row.computed.map_or_else(|| "?".to_string(), three)) }
-            td class="left" { (row.unit) } td class="left quiet" { (row.note) }
+            td class="left" { (row.unit) } td class="left quiet text" { (row.note) }
         } } }
     } } }
 }
@@ -280,7 +320,7 @@ fn changes(answer: &Answer) -> Markup {
         }
         h3 { "Flags to paste" }
         @for (engine, flags) in &answer.engine_flags {
-            p { (engine) } pre { (crate::predict::text::shell_words(flags)) }
+            p { (engine) } pre class="flags" { (crate::predict::text::shell_words(flags)) }
         }
     }
 }
@@ -293,7 +333,7 @@ fn sources(answer: &Answer) -> Markup {
         div class="scroll" { table {
             thead { tr { th class="left" { "input" } th class="left" { "value" } th class="left" { "source" } } }
             tbody { @for i in &answer.scenario { tr {
-                td class="left" { (i.name) } td class="left" { (input(answer, i.name)) } td class="left quiet" { (i.source) }
+                td class="left" { (i.name) } td class="left text" { (input(answer, i.name)) } td class="left quiet text" { (i.source) }
             } } }
         } }
         p class="quiet" { "Seed " (answer.seed) "." }

@@ -23,8 +23,10 @@ h3{font-size:1rem;margin:1.1rem 0 .4rem}
 .verdict .word{font-size:1.35rem;font-weight:700}.verdict .figure{font-size:1.35rem}
 .quiet,figcaption{color:var(--quiet);font-size:.9rem}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.92rem;margin:.6rem 0}
-th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
-th{font-weight:600}.left{text-align:left}.map td,.map th{text-align:center}
+th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top;white-space:nowrap}
+.text{white-space:normal;min-width:9.5rem}.quiet.text{min-width:14rem}
+pre.flags{white-space:pre-wrap;overflow-wrap:anywhere}
+th{font-weight:600;white-space:normal;vertical-align:bottom}.left{text-align:left}.map td,.map th{text-align:center}
 figure{margin:0}svg{width:100%;height:auto;max-width:600px;display:block}svg text{fill:currentColor}
 pre{background:var(--panel);padding:.7rem;overflow-x:auto;font-size:.85rem;line-height:1.35}
 .bars .row{display:flex;align-items:center;gap:.6rem;margin:.3rem 0}
