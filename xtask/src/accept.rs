@@ -347,7 +347,7 @@ mod tests {
         let cli = Cli::try_parse_from([&["xtask", "accept"], flags].concat())?;
         match &cli.command {
             Command::Accept(args) => report(args),
-            other => Err(anyhow::anyhow!("{}", other.name())),
+            other => Err(anyhow::anyhow!("{other:?}")),
         }
     }
 
