@@ -1,6 +1,7 @@
 //! Bands: how far a prediction may be off, learned from what predictions of the same kind were
 //! off by. Nothing here is taste: [`ResidualModel::shipped`] holds what `score` measured.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Where the step times come from.
@@ -154,11 +155,24 @@ impl ResidualModel {
         &self.scales[index]
     }
 
+    /// The scale that applies with its typical error: the situation's own, or that of the same
+    /// situation with the accept length measured where its band is the wider. To know less never
+    /// narrows a band, whatever a small sample says.
+    fn widest(&self, conditions: &Conditions) -> (&Scale, f64) {
+        let half = |s: &Scale| s.typical(conditions) * s.quantiles[NINETY];
+        let own = self.scale(conditions.situation);
+        let known = self.scale(Situation::new(
+            conditions.situation.step,
+            AcceptSource::Measured,
+        ));
+        let scale = if half(known) > half(own) { known } else { own };
+        (scale, scale.typical(conditions))
+    }
+
     /// The band of a predicted speedup. Neither end exceeds `most`, the largest speedup that is
     /// possible (the accept length where it is measured, else the verified tokens).
     pub fn band(&self, speedup: f64, most: f64, conditions: &Conditions) -> Band {
-        let scale = self.scale(conditions.situation);
-        let typical = scale.typical(conditions);
+        let (scale, typical) = self.widest(conditions);
         let half = typical * scale.quantiles[NINETY];
         let cap = |x: f64| if x > most { most } else { x };
         Band {
@@ -184,33 +198,46 @@ impl Scale {
             .max(1e-6)
     }
 
+    /// Features and quantiles. The quantiles are those of groups predicted by the scale of the
+    /// other groups, so that they hold for a box that has not been seen.
     fn fit(residuals: &[&Residual]) -> Self {
-        let mut scale = Self {
-            base: 0.0,
-            per_beyond: 0.0,
-            per_log_concurrency: 0.0,
-            quantiles: [0.0; LEVELS.len()],
-        };
-        let rows: Vec<([f64; 3], f64)> = residuals
-            .iter()
-            .map(|r| {
-                let c = &r.conditions;
-                (
-                    [1.0, c.beyond.max(0.0), c.concurrency.max(1.0).ln()],
-                    r.log_error.abs(),
-                )
-            })
-            .collect();
-        [scale.base, scale.per_beyond, scale.per_log_concurrency] = typical_errors(&rows);
-        let mut ratios: Vec<f64> = residuals
-            .iter()
-            .map(|r| r.log_error.abs() / scale.typical(&r.conditions))
-            .collect();
+        let mut ratios = Vec::with_capacity(residuals.len());
+        let groups: BTreeSet<&str> = residuals.iter().map(|r| r.group.as_str()).collect();
+        for group in &groups {
+            let (own, others): (Vec<&Residual>, Vec<&Residual>) =
+                residuals.iter().partition(|r| r.group == *group);
+            let from = if others.is_empty() { &own } else { &others };
+            let scale = Self::typical_of(from);
+            ratios.extend(
+                own.iter()
+                    .map(|r| r.log_error.abs() / scale.typical(&r.conditions)),
+            );
+        }
         ratios.sort_by(f64::total_cmp);
+        let mut scale = Self::typical_of(residuals);
         for (quantile, level) in scale.quantiles.iter_mut().zip(LEVELS) {
             *quantile = order_statistic(&ratios, level);
         }
         scale
+    }
+
+    /// The typical error alone, quantiles left at 0.
+    fn typical_of(residuals: &[&Residual]) -> Self {
+        let rows: Vec<([f64; 3], f64)> = residuals
+            .iter()
+            .map(|r| {
+                let c = &r.conditions;
+                let features = [1.0, c.beyond.max(0.0), c.concurrency.max(1.0).ln()];
+                (features, r.log_error.abs())
+            })
+            .collect();
+        let [base, per_beyond, per_log_concurrency] = typical_errors(&rows);
+        Self {
+            base,
+            per_beyond,
+            per_log_concurrency,
+            quantiles: [0.0; LEVELS.len()],
+        }
     }
 
     /// Probability that a prediction's signed error over its typical error stays below `ratio`:
@@ -246,7 +273,7 @@ impl Scale {
 /// error counts relative to its own typical size, so large ones do not decide alone.
 fn typical_errors(rows: &[([f64; 3], f64)]) -> [f64; 3] {
     let mut coefficients = [0.05, 0.0, 0.0];
-    for _ in 0..60 {
+    for _ in 0..25 {
         for j in 0..3 {
             let (mut up, mut down) = (0.0, 0.0);
             for (x, y) in rows {
@@ -273,31 +300,32 @@ fn order_statistic(sorted: &[f64], level: f64) -> f64 {
     sorted.get(index).copied().unwrap_or(0.0)
 }
 
-/// Measured by `score`; see `docs/step-law.md`. Order of [`Situation::ALL`].
+/// Measured by `score`; see `docs/step-law.md`. Order of [`Situation::ALL`]. A test of `score`
+/// learns them again.
 const SHIPPED: [Scale; Situation::ALL.len()] = [
     Scale {
-        base: 0.04,
-        per_beyond: 0.07,
-        per_log_concurrency: 0.004,
-        quantiles: [0.75, 1.6, 2.2, 2.8, 4.5],
+        base: 0.0447,
+        per_beyond: 0.0554,
+        per_log_concurrency: 0.0025,
+        quantiles: [0.73, 1.49, 2.07, 3.17, 5.65],
     },
     Scale {
-        base: 0.12,
-        per_beyond: 0.07,
-        per_log_concurrency: 0.004,
-        quantiles: [0.75, 1.6, 2.2, 2.8, 4.5],
+        base: 0.102,
+        per_beyond: 0.0467,
+        per_log_concurrency: 0.0,
+        quantiles: [0.69, 1.18, 1.72, 2.98, 13.0],
     },
     Scale {
-        base: 0.12,
+        base: 0.071,
         per_beyond: 0.0,
-        per_log_concurrency: 0.004,
-        quantiles: [0.75, 1.6, 2.2, 2.8, 4.5],
+        per_log_concurrency: 0.0263,
+        quantiles: [0.78, 1.75, 2.65, 3.55, 4.88],
     },
     Scale {
-        base: 0.18,
+        base: 0.154,
         per_beyond: 0.0,
-        per_log_concurrency: 0.004,
-        quantiles: [0.75, 1.6, 2.2, 2.8, 4.5],
+        per_log_concurrency: 0.0039,
+        quantiles: [0.78, 1.45, 1.99, 3.33, 6.58],
     },
 ];
 

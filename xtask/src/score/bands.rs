@@ -161,5 +161,36 @@ mod tests {
         let all: Vec<&Judged> = judged.iter().collect();
         let overall = coverage(&all).unwrap_or(0.0);
         assert!((0.87..=0.94).contains(&overall), "{overall}");
+        for situation in Situation::ALL {
+            let part: Vec<&Judged> = judged.iter().filter(|j| j.situation == situation).collect();
+            let covered = coverage(&part).unwrap_or(0.0);
+            assert!((0.85..=0.95).contains(&covered), "{situation}: {covered}");
+        }
+    }
+
+    #[test]
+    fn shipped_bands_are_what_the_predictions_missed_by() {
+        let Some(data) = crate::step_time::tests_data() else {
+            return;
+        };
+        let all = collect(&data).unwrap_or_else(|e| panic!("{e:#}"));
+        let residuals: Vec<Residual> = all.iter().map(|s| s.residual.clone()).collect();
+        let learned = ResidualModel::fit(&residuals);
+        for situation in Situation::ALL {
+            for (beyond, concurrency) in [(0.0, 1.0), (0.0, 32.0), (0.7, 8.0)] {
+                let at = spec_decode::bands::Conditions {
+                    situation,
+                    beyond,
+                    concurrency,
+                };
+                let of = |model: &ResidualModel| model.band(1.0, 99.0, &at).high.ln();
+                let ratio = of(&learned) / of(&ResidualModel::shipped());
+                assert!(
+                    (0.75..1.33).contains(&ratio),
+                    "{situation} at {concurrency}: learned {:?}, {ratio:.2} times the shipped",
+                    learned.scale(situation)
+                );
+            }
+        }
     }
 }
