@@ -18,6 +18,7 @@ pub mod plan;
 pub mod readers;
 mod route;
 pub mod sim;
+pub mod states;
 pub mod tlp;
 pub mod topology;
 

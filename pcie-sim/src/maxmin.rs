@@ -48,6 +48,7 @@ pub struct Solver {
     weight: Vec<f64>,
     count: Vec<u32>,
     touched: Vec<usize>,
+    seen: Vec<bool>,
     by_cap: Vec<usize>,
     /// Resources by the level at which they are full. That level only rises as flows stop, so an
     /// entry that is out of date is put back when it comes up.
@@ -105,6 +106,7 @@ impl Solver {
             weight: vec![0.0; links],
             count: vec![0; links],
             touched: Vec::new(),
+            seen: vec![false; links],
             by_cap: Vec::new(),
             full_at: BinaryHeap::new(),
         }
@@ -118,7 +120,19 @@ impl Solver {
     /// Shares the capacities among the flows named, each once; numbers beyond the flows are left
     /// out.
     pub fn solve(&mut self, flows: &[usize]) {
-        self.begin(flows);
+        self.begin(flows, 0.0);
+        self.grow();
+    }
+
+    /// As [`Solver::solve`] where `flows` are those of the last solve less some, of which the
+    /// slowest had `slowest_gone`. Filling goes the same way up to that rate: what was full below it
+    /// held none of those that are gone. So flows that were slower keep their rates.
+    pub fn solve_without(&mut self, flows: &[usize], slowest_gone: f64) {
+        self.begin(flows, slowest_gone * (1.0 - 1e-9));
+        self.grow();
+    }
+
+    fn grow(&mut self) {
         let mut next_cap = 0;
         loop {
             while next_cap < self.by_cap.len() && !self.growing[self.by_cap[next_cap]] {
@@ -143,12 +157,20 @@ impl Solver {
         }
     }
 
-    fn begin(&mut self, flows: &[usize]) {
+    fn begin(&mut self, flows: &[usize], keep_below: f64) {
         self.touched.clear();
         self.by_cap.clear();
         self.full_at.clear();
-        for &flow in flows.iter().filter(|f| **f < self.caps.len()) {
+        for &flow in flows {
+            if flow >= self.caps.len() {
+                continue;
+            }
             let range = self.uses_from[flow]..self.uses_from[flow + 1];
+            let kept = self.rates[flow] < keep_below && !range.is_empty();
+            if kept {
+                self.hold(flow);
+                continue;
+            }
             self.rates[flow] = self.caps[flow];
             self.growing[flow] = !range.is_empty() && self.caps[flow] > 0.0;
             if !self.growing[flow] {
@@ -158,14 +180,17 @@ impl Solver {
                 self.by_cap.push(flow);
             }
             for &(r, w) in &self.uses[range] {
-                if self.count[r] == 0 {
+                if !self.seen[r] {
+                    self.seen[r] = true;
                     self.touched.push(r);
                     self.left[r] = self.capacities[r];
-                    self.weight[r] = 0.0;
                 }
                 self.count[r] += 1;
                 self.weight[r] += w;
             }
+        }
+        for &r in &self.touched {
+            self.seen[r] = false;
         }
         let caps = &self.caps;
         self.by_cap.sort_by(|a, b| caps[*a].total_cmp(&caps[*b]));
@@ -173,9 +198,22 @@ impl Solver {
         entries.extend(
             self.touched
                 .iter()
+                .filter(|r| self.count[**r] > 0)
                 .map(|r| Reverse(((self.left[*r] / self.weight[*r]).to_bits(), *r))),
         );
         self.full_at = BinaryHeap::from(entries);
+    }
+
+    /// Takes what a flow that keeps its rate uses.
+    fn hold(&mut self, flow: usize) {
+        for &(r, w) in &self.uses[self.uses_from[flow]..self.uses_from[flow + 1]] {
+            if !self.seen[r] {
+                self.seen[r] = true;
+                self.touched.push(r);
+                self.left[r] = self.capacities[r];
+            }
+            self.left[r] = (self.left[r] - self.rates[flow] * w).max(0.0);
+        }
     }
 
     /// The resource that is full first, with the level; positive floats order as their bits do.

@@ -132,18 +132,19 @@ impl<'a> Engine<'a> {
                 self.ready(i);
             }
         }
-        let mut changed = false;
+        let mut gone = None;
         loop {
-            changed |= self.start_due();
-            if changed {
-                self.share();
+            if self.start_due() {
+                self.share(None);
+            } else if gone.is_some() {
+                self.share(gone);
             }
             let delayed = self.delayed.peek().map_or(TIME_MAX_PS, |r| r.0.0);
             let next = self.ends.iter().copied().fold(delayed, u64::min);
             if next >= TIME_MAX_PS {
                 break;
             }
-            changed = self.advance(next);
+            gone = self.advance(next);
         }
         let end_ps = self.spans.iter().map(|s| s.end_ps).max().unwrap_or(0);
         let mut resource_bytes = vec![0.0; self.capacities.len()];
@@ -215,10 +216,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Shares the capacities anew and works out when each transfer ends.
-    fn share(&mut self) {
+    /// Shares the capacities anew and works out when each transfer ends; `gone` is the rate of the
+    /// slowest that ended, where none has started.
+    fn share(&mut self, gone: Option<f64>) {
         self.settle();
-        self.solver.solve(&self.moving);
+        match gone {
+            Some(rate) => self.solver.solve_without(&self.moving, rate),
+            None => self.solver.solve(&self.moving),
+        }
         let rates = self.solver.rates();
         self.ends.clear();
         for &task in &self.moving {
@@ -233,8 +238,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Moves time on; true when a transfer ended.
-    fn advance(&mut self, to: u64) -> bool {
+    /// Moves time on; the rate of the slowest transfer that ended, where one did.
+    fn advance(&mut self, to: u64) -> Option<f64> {
         self.now = to;
         let mut done = std::mem::take(&mut self.done);
         let mut kept = 0;
@@ -253,9 +258,10 @@ impl<'a> Engine<'a> {
             self.left[task] = 0.0;
             self.finish(task);
         }
-        let any = !done.is_empty();
+        let rates = self.solver.rates();
+        let slowest = done.iter().map(|t| rates[*t]).reduce(f64::min);
         done.clear();
         self.done = done;
-        any
+        slowest
     }
 }

@@ -287,3 +287,25 @@ fn simplex(a: &[Vec<f64>], b: &[f64], c: &[f64]) -> f64 {
     }
     t[m][n + m]
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Solving again without some flows from what is known equals solving afresh.
+    #[test]
+    fn going_on_without_some_flows_equals_a_fresh_solve((caps, flows) in system(), gone in 0u16..512) {
+        let mut solver = pcie_sim::maxmin::Solver::new(&caps, flows.iter());
+        let all: Vec<usize> = (0..flows.len()).collect();
+        solver.solve(&all);
+        let (out, left): (Vec<usize>, Vec<usize>) = all.into_iter().partition(|f| gone >> f & 1 == 1);
+        let Some(slowest) = out.iter().map(|f| solver.rates()[*f]).reduce(f64::min) else {
+            return Ok(());
+        };
+        solver.solve_without(&left, slowest);
+        let kept: Vec<Flow> = left.iter().map(|f| flows[*f].clone()).collect();
+        for (f, fresh) in left.iter().zip(max_min_rates(&caps, &kept)) {
+            let now = solver.rates()[*f];
+            prop_assert!((now - fresh).abs() <= 1e-6 * fresh.max(1.0), "{now} {fresh}");
+        }
+    }
+}
