@@ -9,6 +9,8 @@ mod engine;
 mod inputs;
 mod memory;
 pub(crate) mod names;
+#[cfg(test)]
+mod peer_errors;
 mod report;
 mod scratch;
 mod speedup;
