@@ -43,7 +43,7 @@ pub(crate) struct Report {
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     check(args)?;
     let scenario = Scenario::resolve(&args.scenario)?;
-    let report = report(&scenario, Some(args))?;
+    let report = report(&scenario, Some(args), None)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&to_json(&report))?);
     } else {
@@ -57,7 +57,31 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// Inputs no engine could run with.
 pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
-    Ok(to_memory(&report(scenario, None)?))
+    let automatic = report(scenario, None, None)?;
+    let plan = &automatic.cost.with;
+    if scenario.mem_fraction.is_some() || starts(plan) || plan.interval.is_empty() {
+        return Ok(to_memory(&automatic));
+    }
+    // Nobody asked for the fraction that is refused: answer for one that starts, which the flags
+    // to paste then set.
+    let chosen = report(scenario, None, Some(safe_fraction(&plan.interval)))?;
+    let better = if starts(&chosen.cost.with) {
+        &chosen
+    } else {
+        &automatic
+    };
+    Ok(to_memory(better))
+}
+
+/// A fraction with room on both sides: the low end of the activation wall's band where that is
+/// legal, else the middle of the legal interval; three digits, as people type it.
+fn safe_fraction(interval: &kvplan::Interval) -> f64 {
+    let safe = if interval.max_low > interval.min + 0.005 {
+        interval.max_low
+    } else {
+        f64::midpoint(interval.min, interval.max)
+    };
+    (safe * 1000.0).floor() / 1000.0
 }
 
 /// The library's engine for a scenario.
@@ -158,8 +182,13 @@ pub(crate) fn setup<'a>(
 }
 
 /// Plans, forwards and backwards.
-fn report(scenario: &Scenario, args: Option<&PlanArgs>) -> anyhow::Result<Report> {
+fn report(
+    scenario: &Scenario,
+    args: Option<&PlanArgs>,
+    fraction: Option<f64>,
+) -> anyhow::Result<Report> {
     let mut setup = setup(scenario, args)?;
+    setup.fraction = fraction.or(setup.fraction);
     let fail = |error: kvplan::PlanError| input::error(error.to_string());
     let mut known = known(scenario, args);
     check_together(&known)?;
@@ -279,7 +308,7 @@ mod tests {
     fn answer(flags: &[&str]) -> (Report, Scenario) {
         let args = plan_args(flags);
         let scenario = Scenario::resolve(&args.scenario).expect("the default scenario");
-        (report(&scenario, Some(&args)).expect("a plan"), scenario)
+        (report(&scenario, Some(&args), None).expect("a plan"), scenario)
     }
 
     #[test]
@@ -415,7 +444,7 @@ mod tests {
         let mut scenario = Scenario::resolve(&args.scenario).expect("resolves");
         scenario.observed.kv_gib = None;
         scenario.draft = None;
-        let report = report(&scenario, Some(&args)).expect("a plan");
+        let report = report(&scenario, Some(&args), None).expect("a plan");
         let refusal = report.cost.with.refusal.expect("refused");
         assert!(
             (refusal.short_gib - 20.6).abs() < 0.005,

@@ -60,6 +60,9 @@ fn users(count: u32) -> String {
 fn head(answer: &Answer, out: &mut String) {
     let first = answer.points.first();
     let line = match (&answer.best, first) {
+        _ if super::does_not_fit(&answer.memory) => {
+            "DOES NOT FIT   speeds below are what it would reach if it did".to_string()
+        }
         (Some(best), Some(point)) => format!(
             "{}   {:.2}x for {} ({:.2} to {:.2})   {}, {} steps, top-k {}, all-reduce by {}",
             word(answer.verdict),

@@ -73,11 +73,16 @@ fn verdict_word(verdict: Verdict) -> (&'static str, &'static str) {
 }
 
 fn head(answer: &Answer) -> Markup {
-    let (word, class) = verdict_word(answer.verdict);
+    let fits = answer.memory.fits != Some(false);
+    let (word, class) = if fits {
+        verdict_word(answer.verdict)
+    } else {
+        ("Does not fit", "bad")
+    };
     html! {
         p class=(format!("verdict {class}")) {
             span class="word" { (word) }
-            @if let Some(best) = &answer.best {
+            @if let Some(best) = answer.best.as_ref().filter(|_| fits) {
                 span class="figure" { (format!("{:.2}x", best.speedup)) }
                 span { (format!("90 % band {:.2} to {:.2}", best.speedup_low, best.speedup_high)) }
             }
