@@ -161,8 +161,13 @@ pub(crate) fn near_matches(name: &str) -> Vec<&'static str> {
         .iter()
         .filter_map(|gpu| {
             names(gpu)
-                .map(normal)
-                .map(|candidate| distance(&wanted, &candidate))
+                .map(|candidate| {
+                    if words(candidate) == words(&shown(name)) {
+                        0
+                    } else {
+                        distance(&wanted, &normal(candidate))
+                    }
+                })
                 .min()
                 .map(|d| (d, gpu.name.as_str()))
         })
@@ -190,6 +195,28 @@ fn normal(name: &str) -> String {
     } else {
         plain
     }
+}
+
+/// Runs of letters and runs of digits, sorted: `rtx6000pro` has the words of `rtx-pro-6000`.
+fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut previous = ' ';
+    for c in name.to_lowercase().chars() {
+        if c.is_ascii_alphanumeric() {
+            match words.last_mut() {
+                Some(word)
+                    if previous.is_ascii_digit() == c.is_ascii_digit()
+                        && previous.is_ascii_alphanumeric() =>
+                {
+                    word.push(c);
+                }
+                _ => words.push(c.to_string()),
+            }
+        }
+        previous = c;
+    }
+    words.sort();
+    words
 }
 
 /// The user's word, cut so that junk stays one short line.
@@ -227,6 +254,15 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_words_of_a_name_in_another_order_are_a_near_match() {
+        assert!(
+            near_matches("rtx6000pro").contains(&"rtx-pro-6000"),
+            "{:?}",
+            near_matches("rtx6000pro")
+        );
+    }
 
     #[test]
     fn the_catalogue_parses_and_is_plausible() {

@@ -308,7 +308,10 @@ mod tests {
     fn answer(flags: &[&str]) -> (Report, Scenario) {
         let args = plan_args(flags);
         let scenario = Scenario::resolve(&args.scenario).expect("the default scenario");
-        (report(&scenario, Some(&args), None).expect("a plan"), scenario)
+        (
+            report(&scenario, Some(&args), None).expect("a plan"),
+            scenario,
+        )
     }
 
     #[test]
