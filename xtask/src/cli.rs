@@ -32,7 +32,7 @@ pub(crate) enum Command {
     /// Read engine logs and bench outputs: what they say, what is wrong, what to change
     Explain(ExplainArgs),
     /// Measure this machine, predict, compare
-    VerifyHw(VerifyHwArgs),
+    VerifyHw(Box<VerifyHwArgs>),
     /// Error of every model against measured data
     Score(ScoreArgs),
     /// The project's own rules

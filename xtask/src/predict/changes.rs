@@ -20,7 +20,7 @@ pub(super) fn changes(
     let Some(users) = scenario.concurrency.first().copied() else {
         return Ok(Vec::new());
     };
-    if costs.from_sweep() || scenario.draft.is_none() {
+    if costs.has_sweep() || scenario.draft.is_none() {
         return Ok(Vec::new());
     }
     let now = tok_s(scenario, costs, users);

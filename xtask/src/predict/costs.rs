@@ -108,7 +108,7 @@ impl<'a> Costs<'a> {
     }
 
     /// Whether the user's sweep is used.
-    pub(super) fn from_sweep(&self) -> bool {
+    pub(super) fn has_sweep(&self) -> bool {
         self.sweep.is_some()
     }
 

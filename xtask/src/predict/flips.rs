@@ -84,7 +84,7 @@ fn algorithms(
     links: &Links<'_>,
     first: &Point,
 ) -> Vec<Flip> {
-    if scenario.tp < 2 || costs.from_sweep() {
+    if scenario.tp < 2 || costs.has_sweep() {
         return Vec::new();
     }
     let mut found = Vec::new();

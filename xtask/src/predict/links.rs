@@ -59,11 +59,6 @@ impl<'a> Links<'a> {
         })
     }
 
-    /// The topology itself.
-    pub(crate) fn topology(&self) -> &Topology {
-        &self.topology
-    }
-
     /// What the model assumes of the wiring.
     pub(crate) fn assumptions(&self) -> &[(String, String)] {
         &self.topology.assumptions

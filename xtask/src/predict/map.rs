@@ -17,7 +17,7 @@ pub(super) fn depth_map(
     if scenario.draft.is_none() {
         return Vec::new();
     }
-    let mut contexts: Vec<u64> = if costs.from_sweep() {
+    let mut contexts: Vec<u64> = if costs.has_sweep() {
         // A sweep speaks of its own context only.
         vec![scenario.context]
     } else {

@@ -99,7 +99,7 @@ pub(super) fn band(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &T
     } else {
         AcceptSource::Measured
     };
-    let step = if costs.from_sweep() {
+    let step = if costs.has_sweep() {
         StepSource::Sweep
     } else {
         StepSource::Scratch

@@ -14,8 +14,6 @@ use crate::input;
 pub(crate) struct Acceptance {
     pub(crate) head: HeadKind,
     pub(crate) known: Known,
-    /// Where it comes from, in one line.
-    pub(crate) source: String,
 }
 
 /// How acceptance is known.
@@ -43,11 +41,6 @@ impl Acceptance {
                 high.accept_length(depth),
             ),
         }
-    }
-
-    /// Whether it was measured.
-    pub(crate) fn is_measured(&self) -> bool {
-        matches!(self.known, Known::Measured(_))
     }
 }
 
@@ -87,7 +80,6 @@ pub(super) fn resolve(
     Ok(Acceptance {
         head,
         known: Known::Prior(posterior),
-        source,
     })
 }
 
@@ -174,7 +166,6 @@ fn measured(
     Ok(Acceptance {
         head,
         known: Known::Measured(posterior),
-        source,
     })
 }
 
@@ -243,6 +234,5 @@ fn from_assumption(
             mid: chain(assumed.value)?,
             high: chain(assumed.high)?,
         },
-        source,
     })
 }

@@ -101,7 +101,6 @@ pub(crate) enum PublicKind {
 pub(crate) struct AssumedFile {
     pub(crate) accept_length: Option<AssumedAccept>,
     pub(crate) context: Option<AssumedContext>,
-    pub(crate) wiring: Option<AssumedNote>,
 }
 
 /// An assumed accept length with its range.
@@ -120,13 +119,6 @@ pub(crate) struct AssumedAccept {
 #[serde(deny_unknown_fields)]
 pub(crate) struct AssumedContext {
     pub(crate) value: u64,
-    pub(crate) why: String,
-}
-
-/// An assumption in words.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct AssumedNote {
     pub(crate) why: String,
 }
 

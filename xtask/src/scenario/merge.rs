@@ -234,7 +234,6 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
         // Another box: its verify times and wiring are not the scenario's.
         merged.observed.verify_ms = None;
         merged.observed.spec_tok_s = None;
-        merged.assumed.wiring = None;
         merged.hardware = BoxRequest::default();
         merged.tp = args.tp.map(|tp| Given::new(tp, "--tp"));
     }

@@ -13,8 +13,6 @@ use crate::input;
 /// What proposes tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
-    /// Name for the answer.
-    pub(crate) name: String,
     pub(crate) head: HeadKind,
     /// Shapes of a separate head; `None` for the target's own MTP layers.
     pub(crate) model: Option<Model>,
@@ -210,11 +208,7 @@ fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
     } else {
         HeadKind::Mtp
     };
-    Draft {
-        name: "mtp".to_string(),
-        head,
-        model: None,
-    }
+    Draft { head, model: None }
 }
 
 fn head(
@@ -249,7 +243,6 @@ fn head(
     notes.input("method", method, source);
     notes.input("draft", name, source);
     Ok(Draft {
-        name: name.to_string(),
         head,
         model: Some(model),
     })
