@@ -78,6 +78,7 @@ impl Runs {
     }
 
     /// Constants fitted on all sweeps.
+    #[cfg(test)]
     pub(crate) fn constants(&self) -> Constants {
         self.fitter.best(|_| true)
     }
