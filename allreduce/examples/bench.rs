@@ -4,7 +4,7 @@
 //!                                                   ranks are threads of this process
 //!     torchrun --nproc-per-node 2 bench …           ranks are processes (or mpirun, srun)
 //!
-//! WORK: floor, ours, nccl, host, fused, sweep, host-sweep (default: floor ours nccl fused).
+//! WORK: floor, ours, nccl, host, fused, sweep, sweep-two-shot, host-sweep, fused-sweep (default: floor ours nccl fused).
 //! Each time is the slowest rank's median over replays of a graph of many calls, divided by the
 //! calls. One JSON line a figure goes to FILE. Set NCCL_P2P_DISABLE=1 to time NCCL through host
 //! memory.
@@ -20,7 +20,7 @@ use allreduce::device::{Device, DeviceBuffer, Event, Stream};
 use allreduce::probe::Part;
 use allreduce::rendezvous::Processes;
 use allreduce::{
-    Algorithm, Call, Communicator, DType, Error, Memory, Options, Result, RowNorm, Shape,
+    Algorithm, Call, Communicator, DType, Error, Memory, NormShape, Options, Result, RowNorm, Shape,
 };
 
 const SIZES: [usize; 11] = [
@@ -151,6 +151,7 @@ struct Bench {
     input: DeviceBuffer,
     output: DeviceBuffer,
     lines: String,
+    sweeps: bool,
 }
 
 impl Bench {
@@ -166,6 +167,7 @@ impl Bench {
             input,
             output,
             lines: String::new(),
+            sweeps: false,
         })
     }
 
@@ -185,6 +187,10 @@ impl Bench {
                     self.table(&[Algorithm::Nccl])?;
                 }
                 "fused" => self.fused()?,
+                "fused-sweep" => {
+                    self.sweeps = true;
+                    self.fused()?;
+                }
                 "sweep" => self.sweep(Algorithm::OneShot)?,
                 "sweep-two-shot" => self.sweep(Algorithm::TwoShot)?,
                 "host-sweep" => {
@@ -220,11 +226,11 @@ impl Bench {
     }
 
     fn sweep(&mut self, algorithm: Algorithm) -> Result<()> {
-        let host = matches!(algorithm, Algorithm::HostStaged | Algorithm::HostBulk);
         let most = self.comm.most_blocks();
         for bytes in SIZES {
             let small = algorithm == Algorithm::HostBulk && bytes < 131_072;
-            if host && bytes > 4 << 20 || bytes > 16 << 20 || small {
+            let large = algorithm == Algorithm::HostStaged && bytes > 4 << 20;
+            if large || bytes > 16 << 20 || small {
                 continue;
             }
             let mut best: Option<(f64, Shape)> = None;
@@ -235,7 +241,7 @@ impl Bench {
                     if divisor > 1 && blocks == (full.min(most) * 2 / divisor).max(1) {
                         continue;
                     }
-                    for shape in variants(algorithm, bytes, blocks, lanes) {
+                    for shape in variants(algorithm, blocks, lanes) {
                         let time = self.time(algorithm, bytes, Some(shape))?;
                         self.record(algorithm.name(), bytes, shape, time);
                         if best.is_none_or(|(us, _)| time.0 < us) {
@@ -270,7 +276,9 @@ impl Bench {
     }
 
     fn fused(&mut self) -> Result<()> {
+        let dtype = DType::Bf16;
         let stream = self.comm.stream().clone();
+        let (input, output) = (self.input.clone(), self.output.clone());
         for (rows, hidden) in [
             (1, 4096),
             (1, 7168),
@@ -280,16 +288,14 @@ impl Bench {
             (4, 8192),
         ] {
             let bytes = rows * hidden * 2;
-            let dtype = DType::Bf16;
             let weight = support::input_bytes(20, hidden, dtype, 1);
-            let residual = support::input_bytes(21, rows * hidden, dtype, 1);
             let weight = DeviceBuffer::from_slice(&stream, &weight)?;
-            let fresh = || DeviceBuffer::from_slice(&stream, &residual);
-            let (residual_a, residual_b) = (fresh()?, fresh()?);
+            let residual_a = DeviceBuffer::zeroed(&stream, bytes)?;
+            let residual_b = DeviceBuffer::zeroed(&stream, bytes)?;
             let other = DeviceBuffer::zeroed(&stream, bytes)?;
             let norm = RowNorm {
-                input: &self.input,
-                output: &self.output,
+                input: &input,
+                output: &output,
                 residual: &residual_a,
                 weight: &weight,
                 rows,
@@ -303,28 +309,71 @@ impl Bench {
                 residual: &residual_b,
                 ..norm
             };
-            let sum = Call::new(&self.input, &other, rows * hidden, dtype);
+            self.fused_against_separate(&norm, &alone, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// `norm` fused against one-shot into `alone`'s buffer and the norm there: bits, then times.
+    fn fused_against_separate(
+        &mut self,
+        norm: &RowNorm<'_>,
+        alone: &RowNorm<'_>,
+        bytes: usize,
+    ) -> Result<()> {
+        let stream = self.comm.stream().clone();
+        let sum = Call::new(norm.input, alone.input, norm.rows * norm.hidden, norm.dtype);
+        let launch = self.comm.shape(Algorithm::OneShot, bytes as u64);
+        let plain = NormShape {
+            packs_per_thread: 1,
+            senders: true,
+            cluster: false,
+        };
+        let cluster = NormShape {
+            cluster: true,
+            ..plain
+        };
+        let shapes = [
+            ("", None),
+            ("-1", Some(plain)),
+            (
+                "-2",
+                Some(NormShape {
+                    packs_per_thread: 2,
+                    ..plain
+                }),
+            ),
+            ("-cluster", Some(cluster)),
+        ];
+        for (suffix, shape) in shapes {
+            let too_wide = norm.hidden / 8 > 992 && shape == Some(plain);
+            let too_old = self.comm.device().compute_capability().0 < 9 && shape == Some(cluster);
+            if too_wide || too_old || suffix != "" && !self.sweeps {
+                continue;
+            }
+            let separate = |comm: &mut Communicator| {
+                comm.all_reduce_with(Algorithm::OneShot, &sum, None)?;
+                comm.norm_alone(alone, shape)
+            };
+            let residual = support::input_bytes(21, bytes / 2, norm.dtype, 1);
+            norm.residual.upload(&stream, 0, &residual)?;
+            alone.residual.upload(&stream, 0, &residual)?;
             self.comm.exchange(b"go")?;
-            self.comm.all_reduce_norm(&norm)?;
-            self.comm.all_reduce_with(Algorithm::OneShot, &sum, None)?;
-            self.comm.norm_alone(&alone)?;
+            self.comm.all_reduce_norm_with(norm, shape)?;
+            separate(&mut self.comm)?;
             self.comm.synchronize()?;
-            for (a, b) in [(&self.output, &other), (&residual_a, &residual_b)] {
+            for (a, b) in [(norm.output, alone.output), (norm.residual, alone.residual)] {
                 let a: Vec<u8> = a.download(&stream, 0, bytes)?;
                 let b: Vec<u8> = b.download(&stream, 0, bytes)?;
                 if support::first_difference(&a, &b).is_some() {
-                    return Err(Error::Invalid(format!("fused {rows} x {hidden} differs")));
+                    let what = format!("fused{suffix} {} x {} differs", norm.rows, norm.hidden);
+                    return Err(Error::Invalid(what));
                 }
             }
-            let comm = &mut self.comm;
-            let fused = measure(comm, 50, |comm| comm.all_reduce_norm(&norm))?;
-            let separate = measure(comm, 50, |comm| {
-                comm.all_reduce_with(Algorithm::OneShot, &sum, None)?;
-                comm.norm_alone(&alone)
-            })?;
-            let shape = self.comm.shape(Algorithm::OneShot, bytes as u64);
-            self.report("fused", bytes, shape, fused);
-            self.report("one-shot+norm", bytes, shape, separate);
+            let fused = measure(&mut self.comm, 50, |c| c.all_reduce_norm_with(norm, shape))?;
+            self.report(&format!("fused{suffix}"), bytes, launch, fused);
+            let separate = measure(&mut self.comm, 50, separate)?;
+            self.report(&format!("one-shot+norm{suffix}"), bytes, launch, separate);
         }
         Ok(())
     }
@@ -349,12 +398,11 @@ impl Bench {
         let _ = writeln!(
             self.lines,
             "{{\"algorithm\":\"{name}\",\"bytes\":{bytes},\"ranks\":{},\"dtype\":\"bf16\",\"mode\":\"{}\",\
-             \"nccl_p2p\":\"{p2p}\",\"blocks\":{},\"lanes\":{},\"poll_delay\":{},\"tile_bytes\":{},\"time_us\":{:.3},\"min_us\":{:.3}}}",
+             \"nccl_p2p\":\"{p2p}\",\"blocks\":{},\"lanes\":{},\"tile_bytes\":{},\"time_us\":{:.3},\"min_us\":{:.3}}}",
             self.comm.ranks(),
             self.mode,
             shape.blocks,
             shape.lanes,
-            shape.poll_delay,
             shape.tile_bytes,
             time.0,
             time.1
@@ -363,20 +411,20 @@ impl Bench {
 }
 
 /// Shapes that differ in what one algorithm alone looks at.
-fn variants(algorithm: Algorithm, bytes: usize, blocks: u32, lanes: u32) -> Vec<Shape> {
-    let shape = |poll_delay, tile_bytes| Shape {
-        blocks,
-        lanes,
-        poll_delay,
-        tile_bytes,
+fn variants(algorithm: Algorithm, blocks: u32, lanes: u32) -> Vec<Shape> {
+    let tiles: &[u32] = if algorithm == Algorithm::HostBulk {
+        &[16, 32, 64]
+    } else {
+        &[16]
     };
-    match algorithm {
-        Algorithm::HostStaged if bytes <= 131_072 => [0, 500, 1000, 1500, 2000, 2500]
-            .map(|cycles| shape(cycles, 16 << 10))
-            .to_vec(),
-        Algorithm::HostBulk => [16, 32, 64, 128].map(|kib| shape(0, kib << 10)).to_vec(),
-        _ => vec![shape(0, 16 << 10)],
-    }
+    tiles
+        .iter()
+        .map(|kib| Shape {
+            blocks,
+            lanes,
+            tile_bytes: kib << 10,
+        })
+        .collect()
 }
 
 fn calls_for(bytes: usize) -> usize {

@@ -32,9 +32,7 @@ struct Params {
     u32 rank;
     u32 aligned;          // input and output are multiples of 16
     u32 opcode;           // algorithm and type, compared between ranks
-    u32 poll_delay;       // host-staged: clock cycles before the first poll
     u32 tile_bytes;       // host bulk
-    u32 unused;
 };
 
 enum { FAIL_LATE = 1, FAIL_MISMATCH = 2, FAIL_ABORT = 3 };

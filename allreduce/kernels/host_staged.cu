@@ -19,28 +19,24 @@ __device__ __forceinline__ u64 bulk_at(const Params &p, u64 slot) {
     return flags_at(p, slot) + p.host_bulk_bytes / TILE_BYTES * FLAG_BYTES;
 }
 
-// Data needs longer to the peer than a poll to host memory and back, so that a poll sent at once
-// is wasted and delays the next one.
-__device__ __forceinline__ void first_poll(const Params &p) {
-    if (p.poll_delay == 0) return;
-    long long since = clock64();
-    while (clock64() - since < p.poll_delay) {}
-}
+// Written through at once: an ordinary store to host memory may stay on the GPU until the kernel
+// ends, which then waits for it.
+__device__ __forceinline__ void clear_host_pack(u64 at) { store_strong(at, Pack{{MARK, MARK, MARK, MARK}}); }
 
 __device__ __forceinline__ void host_control_warp(const Params &p, const Record &r, bool dead, u32 used) {
     u32 lane = threadIdx.x & 31;
-    if (!dead && blockIdx.x == 0 && lane < NRANKS) {
-        Pack mine = header(p, r.call);
-        if (lane == p.rank) {
-            store_strong(header_at(p, host_slot(p, p.rank, r.host_call)), mine);
-            if (r.before[1] != 0) clear_pack(header_at(p, host_slot(p, p.rank, r.host_call - 2)));
-        } else {
-            u64 at = header_at(p, host_slot(p, lane, r.host_call));
-            first_poll(p);
-            Pack theirs = load_strong(at);
-            if (wait_pack(p, at, theirs, lane, STEP_HEADER, r.call) && !same(mine, theirs))
-                fail(p, FAIL_MISMATCH, lane, STEP_HEADER, r.call);
-        }
+    bool live = !dead && blockIdx.x == 0;
+    Pack mine = header(p, r.call);
+    if (live && lane == p.rank) {
+        store_strong(header_at(p, host_slot(p, p.rank, r.host_call)), mine);
+        if (r.before[1] != 0) clear_host_pack(header_at(p, host_slot(p, p.rank, r.host_call - 2)));
+    }
+    __syncwarp();  // else the lanes that wait below may run before the one that sends
+    if (live && lane < NRANKS && lane != p.rank) {
+        u64 at = header_at(p, host_slot(p, lane, r.host_call));
+        Pack theirs = load_strong(at);
+        if (wait_pack(p, at, theirs, lane, STEP_HEADER, r.call) && !same(mine, theirs))
+            fail(p, FAIL_MISMATCH, lane, STEP_HEADER, r.call);
     }
     __syncwarp();
     advance_record(p, r, used);
@@ -53,7 +49,7 @@ __device__ __forceinline__ void clear_old(const Params &p, const Record &r, u32 
         for (u32 i = first; i < (used & 0x7fffffffu); i += stride)
             store_word(flags_at(p, slot) + (u64)i * FLAG_BYTES, MARK);
     } else {
-        for (u32 i = first; i < used; i += stride) clear_pack(slot + (u64)i * 16);
+        for (u32 i = first; i < used; i += stride) clear_host_pack(slot + (u64)i * 16);
     }
 }
 
@@ -106,7 +102,6 @@ extern "C" __global__ void __launch_bounds__(544, 1) host_staged(const __grid_co
     host_push<U>(p, mine, now, first, stride, n);
     record_used();
     if (first + U * stride >= n) clear_old(p, r, first, stride);
-    first_poll(p);
     for (u32 at = first; at < n;) {
         u32 after = at + U * stride;
         if (after < n) {

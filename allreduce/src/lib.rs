@@ -15,7 +15,7 @@ pub mod protocol;
 pub mod rendezvous;
 mod types;
 
-pub use communicator::{Call, Communicator, Options, RowNorm, Selector, Shape, Step};
+pub use communicator::{Call, Communicator, NormShape, Options, RowNorm, Selector, Shape, Step};
 pub use error::Error;
 pub use types::{Algorithm, DType, Memory};
 

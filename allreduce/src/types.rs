@@ -152,7 +152,7 @@ pub struct Memory {
 impl Default for Memory {
     fn default() -> Self {
         Memory {
-            slot_bytes: 16 << 20,
+            slot_bytes: 32 << 20,
             host_slot_bytes: 1 << 20,
             host_bulk_bytes: 4 << 20,
         }

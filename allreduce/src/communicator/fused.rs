@@ -27,9 +27,37 @@ pub struct RowNorm<'a> {
     pub dtype: DType,
 }
 
+/// The shape of a fused launch, for benches; the default is measured best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NormShape {
+    /// Packs of 16 bytes that a thread holds of a row: 1, 2 or 4.
+    pub packs_per_thread: usize,
+    /// Other blocks than those that normalise send the rows, where all fit the GPU at once.
+    pub senders: bool,
+    /// A cluster of four blocks a row; one pack a thread (compute capability 9.0 and later).
+    pub cluster: bool,
+}
+
+/// Blocks of a cluster, as in `fused.cu`.
+const CLUSTER: u32 = 4;
+
 /// Most packs of 16 bytes in a row: four for each of 512 threads.
 const MOST_ROW_PACKS: usize = 2048;
 const CODE: u32 = 7;
+
+/// One pack a thread where a row fits a block so.
+fn default_shape(row_packs: usize) -> NormShape {
+    let packs_per_thread = match row_packs {
+        0..=992 => 1,
+        993..=1024 => 2,
+        _ => 4,
+    };
+    NormShape {
+        packs_per_thread,
+        senders: true,
+        cluster: false,
+    }
+}
 
 impl RowNorm<'_> {
     fn row_packs(&self) -> Result<usize> {
@@ -52,13 +80,15 @@ impl RowNorm<'_> {
 
     /// `struct Norm` of `fused.cu`.
     fn to_bytes(self, row_packs: usize, reducers: u32) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(32);
+        let mut bytes = Vec::with_capacity(40);
         bytes.extend(self.residual.address().to_ne_bytes());
         bytes.extend(self.weight.address().to_ne_bytes());
         bytes.extend((row_packs as u32).to_ne_bytes());
         bytes.extend((self.rows as u32).to_ne_bytes());
-        bytes.extend(self.eps.to_bits().to_ne_bytes());
+        bytes.extend(self.eps.to_ne_bytes());
+        bytes.extend((1.0 / self.hidden as f32).to_ne_bytes());
         bytes.extend(reducers.to_ne_bytes());
+        bytes.extend(0u32.to_ne_bytes());
         bytes
     }
 }
@@ -69,6 +99,18 @@ impl Communicator {
     /// # Errors
     /// No peer access, rows that do not fit an inbox or a block, an earlier failure.
     pub fn all_reduce_norm(&mut self, norm: &RowNorm<'_>) -> Result<()> {
+        self.all_reduce_norm_with(norm, None)
+    }
+
+    /// The same with a given launch shape.
+    ///
+    /// # Errors
+    /// As [`Communicator::all_reduce_norm`]; a row that does not fit the shape.
+    pub fn all_reduce_norm_with(
+        &mut self,
+        norm: &RowNorm<'_>,
+        shape: Option<NormShape>,
+    ) -> Result<()> {
         self.check()?;
         let row_packs = norm.row_packs()?;
         let bytes = (row_packs * 16 * norm.rows) as u64;
@@ -87,8 +129,9 @@ impl Communicator {
                 "the fused kernel cannot work in place".into(),
             ));
         }
-        let (kernel, lanes) =
-            self.norm_kernel(["fused_1", "fused_2", "fused_4"], row_packs, norm.dtype)?;
+        let norm_shape = shape.unwrap_or_else(|| default_shape(row_packs));
+        let names = ["fused_1", "fused_2", "fused_4", "fused_cluster"];
+        let (kernel, lanes) = self.norm_kernel(names, norm_shape, row_packs, norm.dtype)?;
         let opcode = CODE << 8 | norm.dtype.code();
         let shape = self.shape(algorithm, bytes);
         let (input, output) = (norm.input.address(), norm.output.address());
@@ -98,7 +141,9 @@ impl Communicator {
         let most = self.most_blocks();
         let reducers = (norm.rows as u32).min(most);
         let senders = ((row_packs * norm.rows) as u32).div_ceil(lanes);
-        let blocks = if reducers + senders <= most {
+        let blocks = if norm_shape.cluster {
+            CLUSTER * norm.rows as u32
+        } else if norm_shape.senders && reducers + senders <= most {
             reducers + senders
         } else {
             reducers
@@ -115,15 +160,19 @@ impl Communicator {
     ///
     /// # Errors
     /// Rows that do not fit a block, or the driver's own error.
-    pub fn norm_alone(&mut self, norm: &RowNorm<'_>) -> Result<()> {
+    pub fn norm_alone(&mut self, norm: &RowNorm<'_>, shape: Option<NormShape>) -> Result<()> {
         let row_packs = norm.row_packs()?;
         if norm.rows == 0 {
             return Ok(());
         }
-        let (kernel, lanes) =
-            self.norm_kernel(["norm_1", "norm_2", "norm_4"], row_packs, norm.dtype)?;
+        let shape = shape.unwrap_or_else(|| default_shape(row_packs));
+        let names = ["norm_1", "norm_2", "norm_4", "norm_cluster"];
+        let (kernel, lanes) = self.norm_kernel(names, shape, row_packs, norm.dtype)?;
         self.keep_norm(norm);
-        let blocks = (norm.rows as u32).min(self.device().multiprocessors());
+        let blocks = match shape.cluster {
+            true => CLUSTER * norm.rows as u32,
+            false => (norm.rows as u32).min(self.device().multiprocessors()),
+        };
         let args = [
             Arg::Device(norm.input),
             Arg::Device(norm.output),
@@ -132,23 +181,46 @@ impl Communicator {
         kernel.launch(&self.stream, Launch::new(blocks, lanes), &args)
     }
 
-    /// The kernel for one, two or four packs a thread: as few as 512 threads allow.
     fn norm_kernel(
         &mut self,
-        names: [&'static str; 3],
+        names: [&'static str; 4],
+        shape: NormShape,
         row_packs: usize,
         dtype: DType,
     ) -> Result<(Kernel, u32)> {
-        let (name, each) = match row_packs {
-            0..=512 => (names[0], 1),
-            513..=1024 => (names[1], 2),
-            _ => (names[2], 4),
+        if shape.cluster {
+            let lanes = row_packs.div_ceil(CLUSTER as usize).next_multiple_of(32);
+            if !self.has_clusters() || lanes > 512 {
+                return Err(Error::Invalid(format!(
+                    "a row of {row_packs} packs with {shape:?}"
+                )));
+            }
+            let kernel = self.kernels.get(KernelFile::Fused, names[3], dtype)?;
+            return Ok((kernel, lanes as u32));
+        }
+        // One pack a thread allows the widest blocks, less one warp that controls.
+        let (name, most) = match shape.packs_per_thread {
+            1 => (names[0], 992),
+            2 => (names[1], 512),
+            4 => (names[2], 512),
+            other => return Err(Error::Invalid(format!("{other} packs a thread: 1, 2 or 4"))),
         };
-        let lanes = row_packs.div_ceil(each).next_multiple_of(32);
+        let lanes = row_packs
+            .div_ceil(shape.packs_per_thread)
+            .next_multiple_of(32);
+        if lanes > most {
+            return Err(Error::Invalid(format!(
+                "a row of {row_packs} packs with {shape:?}"
+            )));
+        }
         Ok((
             self.kernels.get(KernelFile::Fused, name, dtype)?,
             lanes as u32,
         ))
+    }
+
+    fn has_clusters(&self) -> bool {
+        self.device().compute_capability().0 >= 9
     }
 
     pub(super) fn load_norm_kernels(&mut self, dtype: DType) -> Result<()> {
@@ -156,6 +228,11 @@ impl Communicator {
             "fused_1", "fused_2", "fused_4", "norm_1", "norm_2", "norm_4",
         ] {
             self.kernels.get(KernelFile::Fused, name, dtype)?;
+        }
+        if self.has_clusters() {
+            self.kernels
+                .get(KernelFile::Fused, "fused_cluster", dtype)?;
+            self.kernels.get(KernelFile::Fused, "norm_cluster", dtype)?;
         }
         Ok(())
     }

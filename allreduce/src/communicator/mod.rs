@@ -7,7 +7,7 @@ mod select;
 
 use std::time::Duration;
 
-pub use fused::RowNorm;
+pub use fused::{NormShape, RowNorm};
 pub use select::{Selector, Step};
 
 use crate::device::{Arg, Device, DeviceBuffer, IpcBuffer, PinnedBuffer, Stream};
@@ -55,8 +55,6 @@ pub struct Shape {
     pub blocks: u32,
     /// Threads of a block that move data, a multiple of 32, at most 512.
     pub lanes: u32,
-    /// Host-staged only: clock cycles before the first poll.
-    pub poll_delay: u32,
     /// Host bulk only: bytes of a tile, a multiple of 16 KiB.
     pub tile_bytes: u32,
 }
@@ -297,7 +295,6 @@ impl Communicator {
             rank: self.rank as u32,
             aligned: u32::from(input.is_multiple_of(16) && output.is_multiple_of(16)),
             opcode,
-            poll_delay: shape.poll_delay,
             tile_bytes: shape.tile_bytes,
         }
     }

@@ -23,7 +23,6 @@ pub(super) struct Params {
     pub(super) rank: u32,
     pub(super) aligned: u32,
     pub(super) opcode: u32,
-    pub(super) poll_delay: u32,
     pub(super) tile_bytes: u32,
 }
 
@@ -41,14 +40,7 @@ impl Params {
             self.host_bulk_bytes,
             self.deadline_ns,
         ];
-        let narrow = [
-            self.rank,
-            self.aligned,
-            self.opcode,
-            self.poll_delay,
-            self.tile_bytes,
-            0,
-        ];
+        let narrow = [self.rank, self.aligned, self.opcode, self.tile_bytes];
         let mut bytes = Vec::with_capacity(self.arena.len() * 8 + 96);
         bytes.extend(self.arena.iter().chain(&wide).flat_map(|v| v.to_ne_bytes()));
         bytes.extend(narrow.iter().flat_map(|v| v.to_ne_bytes()));
@@ -99,11 +91,13 @@ pub(super) fn shape(algorithm: Algorithm, bytes: u64, ranks: usize, most_blocks:
         Algorithm::TwoShot => (packs.div_ceil(ranks), 1, most_blocks),
         Algorithm::Island => (packs.div_ceil(ranks / 2), 1, most_blocks),
         Algorithm::HostStaged => (packs, if packs > 2048 { 2 } else { 1 }, most_blocks),
-        Algorithm::HostBulk => (packs, 2, 66),
+        Algorithm::HostBulk if bytes <= 1 << 20 => (packs, 2, 64),
+        Algorithm::HostBulk => (packs, 4, 33),
     };
     let most = most.min(most_blocks).max(1);
     let lanes = match algorithm {
-        Algorithm::HostBulk => 512,
+        Algorithm::HostBulk if bytes <= 1 << 20 => 512,
+        Algorithm::HostBulk => 256,
         Algorithm::HostStaged if width > 4096 => 512,
         _ if width <= 512 => 64,
         _ => {
@@ -116,7 +110,6 @@ pub(super) fn shape(algorithm: Algorithm, bytes: u64, ranks: usize, most_blocks:
     Shape {
         blocks,
         lanes,
-        poll_delay: 0,
         tile_bytes: TILE_BYTES as u32,
     }
 }
