@@ -61,7 +61,7 @@ fn parse() -> Result<Args> {
         work: Vec::new(),
         ranks: 0,
         json: None,
-        slot_mib: 16,
+        slot_mib: 32,
         bulk_mib: 4,
     };
     let mut words = std::env::args().skip(1);
@@ -327,11 +327,6 @@ impl Bench {
         let plain = NormShape {
             packs_per_thread: 1,
             senders: true,
-            cluster: false,
-        };
-        let cluster = NormShape {
-            cluster: true,
-            ..plain
         };
         let shapes = [
             ("", None),
@@ -343,12 +338,10 @@ impl Bench {
                     ..plain
                 }),
             ),
-            ("-cluster", Some(cluster)),
         ];
         for (suffix, shape) in shapes {
             let too_wide = norm.hidden / 8 > 992 && shape == Some(plain);
-            let too_old = self.comm.device().compute_capability().0 < 9 && shape == Some(cluster);
-            if too_wide || too_old || suffix != "" && !self.sweeps {
+            if too_wide || !suffix.is_empty() && !self.sweeps {
                 continue;
             }
             let separate = |comm: &mut Communicator| {

@@ -34,12 +34,7 @@ pub struct NormShape {
     pub packs_per_thread: usize,
     /// Other blocks than those that normalise send the rows, where all fit the GPU at once.
     pub senders: bool,
-    /// A cluster of four blocks a row; one pack a thread (compute capability 9.0 and later).
-    pub cluster: bool,
 }
-
-/// Blocks of a cluster, as in `fused.cu`.
-const CLUSTER: u32 = 4;
 
 /// Most packs of 16 bytes in a row: four for each of 512 threads.
 const MOST_ROW_PACKS: usize = 2048;
@@ -55,7 +50,6 @@ fn default_shape(row_packs: usize) -> NormShape {
     NormShape {
         packs_per_thread,
         senders: true,
-        cluster: false,
     }
 }
 
@@ -130,7 +124,7 @@ impl Communicator {
             ));
         }
         let norm_shape = shape.unwrap_or_else(|| default_shape(row_packs));
-        let names = ["fused_1", "fused_2", "fused_4", "fused_cluster"];
+        let names = ["fused_1", "fused_2", "fused_4"];
         let (kernel, lanes) = self.norm_kernel(names, norm_shape, row_packs, norm.dtype)?;
         let opcode = CODE << 8 | norm.dtype.code();
         let shape = self.shape(algorithm, bytes);
@@ -141,9 +135,7 @@ impl Communicator {
         let most = self.most_blocks();
         let reducers = (norm.rows as u32).min(most);
         let senders = ((row_packs * norm.rows) as u32).div_ceil(lanes);
-        let blocks = if norm_shape.cluster {
-            CLUSTER * norm.rows as u32
-        } else if norm_shape.senders && reducers + senders <= most {
+        let blocks = if norm_shape.senders && reducers + senders <= most {
             reducers + senders
         } else {
             reducers
@@ -166,13 +158,10 @@ impl Communicator {
             return Ok(());
         }
         let shape = shape.unwrap_or_else(|| default_shape(row_packs));
-        let names = ["norm_1", "norm_2", "norm_4", "norm_cluster"];
+        let names = ["norm_1", "norm_2", "norm_4"];
         let (kernel, lanes) = self.norm_kernel(names, shape, row_packs, norm.dtype)?;
         self.keep_norm(norm);
-        let blocks = match shape.cluster {
-            true => CLUSTER * norm.rows as u32,
-            false => (norm.rows as u32).min(self.device().multiprocessors()),
-        };
+        let blocks = (norm.rows as u32).min(self.device().multiprocessors());
         let args = [
             Arg::Device(norm.input),
             Arg::Device(norm.output),
@@ -183,21 +172,11 @@ impl Communicator {
 
     fn norm_kernel(
         &mut self,
-        names: [&'static str; 4],
+        names: [&'static str; 3],
         shape: NormShape,
         row_packs: usize,
         dtype: DType,
     ) -> Result<(Kernel, u32)> {
-        if shape.cluster {
-            let lanes = row_packs.div_ceil(CLUSTER as usize).next_multiple_of(32);
-            if !self.has_clusters() || lanes > 512 {
-                return Err(Error::Invalid(format!(
-                    "a row of {row_packs} packs with {shape:?}"
-                )));
-            }
-            let kernel = self.kernels.get(KernelFile::Fused, names[3], dtype)?;
-            return Ok((kernel, lanes as u32));
-        }
         // One pack a thread allows the widest blocks, less one warp that controls.
         let (name, most) = match shape.packs_per_thread {
             1 => (names[0], 992),
@@ -219,20 +198,11 @@ impl Communicator {
         ))
     }
 
-    fn has_clusters(&self) -> bool {
-        self.device().compute_capability().0 >= 9
-    }
-
     pub(super) fn load_norm_kernels(&mut self, dtype: DType) -> Result<()> {
         for name in [
             "fused_1", "fused_2", "fused_4", "norm_1", "norm_2", "norm_4",
         ] {
             self.kernels.get(KernelFile::Fused, name, dtype)?;
-        }
-        if self.has_clusters() {
-            self.kernels
-                .get(KernelFile::Fused, "fused_cluster", dtype)?;
-            self.kernels.get(KernelFile::Fused, "norm_cluster", dtype)?;
         }
         Ok(())
     }

@@ -164,17 +164,12 @@ fn latency(gpus: &[Gpu]) -> Result<Vec<Figure>> {
 }
 
 fn host_latency(gpus: &[Gpu]) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
-    // One GPU bounces between two of its own kernels; two GPUs between each other.
-    let other = if gpus.len() > 1 { 1 } else { 0 };
-    let Some(a) = gpus.first() else {
-        return Ok(figures);
+    let [a, b, ..] = gpus else {
+        return Ok(Vec::new());
     };
-    let b = Gpu::new(&gpus[other].device)?;
     let flags = PinnedBuffer::new(&a.device, 256)?;
-    let us = bounce(a, &b, flags.address(), flags.address() + 128)?;
-    figures.push(figure("host_flag_us", &a.name(), &b.name(), us, 0));
-    Ok(figures)
+    let us = bounce(a, b, flags.address(), flags.address() + 128)?;
+    Ok(vec![figure("host_flag_us", &a.name(), &b.name(), us, 0)])
 }
 
 /// One flow of data: what `gpu` does with `buffer` on another GPU or in host memory.
