@@ -23,45 +23,24 @@ __device__ __forceinline__ u64 bulk_at(const Params &p, u64 slot) {
 // ends, which then waits for it.
 __device__ __forceinline__ void clear_host_pack(u64 at) { store_strong(at, Pack{{MARK, MARK, MARK, MARK}}); }
 
-// Sends this call's header and looks at the peers' headers of the host call before: waiting for
-// those of this call would cost one more trip to host memory. A header that is already cleared
-// again (mark) belongs to a peer that has gone on. Waiting threads compare the present header when
-// their time is up.
 __device__ __forceinline__ void host_control_warp(const Params &p, const Record &r, bool dead, u32 used) {
     u32 lane = threadIdx.x & 31;
     bool live = !dead && blockIdx.x == 0;
+    Pack mine = header(p, r.call);
     if (live && lane == p.rank) {
-        store_strong(header_at(p, host_slot(p, p.rank, r.host_call)), header(p, r.call));
+        store_strong(header_at(p, host_slot(p, p.rank, r.host_call)), mine);
         if (r.before[1] != 0) clear_host_pack(header_at(p, host_slot(p, p.rank, r.host_call - 2)));
     }
-    __syncwarp();
-    if (live && lane < NRANKS && lane != p.rank && r.before[0] != 0) {
-        Pack mine = load_strong(header_at(p, host_slot(p, p.rank, r.host_call - 1)));
-        Pack theirs = load_strong(header_at(p, host_slot(p, lane, r.host_call - 1)));
-        if (arrived(theirs) && !same(mine, theirs)) fail(p, FAIL_MISMATCH, lane, STEP_HEADER, mine.w[2]);
+    __syncwarp();  // else the lanes that wait below may run before the one that sends
+    if (live && lane < NRANKS && lane != p.rank) {
+        u64 at = header_at(p, host_slot(p, lane, r.host_call));
+        Pack theirs = load_strong(at);
+        if (wait_pack(p, at, theirs, lane, STEP_HEADER, r.call) && !same(mine, theirs))
+            fail(p, FAIL_MISMATCH, lane, STEP_HEADER, r.call);
     }
     __syncwarp();
     advance_record(p, r, used);
 }
-// Whether the peer that is waited for makes another call.
-__device__ __noinline__ void compare_header(const Params &p, u32 peer, const Record &r) {
-    Pack theirs = load_strong(header_at(p, host_slot(p, peer, r.host_call)));
-    if (arrived(theirs) && !same(header(p, r.call), theirs)) fail(p, FAIL_MISMATCH, peer, STEP_HEADER, r.call);
-}
-// As wait_pack. One thread a block compares, once: reads of one line queue up.
-__device__ __forceinline__ bool wait_host_pack(const Params &p, u64 at, Pack &v, u32 peer, const Record &r) {
-    if (arrived(v)) return true;
-    if (threadIdx.x == 0) {
-#pragma unroll 1
-        for (int polls = 0; polls < 512; polls++) {
-            v = load_strong(at);
-            if (arrived(v)) return true;
-        }
-        compare_header(p, peer, r);
-    }
-    return wait_pack(p, at, v, peer, STEP_DATA, r.call);
-}
-
 // Restores the marks that the call before the last one used up.
 __device__ __forceinline__ void clear_old(const Params &p, const Record &r, u32 first, u32 stride) {
     u64 slot = host_slot(p, p.rank, r.host_call - 2);
@@ -100,7 +79,7 @@ __device__ __forceinline__ bool host_finish(const Params &p, const Pack *v, u32 
         if (index >= n) break;
 #pragma unroll
         for (int s = 0; s < NRANKS - 1; s++)
-            if (!wait_host_pack(p, from[s] + (u64)index * 16, in[u][s], s + ((u32)s >= p.rank), r)) return false;
+            if (!wait_pack(p, from[s] + (u64)index * 16, in[u][s], s + ((u32)s >= p.rank), STEP_DATA, r.call)) return false;
         store_output(p, index, sum_in_rank_order(p.rank, v[u], in[u]));
     }
     return true;
@@ -164,7 +143,6 @@ __device__ __forceinline__ bool wait_tile(const Params &p, const Tiles &t, u32 t
         u64 since = 0;
         for (u32 polls = 1; load_flag(at) == MARK; polls++) {
             if ((polls & 511) != 0) continue;
-            compare_header(p, threadIdx.x, r);
             u64 now = clock_ns();
             if (since == 0) since = now;
             if (give_up(p, now - since, threadIdx.x, STEP_DATA, r.call)) {
