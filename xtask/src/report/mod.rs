@@ -89,7 +89,7 @@ fn head(answer: &Answer) -> Markup {
         }
         p { (answer.because) }
         @if let Some(measure) = &answer.measure {
-            p { strong { "Measure: " } (measure.what) ". " (measure.how) }
+            p { strong { "Measure " } (measure.what) ": " (measure.how) }
         }
         p class="quiet" {
             (input(answer, "model")) " on " (input(answer, "box")) ", TP " (input(answer, "tp"))
