@@ -29,8 +29,10 @@ fn peer_error_replicas_that_share_an_uplink_are_not_taken_for_independent() {
     // AIConfigurator recommends four replicas of two GPUs for MiniMax-M2.5 on eight RTX PRO 6000
     // from a table taken with one group running. Pairs that cross the same switch uplinks and the socket link get
     // a part of what they get alone; pairs under one switch get all of it.
+    // INVARIANT: a test; the box is in the compiled-in catalogue.
     let mut spec = pcie_sim::catalog::find("two-switch-8").expect("catalogue");
     spec.fabric = None;
+    // INVARIANT: a test; catalogue boxes make topologies.
     let topology = Topology::from_spec(&spec, Arch::BLACKWELL_RTX).expect("a sound box");
     let (alone, together) = slowest_pair(&topology, [(0, 4), (1, 5), (2, 6), (3, 7)]);
     assert!(

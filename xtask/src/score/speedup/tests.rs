@@ -1,3 +1,5 @@
+//! The areas hold their figures, and the bare law reproduces what was published of it.
+
 use super::*;
 
 fn runs() -> Option<Runs> {
