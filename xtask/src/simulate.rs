@@ -331,3 +331,69 @@ fn details(answer: &Answer) -> String {
     out.push('\n');
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn answered(flags: &[&str]) -> anyhow::Result<Answer> {
+        let line = ["xtask", "simulate"].iter().chain(flags);
+        let cli = crate::cli::Cli::try_parse_from(line)?;
+        match &cli.command {
+            crate::cli::Command::Simulate(args) => answer(args),
+            _ => anyhow::bail!("not simulate"),
+        }
+    }
+
+    #[test]
+    fn the_default_box_shows_the_collapse_and_what_to_do() {
+        let a = answered(&[]).expect("answers");
+        let shown = text(&a, true);
+        for line in [
+            "fabric collapses under all-to-all load",
+            "collapsed fabric",
+            "NCCL_GRAPH_FILE",
+            "placement   half of the GPUs as one group: best [0, 1, 2, 3]",
+            "sw0 pex890xx",
+            "assumed",
+        ] {
+            assert!(shown.contains(line), "{line} not in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn json_keeps_the_keys_of_the_contract() {
+        let a = answered(&["--bytes", "57344", "--algorithm", "nccl,one-shot"]).expect("answers");
+        let value = json::of(&a);
+        assert_eq!(value["box"], "two-switch-8");
+        let results = value["results"].as_array().expect("results");
+        assert_eq!(results.len(), 2);
+        for key in [
+            "algorithm",
+            "ranks",
+            "bytes",
+            "time_us",
+            "link_busiest",
+            "link_busy_fraction",
+        ] {
+            assert!(results.iter().all(|r| !r[key].is_null()), "{key}");
+        }
+    }
+
+    #[test]
+    fn faults_of_the_input_are_one_line_each() {
+        for flags in [
+            &["--ranks", "0,9"][..],
+            &["--ranks", "0,0"],
+            &["--bytes", "0"],
+            &["--algorithm", "fastest"],
+            &["--box", "no-such-box"],
+            &["--box", "2x-rtx-4090", "--algorithm", "one-shot"],
+        ] {
+            let error = answered(flags).err().expect("refused");
+            assert!(error.is::<input::InputError>(), "{flags:?}");
+            assert!(!error.to_string().contains('\n'), "{flags:?}");
+        }
+    }
+}

@@ -148,3 +148,48 @@ fn loss(rows: &[&FitRow], constants: &Constants) -> f64 {
     }
     if weights > 0.0 { sum / weights } else { 0.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::score::collective::rows::{Rows, What};
+    use pcie_sim::Algorithm;
+    use pcie_sim::nccl::NcclSetup;
+
+    fn row(group: &str, name: &str, measured: f64) -> Row {
+        Row {
+            group: group.to_string(),
+            kind: Kind::NcclPcie,
+            topology: Rows::default().topology(name).expect("catalogue box"),
+            ranks: vec![0, 1, 2, 3],
+            bytes: 4096,
+            measured,
+            what: What::AllReduce {
+                algorithm: Algorithm::Nccl,
+                nccl: NcclSetup::default(),
+            },
+        }
+    }
+
+    /// What was measured on the box that is left out must not matter.
+    #[test]
+    fn the_fit_does_not_see_the_box_that_it_leaves_out() {
+        let rows = |left_out: f64| {
+            prepare(&[
+                row("a", "wrx90-3sw-1s-8x", left_out),
+                row("b", "asus-bcm-2s-8x", 16.0),
+            ])
+        };
+        let fitted = fit_without(&rows(10.0), "a");
+        assert_eq!(fitted, fit_without(&rows(90.0), "a"));
+        assert_ne!(fitted, fit_without(&rows(90.0), "b"));
+    }
+
+    #[test]
+    fn the_fit_meets_the_one_row_that_it_has() {
+        let rows = prepare(&[row("b", "asus-bcm-2s-8x", 16.0)]);
+        let fitted = fit_without(&rows, "");
+        let error = super::super::error(&rows[0].row, &fitted).expect("runs");
+        assert!(error < 0.05, "{error}");
+    }
+}
