@@ -303,3 +303,52 @@ fn every_config_and_every_topology_is_answered_or_refused_in_one_line() {
         answers_or_refuses(&output, &format!("{config} with {topology}"));
     }
 }
+
+#[test]
+fn figures_observed_on_the_default_box_say_nothing_of_another_card() {
+    let output = xtask(&["plan", "--gpu", "h200", "--gpus", "8", "--json"]);
+    assert!(output.status.success());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert!(json["inferred_fraction"].is_null(), "{text}");
+    let most = json["memory"]["kv_tokens"].as_u64().expect("tokens");
+    assert!(
+        most > 500_000,
+        "an H200 holds more than the default card: {most}"
+    );
+}
+
+#[test]
+fn a_log_says_how_many_gpus_took_part_where_only_the_card_is_given() {
+    let log = "docs/examples/story.log";
+    let output = xtask(&[
+        "predict",
+        "--from-log",
+        log,
+        "--gpu",
+        "rtx-pro-6000",
+        "--json",
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(json["memory"]["fits"], true, "{text}");
+}
+
+#[test]
+fn completions_name_every_command_for_each_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = xtask(&["completions", shell]);
+        assert!(output.status.success(), "{shell}");
+        let script = String::from_utf8_lossy(&output.stdout);
+        for command in [
+            "predict",
+            "plan",
+            "simulate",
+            "accept",
+            "explain",
+            "verify-hw",
+        ] {
+            assert!(script.contains(command), "{shell}: {command}");
+        }
+    }
+}

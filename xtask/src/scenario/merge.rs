@@ -231,11 +231,16 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
         merged.allreduce_table.clone_from(&args.allreduce_table);
     }
     if args.box_name.is_some() || args.gpu.is_some() {
-        // Another box: its verify times and wiring are not the scenario's.
-        merged.observed.verify_ms = None;
-        merged.observed.spec_tok_s = None;
+        // Another box: what was observed on the scenario's says nothing of it. A log may lack its
+        // box, and then names only how many GPUs took part.
+        merged.observed = ObservedFile::default();
+        let ranks = args.from_log.is_some().then_some(merged.hardware.gpus);
         merged.hardware = BoxRequest::default();
-        merged.tp = args.tp.map(|tp| Given::new(tp, "--tp"));
+        match ranks {
+            Some(gpus) if args.box_name.is_none() => merged.hardware.gpus = gpus,
+            Some(_) => {}
+            None => merged.tp = args.tp.map(|tp| Given::new(tp, "--tp")),
+        }
     }
     if args.box_name.is_some() {
         merged.hardware.box_name.clone_from(&args.box_name);

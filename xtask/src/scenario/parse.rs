@@ -44,6 +44,11 @@ pub(crate) fn context(flag: &str, text: &str) -> anyhow::Result<u64> {
 pub(crate) fn concurrency(flag: &str, text: &str) -> anyhow::Result<Vec<u32>> {
     let mut values = Vec::new();
     for part in split_list(flag, text)? {
+        if part.contains('-') && !part.starts_with('-') || part.contains("..") {
+            return Err(input::error(format!(
+                "{flag} {text}: {part} is a range; list the loads, such as 1,4,16,64"
+            )));
+        }
         let value = count(flag, part)?;
         match u32::try_from(value) {
             Ok(v) if (1..=MAX_CONCURRENCY).contains(&v) => values.push(v),
@@ -63,7 +68,12 @@ pub(crate) fn concurrency(flag: &str, text: &str) -> anyhow::Result<Vec<u32>> {
 pub(crate) fn byte_sizes(flag: &str, text: &str) -> anyhow::Result<Vec<u64>> {
     let mut values = Vec::new();
     for part in split_list(flag, text)? {
-        let value = count(flag, part)?;
+        let lower = part.to_ascii_lowercase();
+        let number = ["ib", "b"]
+            .iter()
+            .find_map(|unit| lower.strip_suffix(unit))
+            .unwrap_or(&lower);
+        let value = count(flag, number.trim_end())?;
         if value == 0 || value > 1 << 40 {
             return Err(input::error(format!(
                 "{flag} {text}: {part} is not between 1 byte and 1 TiB"
@@ -225,6 +235,16 @@ mod tests {
         assert!(count("--context", "-5").is_err());
         assert!(count("--context", "99999999999g").is_err());
         assert!(count("--context", "").is_err());
+    }
+
+    #[test]
+    fn sizes_take_units_and_a_range_of_loads_is_refused_with_the_way_to_write_it() {
+        let sizes = byte_sizes("--bytes", "64KB,1MiB,512 B,16k").unwrap();
+        assert_eq!(sizes, [65536, 1 << 20, 512, 16384]);
+        let error = concurrency("--concurrency", "1-64")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("such as 1,4,16,64"), "{error}");
     }
 
     #[test]
