@@ -94,7 +94,7 @@ pub(crate) struct ScenarioArgs {
     /// Tokens of context a request holds while decoding (`32k` is 32768)
     #[arg(long, value_name = "TOKENS", allow_hyphen_values = true)]
     pub(crate) context: Option<String>,
-    /// Requests at a time, a list
+    /// Requests at a time, a list; with shares of time (1:60,8:30,64:10) a distribution of load
     #[arg(long, value_name = "1,2,4,…", allow_hyphen_values = true)]
     pub(crate) concurrency: Option<String>,
     /// Fix the number of draft steps instead of searching

@@ -33,6 +33,8 @@ pub(crate) struct Answer {
     pub(crate) depth_table: Vec<DepthRow>,
     /// Best depth over load and context.
     pub(crate) depth_map: Vec<DepthCell>,
+    /// Under the distribution of load that `--concurrency 1:60,8:40` gives.
+    pub(crate) goodput: Option<Goodput>,
     /// What to change first, by predicted gain.
     pub(crate) changes: Vec<Change>,
     /// Observed beside computed.
@@ -199,6 +201,18 @@ pub(crate) struct DepthCell {
     pub(crate) speedup: f64,
     /// Whether the KV pool holds that many requests of that context.
     pub(crate) fits: Option<bool>,
+}
+
+/// Tokens a second averaged over a distribution of load.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Goodput {
+    pub(crate) plain_tok_s: f64,
+    /// With one depth at every load: the best single one.
+    pub(crate) fixed_tok_s: f64,
+    /// That depth; 0: off.
+    pub(crate) fixed_steps: u32,
+    /// With the best depth, or off, at every load.
+    pub(crate) scheduled_tok_s: f64,
 }
 
 /// A change and what it is predicted to gain.

@@ -4,6 +4,7 @@
 use kvplan::Sharding;
 use spec_decode::HeadKind;
 use spec_decode::cycle::{DraftStep, GraphLadder, Growth, Speculation, Sweep, cycle};
+use spec_decode::economics::{OperatingPoint, StepCost};
 
 use super::answer::Parts;
 use super::links::{Choice, Links};
@@ -179,6 +180,26 @@ impl<'a> Costs<'a> {
     pub(super) fn modelled_verify_ms(&self, users: u32, tokens: u32, context: u64) -> f64 {
         self.server
             .verify_ms(f64::from(users), f64::from(tokens), context as f64)
+    }
+}
+
+impl StepCost for Costs<'_> {
+    fn plain_ms(&self, at: OperatingPoint) -> f64 {
+        self.at(at, 1).plain_ms
+    }
+    fn verify_ms(&self, at: OperatingPoint, verify_tokens: u32) -> f64 {
+        self.at(at, verify_tokens.saturating_sub(1)).verify_ms
+    }
+    fn draft_ms(&self, at: OperatingPoint, depth: u32) -> f64 {
+        self.at(at, depth).draft_ms
+    }
+}
+
+impl Costs<'_> {
+    fn at(&self, at: OperatingPoint, depth: u32) -> CycleCost {
+        let users = at.concurrency.clamp(1.0, f64::from(u32::MAX)) as u32;
+        let context = at.context.clamp(0.0, 1e12) as u64;
+        self.cycle(users, context, depth, depth.saturating_add(1))
     }
 }
 

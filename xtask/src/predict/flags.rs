@@ -16,8 +16,8 @@ pub(super) struct Setting<'a> {
     pub(super) draft_tokens: u32,
     pub(super) allreduce: &'a str,
     pub(super) mem_fraction: Option<f64>,
-    /// Depth by load, for engines that switch: (users up to, steps).
-    pub(super) schedule: Vec<(u32, u32)>,
+    /// Depth by load in vLLM's form, where it varies.
+    pub(super) schedule: Option<String>,
 }
 
 /// Flags by engine; only engines that can run the setting are listed.
@@ -96,21 +96,20 @@ fn vllm(setting: &Setting<'_>) -> Vec<String> {
         if let (Some(path), Some(map)) = (draft_path(setting), config.as_object_mut()) {
             map.insert("model".to_string(), json!(path));
         }
-        let varies = setting
+        let schedule = setting
             .schedule
-            .windows(2)
-            .any(|pair| pair[0].1 != pair[1].1);
-        if varies && let Some(map) = config.as_object_mut() {
-            let mut from = 1;
-            let mut table = Vec::new();
-            for (to, steps) in &setting.schedule {
-                table.push(json!([from, to, steps]));
-                from = to + 1;
-            }
-            map.insert(
-                "num_speculative_tokens_per_batch_size".to_string(),
-                json!(table),
-            );
+            .as_deref()
+            .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+        if let (Some(table), Some(map)) = (schedule, config.as_object_mut()) {
+            let largest = table
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|row| row.get(2).and_then(serde_json::Value::as_u64))
+                .max();
+            // The engine wants the largest depth of the schedule beside it.
+            map.insert("num_speculative_tokens".to_string(), json!(largest));
+            map.insert("num_speculative_tokens_per_batch_size".to_string(), table);
         }
         push(&mut flags, "--speculative-config", config);
     }

@@ -1,153 +1,157 @@
-//! Best depth over load and context, and the table that engines take.
+//! Best depth over load and context, in the forms that engines take, and the goodput of a day.
 
-use super::answer::{DepthCell, DepthRow};
+use spec_decode::economics::{DepthRange, DepthTable, LoadShare, goodput};
+
+use super::answer::{DepthCell, DepthRow, Goodput};
 use super::costs::Costs;
-use super::points::{best, try_depths};
+use super::points::depths;
 use crate::scenario::Scenario;
 
 /// Contexts of the map, tokens, beside the scenario's own.
 const CONTEXTS: [u64; 6] = [0, 4096, 16384, 32768, 65536, 131_072];
 
-/// The best depth at every load and context; 0 steps where speculation loses.
-pub(super) fn depth_map(
-    scenario: &Scenario,
-    costs: &Costs<'_>,
+/// The choices over load and context.
+pub(super) struct Map {
+    table: DepthTable,
+    context: u32,
     kv_tokens: Option<u64>,
-) -> Vec<DepthCell> {
-    if scenario.draft.is_none() {
-        return Vec::new();
-    }
-    let mut contexts: Vec<u64> = if costs.has_sweep() {
-        // A sweep speaks of its own context only.
-        vec![scenario.context]
-    } else {
-        let longest = scenario.model.max_positions.unwrap_or(u64::MAX);
-        CONTEXTS
-            .iter()
-            .copied()
-            .filter(|c| *c <= longest)
-            .chain([scenario.context])
-            .collect()
-    };
-    contexts.sort_unstable();
-    contexts.dedup();
-    let mut cells = Vec::new();
-    for context in contexts {
-        for users in &scenario.concurrency {
-            let tried = try_depths(scenario, costs, *users, context);
-            let Some(best) = best(&tried) else {
-                continue;
-            };
-            cells.push(DepthCell {
-                concurrency: *users,
-                context,
-                steps: if best.speedup > 1.0 {
-                    best.depth.steps
-                } else {
-                    0
-                },
-                speedup: best.speedup,
-                fits: kv_tokens.map(|tokens| u64::from(*users).saturating_mul(context) <= tokens),
-            });
-        }
-    }
-    cells
 }
 
-/// Joins neighbouring loads of one depth into rows, context by context; contexts with equal rows
-/// are one.
-pub(super) fn depth_table(cells: &[DepthCell]) -> Vec<DepthRow> {
-    let mut rows: Vec<DepthRow> = Vec::new();
-    // A load that the pool cannot hold is never decoded at once.
-    for cell in cells.iter().filter(|c| c.fits != Some(false)) {
-        match rows.last_mut() {
-            Some(row) if row.context_to == cell.context && row.steps == cell.steps => {
-                row.concurrency_to = cell.concurrency;
+/// Accept length by depth, index 0 for depth 1. A depth that the scenario rules out is given 0
+/// tokens a cycle, so that it is never chosen.
+fn accept_lengths(scenario: &Scenario) -> Vec<f64> {
+    let allowed: Vec<u32> = depths(scenario).iter().map(|d| d.steps).collect();
+    let deepest = allowed.iter().copied().max().unwrap_or(0);
+    (1..=deepest)
+        .map(|depth| {
+            if allowed.contains(&depth) {
+                scenario.acceptance.band(depth).1
+            } else {
+                0.0
             }
-            Some(row) if row.context_to == cell.context => {
-                let from = row.concurrency_to.saturating_add(1);
-                rows.push(DepthRow {
-                    concurrency_from: from,
-                    concurrency_to: cell.concurrency,
-                    context_to: cell.context,
-                    steps: cell.steps,
-                });
-            }
-            _ => rows.push(DepthRow {
-                concurrency_from: cell.concurrency,
-                concurrency_to: cell.concurrency,
-                context_to: cell.context,
-                steps: cell.steps,
-            }),
-        }
-    }
-    merge_contexts(rows)
-}
-
-/// Drops a context's rows where the next longer context has the same ones.
-fn merge_contexts(rows: Vec<DepthRow>) -> Vec<DepthRow> {
-    let mut contexts: Vec<u64> = rows.iter().map(|r| r.context_to).collect();
-    contexts.dedup();
-    let of = |context: u64| -> Vec<(u32, u32, u32)> {
-        rows.iter()
-            .filter(|r| r.context_to == context)
-            .map(|r| (r.concurrency_from, r.concurrency_to, r.steps))
-            .collect()
-    };
-    let kept: Vec<u64> = contexts
-        .iter()
-        .enumerate()
-        .filter(|(i, context)| {
-            contexts
-                .get(i + 1)
-                .is_none_or(|next| of(**context) != of(*next))
         })
-        .map(|(_, context)| *context)
-        .collect();
-    rows.into_iter()
-        .filter(|r| kept.contains(&r.context_to))
         .collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cell(concurrency: u32, context: u64, steps: u32) -> DepthCell {
-        DepthCell {
-            concurrency,
-            context,
-            steps,
-            speedup: 1.0,
-            fits: Some(true),
+impl Map {
+    /// Chooses at every load and context; `None` without a draft.
+    pub(super) fn new(
+        scenario: &Scenario,
+        costs: &Costs<'_>,
+        kv_tokens: Option<u64>,
+    ) -> Option<Self> {
+        scenario.draft.as_ref()?;
+        let small = |context: u64| u32::try_from(context).unwrap_or(u32::MAX);
+        let own = small(scenario.context);
+        let mut contexts = vec![own];
+        if !costs.has_sweep() {
+            // A sweep speaks of its own context only.
+            let longest = scenario.model.max_positions.unwrap_or(u64::MAX);
+            contexts.extend(
+                CONTEXTS
+                    .iter()
+                    .filter(|c| **c <= longest)
+                    .map(|c| small(*c)),
+            );
         }
+        let lengths = accept_lengths(scenario);
+        Some(Self {
+            table: DepthTable::new(costs, &lengths, &scenario.concurrency, &contexts),
+            context: own,
+            kv_tokens,
+        })
     }
 
-    #[test]
-    fn neighbouring_loads_and_equal_contexts_become_one_row() {
-        let cells = [
-            cell(1, 0, 3),
-            cell(2, 0, 3),
-            cell(4, 0, 1),
-            cell(1, 4096, 3),
-            cell(2, 4096, 3),
-            cell(4, 4096, 1),
-            cell(1, 32768, 2),
-            cell(2, 32768, 2),
-            cell(4, 32768, 0),
-        ];
-        let rows: Vec<_> = depth_table(&cells)
-            .iter()
-            .map(|r| (r.concurrency_from, r.concurrency_to, r.context_to, r.steps))
-            .collect();
-        assert_eq!(
-            rows,
-            [
-                (1, 2, 4096, 3),
-                (3, 4, 4096, 1),
-                (1, 2, 32768, 2),
-                (3, 4, 32768, 0)
-            ]
-        );
+    fn fits(&self, users: u32, context: u32) -> Option<bool> {
+        let needed = u64::from(users) * u64::from(context);
+        self.kv_tokens.map(|tokens| needed <= tokens)
     }
+
+    /// One cell a load and context.
+    pub(super) fn cells(&self) -> Vec<DepthCell> {
+        let rows = self.table.contexts.iter().zip(&self.table.choices);
+        rows.flat_map(|(context, choices)| {
+            let loads = self.table.concurrencies.iter().zip(choices);
+            loads.map(move |(users, choice)| DepthCell {
+                concurrency: *users,
+                context: u64::from(*context),
+                steps: choice.best.depth,
+                speedup: choice.best.speedup,
+                fits: self.fits(*users, *context),
+            })
+        })
+        .collect()
+    }
+
+    /// Ranges of load with one depth; contexts with the same ranges are one, and a load that the
+    /// pool cannot hold is left out: it is never decoded at once.
+    pub(super) fn rows(&self) -> Vec<DepthRow> {
+        let ranges = self.table.ranges();
+        let of = |context: u32| -> Vec<(u32, u32, u32)> {
+            ranges
+                .iter()
+                .filter(|r| r.context_to == context && self.held(r))
+                .map(|r| (r.concurrency_from, r.concurrency_to, r.steps))
+                .collect()
+        };
+        let contexts = &self.table.contexts;
+        let last_of_its_kind = |context: u32| {
+            let next = contexts.iter().find(|c| **c > context);
+            next.is_none_or(|next| of(*next) != of(context))
+        };
+        ranges
+            .iter()
+            .filter(|r| last_of_its_kind(r.context_to) && self.held(r))
+            .map(|r| DepthRow {
+                concurrency_from: r.concurrency_from,
+                concurrency_to: r.concurrency_to,
+                context_to: u64::from(r.context_to),
+                steps: r.steps,
+            })
+            .collect()
+    }
+
+    fn held(&self, range: &DepthRange) -> bool {
+        self.fits(range.concurrency_from, range.context_to) != Some(false)
+    }
+
+    /// Depth by load at the scenario's context, as vLLM takes it; `None` where one depth serves
+    /// every load.
+    pub(super) fn vllm_schedule(&self) -> Option<String> {
+        let steps = self
+            .table
+            .ranges()
+            .into_iter()
+            .filter(|r| r.context_to == self.context)
+            .map(|r| r.steps);
+        let mut distinct: Vec<u32> = steps.collect();
+        distinct.dedup();
+        (distinct.len() > 1).then(|| self.table.vllm_schedule(self.context))
+    }
+}
+
+/// Tokens a second under the scenario's distribution of load; `None` where it gives none.
+pub(super) fn of_the_day(scenario: &Scenario, costs: &Costs<'_>) -> Option<Goodput> {
+    let shares = scenario.load_shares.as_ref()?;
+    let load: Vec<LoadShare> = scenario
+        .concurrency
+        .iter()
+        .zip(shares)
+        .map(|(users, share)| LoadShare {
+            concurrency: f64::from(*users),
+            share: *share,
+        })
+        .collect();
+    let found = goodput(
+        costs,
+        scenario.context as f64,
+        &accept_lengths(scenario),
+        &load,
+    )?;
+    Some(Goodput {
+        plain_tok_s: found.plain_tok_s,
+        fixed_tok_s: found.fixed_tok_s,
+        fixed_steps: found.fixed_depth,
+        scheduled_tok_s: found.scheduled_tok_s,
+    })
 }

@@ -96,7 +96,8 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         probability_pays: point.probability_pays,
         ties: point.ties.clone(),
     });
-    let depth_map = map::depth_map(scenario, &costs, memory.kv_tokens);
+    let map = map::Map::new(scenario, &costs, memory.kv_tokens);
+    let depth_map = map.as_ref().map_or_else(Vec::new, map::Map::cells);
     let engine_flags = flags::engine_flags(&flags::Setting {
         scenario,
         steps: if summary.verdict == Verdict::DoesNotPay {
@@ -108,10 +109,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         draft_tokens: points.first().map_or(0, |p| p.draft_tokens),
         allreduce: &scenario.allreduce,
         mem_fraction: memory.fraction,
-        schedule: points
-            .iter()
-            .map(|p| (p.concurrency, running_steps(p)))
-            .collect(),
+        schedule: map.as_ref().and_then(map::Map::vllm_schedule),
     });
     Ok(Answer {
         schema: SCHEMA,
@@ -124,7 +122,8 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         allreduce: allreduce_rows(scenario, links, choice, &points),
         flips: flips::flips(scenario, &costs, links, &points, &depth_map),
         engine_flags,
-        depth_table: map::depth_table(&depth_map),
+        depth_table: map.as_ref().map_or_else(Vec::new, map::Map::rows),
+        goodput: map::of_the_day(scenario, &costs),
         depth_map,
         changes: changes::changes(scenario, links, &costs)?,
         observed: observed::rows(scenario, links, &memory)?,
@@ -135,11 +134,6 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         points,
         memory,
     })
-}
-
-/// Steps to run at a point: none where it loses.
-fn running_steps(point: &Point) -> u32 {
-    if point.speedup > 1.0 { point.steps } else { 0 }
 }
 
 /// Bytes of one all-reduce: every token's hidden state.

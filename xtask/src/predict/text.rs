@@ -142,6 +142,16 @@ fn points(answer: &Answer, out: &mut String) {
         table.add_row(row);
     }
     out.push_str(&table_text(&table, 0));
+    if let Some(day) = &answer.goodput {
+        let _ = writeln!(
+            out,
+            "over your loads: plain {}, always {} steps {}, best depth at each load {} tok/s",
+            thousands(day.plain_tok_s),
+            day.fixed_steps,
+            thousands(day.fixed_tok_s),
+            thousands(day.scheduled_tok_s)
+        );
+    }
 }
 
 fn steps(point: &Point) -> String {

@@ -79,6 +79,8 @@ pub(crate) struct Scenario {
     pub(crate) kv_dtype: kvplan::KvDtype,
     pub(crate) context: u64,
     pub(crate) concurrency: Vec<u32>,
+    /// Share of time at each of them, where a distribution was given.
+    pub(crate) load_shares: Option<Vec<f64>>,
     pub(crate) steps: Option<u32>,
     pub(crate) topk: Option<u32>,
     pub(crate) draft_tokens: Option<u32>,
@@ -157,7 +159,7 @@ impl Scenario {
         let (tp, ranks) = tensor_parallel(merged, &hardware.wiring, &model, notes)?;
         let draft = model::draft(merged, &model, notes)?;
         let context = context(merged, notes)?;
-        let concurrency = concurrency(merged, notes)?;
+        let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree(merged, notes)?;
         let acceptance = acceptance::resolve(merged, draft.as_ref(), context, steps, notes)?;
         Ok(Self {
@@ -177,6 +179,7 @@ impl Scenario {
             engine,
             context,
             concurrency,
+            load_shares,
             steps,
             topk,
             draft_tokens,
@@ -274,16 +277,19 @@ fn context(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<u64> {
     }
 }
 
-fn concurrency(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Vec<u32>> {
-    let (values, source) = match &merged.concurrency {
+fn concurrency(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<parse::Loads> {
+    let ((values, shares), source) = match &merged.concurrency {
         Some(given) => (
             parse::concurrency("--concurrency", &given.value)?,
             given.source.clone(),
         ),
-        None => (DEFAULT_CONCURRENCY.to_vec(), "the usual loads".to_string()),
+        None => (
+            (DEFAULT_CONCURRENCY.to_vec(), None),
+            "the usual loads".to_string(),
+        ),
     };
     notes.input("concurrency", json!(values), source);
-    Ok(values)
+    Ok((values, shares))
 }
 
 type Tree = (Option<u32>, Option<u32>, Option<u32>);

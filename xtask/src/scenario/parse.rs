@@ -40,28 +40,54 @@ pub(crate) fn context(flag: &str, text: &str) -> anyhow::Result<u64> {
     Ok(tokens)
 }
 
-/// Requests at a time: a list of counts from 1 up, sorted, without repeats.
-pub(crate) fn concurrency(flag: &str, text: &str) -> anyhow::Result<Vec<u32>> {
-    let mut values = Vec::new();
+/// Loads, rising, and the share of time at each where a distribution was given.
+pub(crate) type Loads = (Vec<u32>, Option<Vec<f64>>);
+
+/// Requests at a time: a list of counts from 1 up, sorted, without repeats. With a share behind
+/// each (`1:60,8:30,64:10`, any scale) it is a distribution of load, and the shares are returned.
+pub(crate) fn concurrency(flag: &str, text: &str) -> anyhow::Result<Loads> {
+    let mut loads: Vec<(u32, Option<f64>)> = Vec::new();
     for part in split_list(flag, text)? {
         if part.contains('-') && !part.starts_with('-') || part.contains("..") {
             return Err(input::error(format!(
                 "{flag} {text}: {part} is a range; list the loads, such as 1,4,16,64"
             )));
         }
-        let value = count(flag, part)?;
-        match u32::try_from(value) {
-            Ok(v) if (1..=MAX_CONCURRENCY).contains(&v) => values.push(v),
+        let (users, share) = match part.split_once(':') {
+            Some((users, share)) => (users.trim(), Some(share.trim())),
+            None => (part, None),
+        };
+        let users = match u32::try_from(count(flag, users)?) {
+            Ok(v) if (1..=MAX_CONCURRENCY).contains(&v) => v,
             _ => {
                 return Err(input::error(format!(
                     "{flag} {text}: {part} is not between 1 and {MAX_CONCURRENCY}"
                 )));
             }
-        }
+        };
+        let share = share.map(|share| {
+            share
+                .parse::<f64>()
+                .ok()
+                .filter(|s| s.is_finite() && *s > 0.0)
+                .ok_or_else(|| {
+                    input::error(format!(
+                        "{flag} {text}: the share in {part} is not a positive number"
+                    ))
+                })
+        });
+        loads.push((users, share.transpose()?));
     }
-    values.sort_unstable();
-    values.dedup();
-    Ok(values)
+    loads.sort_by_key(|load| load.0);
+    loads.dedup_by_key(|load| load.0);
+    let given = loads.iter().filter(|load| load.1.is_some()).count();
+    if given != 0 && given != loads.len() {
+        return Err(input::error(format!(
+            "{flag} {text}: give a share to every load (1:60,8:40) or to none"
+        )));
+    }
+    let shares: Option<Vec<f64>> = loads.iter().map(|load| load.1).collect();
+    Ok((loads.into_iter().map(|load| load.0).collect(), shares))
 }
 
 /// Byte sizes: a list of counts from 1 up.
@@ -238,16 +264,6 @@ mod tests {
     }
 
     #[test]
-    fn sizes_take_units_and_a_range_of_loads_is_refused_with_the_way_to_write_it() {
-        let sizes = byte_sizes("--bytes", "64KB,1MiB,512 B,16k").unwrap();
-        assert_eq!(sizes, [65536, 1 << 20, 512, 16384]);
-        let error = concurrency("--concurrency", "1-64")
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("such as 1,4,16,64"), "{error}");
-    }
-
-    #[test]
     fn an_accept_length_needs_its_depth_and_stays_below_depth_plus_one() {
         assert!(matches!(
             accept("--accept", "2.3@3").unwrap(),
@@ -262,6 +278,18 @@ mod tests {
             accept("--accept", "run@3.log").unwrap(),
             AcceptFlag::File(_)
         ));
+    }
+
+    #[test]
+    fn loads_may_carry_shares() {
+        let (loads, shares) = concurrency("--concurrency", "8:30,1:60").unwrap();
+        assert_eq!((loads, shares), (vec![1, 8], Some(vec![60.0, 30.0])));
+        assert_eq!(
+            concurrency("--concurrency", "4,1").unwrap(),
+            (vec![1, 4], None)
+        );
+        assert!(concurrency("--concurrency", "1:60,8").is_err());
+        assert!(concurrency("--concurrency", "1:-2").is_err());
     }
 
     #[test]

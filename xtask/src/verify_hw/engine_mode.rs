@@ -68,7 +68,7 @@ pub(crate) fn run(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<Ou
 
 fn plan(args: &VerifyHwArgs) -> anyhow::Result<Plan> {
     let concurrency = match &args.scenario.concurrency {
-        Some(text) => crate::scenario::parse::concurrency("--concurrency", text)?,
+        Some(text) => crate::scenario::parse::concurrency("--concurrency", text)?.0,
         None if args.quick => vec![1, 4, 16],
         None => DEFAULT_CONCURRENCY.to_vec(),
     };
