@@ -30,8 +30,10 @@ const REPORTS: [(&str, &[&str], &[&str]); 3] = [
             "docs/examples/plain-4x3090.csv",
             "--accept",
             "2.6@3",
+            "--compare",
+            "4x-rtx-3090,4x-rtx-3090-nvlink",
         ],
-        &["qwen3-32b", "rtx-3090"],
+        &["qwen3-32b", "4x-rtx-3090-nvlink", "your own sweep"],
     ),
     (
         "too-large",

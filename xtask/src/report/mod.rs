@@ -17,10 +17,11 @@ const PART_COLOURS: [&str; 7] = [
 
 /// The whole report of a prediction.
 pub(crate) fn render(answer: &Answer, box_tree: &str) -> String {
-    let mut sections = vec![
-        section("Speedup by load", speedup(answer)),
-        section("One cycle, part by part", cycle(answer)),
-    ];
+    let mut sections = vec![section("Speedup by load", speedup(answer))];
+    if !answer.compared.is_empty() {
+        sections.push(section("Compared", compared(answer)));
+    }
+    sections.push(section("One cycle, part by part", cycle(answer)));
     if !answer.depth_map.is_empty() {
         sections.push(section("Best depth by load and context", depth_map(answer)));
     }
@@ -154,11 +155,13 @@ fn cycle(answer: &Answer) -> Markup {
                 }
             }
         }
-        p class="legend" {
+        @if answer.points.iter().all(|p| p.verify_parts_ms.is_none()) {
+            p class="quiet" { "Times come from your own sweep, which does not say what they consist of." }
+        } @else { p class="legend" {
             @for (index, (name, _)) in named_parts(&Parts::default()).iter().enumerate() {
                 span { i style=(format!("background:{}", PART_COLOURS[index])) {} (name) }
             }
-        }
+        } }
     }
 }
 
@@ -178,6 +181,21 @@ fn bar(name: &str, parts: &Parts, longest: f64) -> Markup {
             span class="value" { (format!("{sum:.1} ms")) }
         }
     }
+}
+
+fn compared(answer: &Answer) -> Markup {
+    html! { div class="scroll" { table {
+        thead { tr { th class="left" { "what" } th { "users" } th { "plain tok/s" } th { "spec tok/s" }
+            th { "speedup" } th { "90 % band" } th class="left" { "verdict" } th { "KV tokens" } } }
+        tbody { @for row in &answer.compared { tr {
+            td class="left" { (row.name) } td { (row.concurrency) }
+            td { (thousands(row.baseline_tok_s)) } td { (thousands(row.spec_tok_s)) }
+            td { (format!("{:.2}", row.speedup)) }
+            td { (format!("{:.2}–{:.2}", row.speedup_low, row.speedup_high)) }
+            td class="left" { (verdict_word(row.verdict).0) }
+            td { (row.kv_tokens.map_or_else(|| "?".to_string(), |t| thousands(t as f64))) }
+        } } }
+    } } }
 }
 
 fn depth_map(answer: &Answer) -> Markup {

@@ -230,6 +230,10 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
     if args.allreduce_table.is_some() {
         merged.allreduce_table.clone_from(&args.allreduce_table);
     }
+    apply_box(merged, args);
+}
+
+fn apply_box(merged: &mut Merged, args: &ScenarioArgs) {
     if args.box_name.is_some() || args.gpu.is_some() {
         // Another box: what was observed on the scenario's says nothing of it. A log may lack its
         // box, and then names only how many GPUs took part.
