@@ -6,7 +6,7 @@ use cudarc::cublaslt::sys;
 
 use super::context::Device;
 use super::memory::DeviceBuffer;
-use super::stream::Stream;
+use super::stream::{Event, Stream};
 use crate::{Error, Result};
 
 /// Element type of a [`MatMul`]; sums are f32.
@@ -50,6 +50,22 @@ impl MatMul {
         inputs: usize,
         element: MatMulType,
     ) -> Result<MatMul> {
+        let workspace = DeviceBuffer::new(device, WORKSPACE_BYTES)?;
+        MatMul::with_workspace(device, [tokens, outputs, inputs], element, workspace)
+    }
+
+    /// As [`MatMul::new`] for `[tokens, outputs, inputs]`, with a workspace of
+    /// [`MatMul::WORKSPACE_BYTES`] that plans of one stream may share.
+    ///
+    /// # Errors
+    /// As [`MatMul::new`].
+    pub fn with_workspace(
+        device: &Device,
+        [tokens, outputs, inputs]: [usize; 3],
+        element: MatMulType,
+        workspace: DeviceBuffer,
+    ) -> Result<MatMul> {
+        workspace.range(0, WORKSPACE_BYTES)?;
         // SAFETY: opens the library by its well-known names and closes it again.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::MissingLibrary {
@@ -76,12 +92,55 @@ impl MatMul {
             layouts: [std::ptr::null_mut(); 3],
             // SAFETY: an opaque block of integers; all zeros is a value, replaced below.
             algorithm: unsafe { std::mem::zeroed() },
-            workspace: DeviceBuffer::new(device, WORKSPACE_BYTES)?,
+            workspace,
             needed_bytes,
         };
         plan.describe(tokens, outputs, inputs, element)?;
-        plan.choose()?;
+        plan.algorithm = *plan
+            .candidates(1)?
+            .first()
+            .ok_or_else(|| Error::Invalid("cuBLASLt has no algorithm for this shape".into()))?;
         Ok(plan)
+    }
+
+    /// Bytes of the workspace.
+    pub const WORKSPACE_BYTES: usize = WORKSPACE_BYTES;
+
+    /// Times up to `most` algorithms on `stream` and keeps the fastest. Several weights, read in
+    /// turn, keep the cache from flattering one.
+    ///
+    /// # Errors
+    /// As [`MatMul::run`].
+    pub fn tune(
+        &mut self,
+        stream: &Stream,
+        x: &DeviceBuffer,
+        weights: &[&DeviceBuffer],
+        y: &DeviceBuffer,
+        most: usize,
+    ) -> Result<()> {
+        let (from, to) = (Event::new(stream.device())?, Event::new(stream.device())?);
+        let mut best = (f64::INFINITY, self.algorithm);
+        for algorithm in self.candidates(most)? {
+            self.algorithm = algorithm;
+            // An algorithm that refuses these buffers is passed over.
+            let round = |stream: &Stream| weights.iter().try_for_each(|w| self.run(stream, x, w, y));
+            if round(stream).is_err() {
+                continue;
+            }
+            from.record(stream)?;
+            for _ in 0..2 {
+                round(stream)?;
+            }
+            to.record(stream)?;
+            to.synchronize()?;
+            let us = to.elapsed_us(&from)?;
+            if us < best.0 {
+                best = (us, algorithm);
+            }
+        }
+        self.algorithm = best.1;
+        Ok(())
     }
 
     fn describe(
@@ -134,12 +193,15 @@ impl MatMul {
         Ok(())
     }
 
-    fn choose(&mut self) -> Result<()> {
+    /// The library's best guesses for this shape, at most 16.
+    fn candidates(&self, most: usize) -> Result<Vec<sys::cublasLtMatmulAlgo_t>> {
+        const MOST: usize = 16;
         let mut preference: sys::cublasLtMatmulPreference_t = std::ptr::null_mut();
         let mut found: c_int = 0;
-        // SAFETY: all zeros is a value of this plain struct, overwritten when `found` is 1.
-        let mut best: sys::cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptors are alive, `best` holds the one result asked for.
+        // SAFETY: all zeros is a value of this plain struct; the first `found` are overwritten.
+        let mut results: [sys::cublasLtMatmulHeuristicResult_t; MOST] =
+            unsafe { std::mem::zeroed() };
+        // SAFETY: the descriptors are alive, `results` holds as many as are asked for.
         let status = unsafe {
             check(
                 sys::cublasLtMatmulPreferenceCreate(&mut preference),
@@ -160,21 +222,16 @@ impl MatMul {
                 y,
                 y,
                 preference,
-                1,
-                &mut best,
+                most.clamp(1, MOST) as c_int,
+                results.as_mut_ptr(),
                 &mut found,
             );
             sys::cublasLtMatmulPreferenceDestroy(preference);
             status
         };
         check(status, "cublasLtMatmulAlgoGetHeuristic")?;
-        if found == 0 {
-            return Err(Error::Invalid(
-                "cuBLASLt has no algorithm for this shape".into(),
-            ));
-        }
-        self.algorithm = best.algo;
-        Ok(())
+        let found = usize::try_from(found).unwrap_or(0).min(MOST);
+        Ok(results[..found].iter().map(|r| r.algo).collect())
     }
 
     /// Queues `y = x w^T` on `stream`.

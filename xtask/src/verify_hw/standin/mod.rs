@@ -1,4 +1,10 @@
-//! A stand-in for the scenario's model on this GPU: real shapes, random weights.
+//! A stand-in for the scenario's model on this GPU: real shapes, random weights, CUDA graphs.
+
+pub(crate) mod check;
+pub(crate) mod model;
+pub(crate) mod pass;
+pub(crate) mod run;
+pub(crate) mod shapes;
 
 use crate::step_time::Overhead;
 

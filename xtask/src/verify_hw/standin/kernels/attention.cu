@@ -15,15 +15,12 @@ typedef unsigned long long u64;
 #define HALVES (DIM / 64)
 #define WARPS 4
 
-__device__ __forceinline__ u16 to_bf16(float v) {
-    u32 bits = __float_as_uint(v);
-    return (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
 __device__ __forceinline__ u32 pack(float a, float b) {
     u32 r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
     return r;
 }
+__device__ __forceinline__ u16 to_bf16(float v) { return (u16)pack(v, 0.0f); }
 __device__ __forceinline__ void mma(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -42,7 +39,6 @@ extern "C" __global__ void __launch_bounds__(128) attend(
     __shared__ float merged[ROWS][DIM];
     __shared__ float tops[WARPS][ROWS], sums[WARPS][ROWS];
     u32 split = blockIdx.x, splits = gridDim.x;
-    u32 blocks_of_rows = gridDim.z;
     u32 kv = blockIdx.y % kv_heads, sequence = blockIdx.y / kv_heads;
     u32 first_row = blockIdx.z * ROWS;
     u32 group = heads / kv_heads, rows = group * per_sequence;

@@ -45,7 +45,7 @@ extern "C" __global__ void embed(const uint4* table, const u32* tokens, uint4* o
 }
 
 // residual += x (where add), out = norm(residual) * weight. One block a row, 8 values a thread.
-extern "C" __global__ void norm(const uint4* x, uint4* residual, const uint4* weight, uint4* out, u32 packs, u32 add) {
+extern "C" __global__ void add_norm(const uint4* x, uint4* residual, const uint4* weight, uint4* out, u32 packs, u32 add) {
     __shared__ float shared[32];
     u64 at = (u64)blockIdx.x * packs;
     float sum = 0;

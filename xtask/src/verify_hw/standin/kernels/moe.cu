@@ -3,7 +3,7 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 #define MAX_EXPERTS 1024
-#define MAX_TOPK 32
+// SLOTS: experts / 32 rounded up, at most 32.
 
 __device__ __forceinline__ float to_float(u16 v) { return __uint_as_float((u32)v << 16); }
 __device__ __forceinline__ u32 pack(float a, float b) {
@@ -23,9 +23,9 @@ __device__ __forceinline__ u64 hash(u64 z) {
 // a large random part by (salt, token, expert): independent routing, as trained routers balance it.
 extern "C" __global__ void choose(const u16* logits, u32* chosen, float* weights, u32 experts, u32 topk, u32 salt) {
     u32 token = blockIdx.x, lane = threadIdx.x;
-    float score[MAX_EXPERTS / 32];
-    int n = (experts + 31) / 32;
-    for (int i = 0; i < n; i++) {
+    float score[SLOTS];
+    #pragma unroll
+    for (int i = 0; i < SLOTS; i++) {
         u32 e = i * 32 + lane;
         float r = (float)(hash(((u64)salt << 40) ^ ((u64)token << 16) ^ e) >> 40) * (16.0f / 16777216.0f);
         score[i] = e < experts ? r + 0.001f * to_float(logits[(u64)token * experts + e]) : -1e30f;
@@ -34,13 +34,15 @@ extern "C" __global__ void choose(const u16* logits, u32* chosen, float* weights
     for (u32 k = 0; k < topk; k++) {
         float best = -1e30f;
         u32 at = 0;
-        for (int i = 0; i < n; i++) if (score[i] > best) { best = score[i]; at = i * 32 + lane; }
+        #pragma unroll
+        for (int i = 0; i < SLOTS; i++) if (score[i] > best) { best = score[i]; at = i * 32 + lane; }
         for (int d = 16; d > 0; d >>= 1) {
             float other = __shfl_xor_sync(0xffffffffu, best, d);
             u32 where = __shfl_xor_sync(0xffffffffu, at, d);
             if (other > best || (other == best && where < at)) { best = other; at = where; }
         }
-        if ((at & 31) == lane) score[at >> 5] = -1e30f;
+        #pragma unroll
+        for (int i = 0; i < SLOTS; i++) if (i * 32 + lane == at) score[i] = -1e30f;
         float w = __expf(best - 16.0f);
         sum += w;
         if (lane == 0) { chosen[token * topk + k] = at; weights[token * topk + k] = w; }

@@ -1,0 +1,234 @@
+//! Weights and cache in device memory.
+
+use allreduce::Result;
+use allreduce::device::{Arg, Device, DeviceBuffer, Launch, Module, Stream};
+
+use super::shapes::{FfnShape, LayerShape, Shapes};
+
+/// The weights of one layer.
+#[derive(Debug, Clone)]
+pub(crate) struct LayerWeights {
+    pub(crate) shape: LayerShape,
+    pub(crate) qkv: DeviceBuffer,
+    pub(crate) out: DeviceBuffer,
+    pub(crate) ffn: FfnWeights,
+}
+
+/// The weights of a feed-forward.
+#[derive(Debug, Clone)]
+pub(crate) enum FfnWeights {
+    Dense {
+        up: DeviceBuffer,
+        down: DeviceBuffer,
+    },
+    Moe {
+        router: DeviceBuffer,
+        up: DeviceBuffer,
+        down: DeviceBuffer,
+        shared: Option<(DeviceBuffer, DeviceBuffer)>,
+    },
+}
+
+/// A model's weights on one GPU.
+#[derive(Debug, Clone)]
+pub(crate) struct Weights {
+    pub(crate) shapes: Shapes,
+    pub(crate) layers: Vec<LayerWeights>,
+    /// Two rows of factors a layer and one more, of the hidden width.
+    pub(crate) norms: DeviceBuffer,
+    pub(crate) embedding: DeviceBuffer,
+    pub(crate) head: DeviceBuffer,
+    /// Projection of the target's hidden states; drafts only.
+    pub(crate) project: Option<DeviceBuffer>,
+    pub(crate) bytes: u64,
+}
+
+/// Fills buffers with random numbers and counts their bytes.
+struct Maker<'a> {
+    stream: &'a Stream,
+    fill: allreduce::device::Kernel,
+    seed: u64,
+    bytes: u64,
+}
+
+impl Maker<'_> {
+    /// `rows x columns` values, scaled so that a product keeps the size of its input.
+    fn make(&mut self, rows: usize, columns: usize) -> Result<DeviceBuffer> {
+        let words = rows * columns / 2;
+        let buffer = DeviceBuffer::new(self.stream.device(), words * 4)?;
+        let scale = (3.0 / columns as f32).sqrt();
+        self.seed = self.seed.wrapping_add(0x51_7C_C1_B7);
+        self.fill.launch(
+            self.stream,
+            Launch::new(2048, 256),
+            &[
+                Arg::Device(&buffer),
+                Arg::U64(words as u64),
+                Arg::U64(self.seed << 20),
+                Arg::F32(scale),
+            ],
+        )?;
+        self.bytes += (words * 4) as u64;
+        Ok(buffer)
+    }
+}
+
+impl Weights {
+    /// Allocates and fills them.
+    ///
+    /// # Errors
+    /// Out of memory, or the driver's own error.
+    pub(crate) fn new(
+        stream: &Stream,
+        small: &Module,
+        shapes: &Shapes,
+        embedding: Option<&DeviceBuffer>,
+        projected: usize,
+        seed: u64,
+    ) -> Result<Self> {
+        let mut maker = Maker {
+            stream,
+            fill: small.kernel("fill")?,
+            seed,
+            bytes: 0,
+        };
+        let layers: Result<Vec<LayerWeights>> = shapes
+            .layers
+            .iter()
+            .map(|shape| layer(&mut maker, shape, shapes.hidden))
+            .collect();
+        let layers = layers?;
+        let norms = maker.make(2 * layers.len() + 2, shapes.hidden)?;
+        let head = maker.make(shapes.vocab, shapes.hidden)?;
+        let project = match projected {
+            0 => None,
+            width => Some(maker.make(shapes.hidden, width)?),
+        };
+        let embedding = match embedding {
+            Some(shared) => shared.clone(),
+            None => maker.make(shapes.embedding, shapes.hidden)?,
+        };
+        stream.synchronize()?;
+        Ok(Self {
+            shapes: shapes.clone(),
+            layers,
+            norms,
+            embedding,
+            head,
+            project,
+            bytes: maker.bytes,
+        })
+    }
+}
+
+fn layer(maker: &mut Maker<'_>, shape: &LayerShape, hidden: usize) -> Result<LayerWeights> {
+    let rows = (shape.heads + 2 * shape.kv_heads) * shape.dim;
+    Ok(LayerWeights {
+        shape: *shape,
+        qkv: maker.make(rows, hidden * shape.inputs)?,
+        out: maker.make(hidden, shape.heads * shape.dim)?,
+        ffn: match shape.ffn {
+            FfnShape::Dense { inter } => FfnWeights::Dense {
+                up: maker.make(2 * inter, hidden)?,
+                down: maker.make(hidden, inter)?,
+            },
+            FfnShape::Moe {
+                experts,
+                inter,
+                shared,
+                ..
+            } => FfnWeights::Moe {
+                router: maker.make(experts, hidden)?,
+                up: maker.make(experts * 2 * inter, hidden)?,
+                down: maker.make(experts * hidden, inter)?,
+                shared: match shared {
+                    0 => None,
+                    width => Some((maker.make(2 * width, hidden)?, maker.make(hidden, width)?)),
+                },
+            },
+        },
+    })
+}
+
+/// Keys and values of all layers, and the lengths of the sequences.
+#[derive(Debug, Clone)]
+pub(crate) struct Cache {
+    pub(crate) layers: Vec<(DeviceBuffer, DeviceBuffer)>,
+    pub(crate) lengths: DeviceBuffer,
+    /// Tokens a sequence has room for.
+    pub(crate) capacity: usize,
+    pub(crate) sequences: usize,
+}
+
+impl Cache {
+    /// Room for `sequences` of `capacity` tokens, filled with random keys and values.
+    ///
+    /// # Errors
+    /// Out of memory, or the driver's own error.
+    pub(crate) fn new(
+        stream: &Stream,
+        small: &Module,
+        shapes: &Shapes,
+        sequences: usize,
+        capacity: usize,
+    ) -> Result<Self> {
+        let fill = small.kernel("fill")?;
+        let mut make = |layer: usize, l: &LayerShape, which: u64| -> Result<DeviceBuffer> {
+            let words = sequences * capacity * l.kv_heads * l.dim / 2;
+            let buffer = DeviceBuffer::new(stream.device(), words * 4)?;
+            let args = [
+                Arg::Device(&buffer),
+                Arg::U64(words as u64),
+                Arg::U64((layer as u64 * 2 + which) << 40),
+                Arg::F32(1.0),
+            ];
+            fill.launch(stream, Launch::new(2048, 256), &args)?;
+            Ok(buffer)
+        };
+        let layers: Result<Vec<_>> = shapes
+            .layers
+            .iter()
+            .enumerate()
+            .map(|(i, l)| Ok((make(i, l, 0)?, make(i, l, 1)?)))
+            .collect();
+        Ok(Self {
+            layers: layers?,
+            lengths: DeviceBuffer::zeroed(stream, sequences * 4)?,
+            capacity,
+            sequences,
+        })
+    }
+}
+
+/// Compiled kernels of one head width.
+pub(crate) struct Kernels {
+    pub(crate) small: Module,
+    pub(crate) narrow: Module,
+    pub(crate) wide: Module,
+    pub(crate) experts: Option<Module>,
+}
+
+impl Kernels {
+    /// Compiles what the shapes need.
+    ///
+    /// # Errors
+    /// No NVRTC, or a kernel that does not compile.
+    pub(crate) fn new(device: &Device, dim: usize, experts: Option<usize>) -> Result<Self> {
+        let attention = |rows: usize| {
+            let defines = [("DIM", dim.to_string()), ("ROWS", rows.to_string())];
+            let source = include_str!("kernels/attention.cu");
+            Module::compile(device, "attention.cu", source, &defines)
+        };
+        Ok(Self {
+            small: Module::compile(device, "decode.cu", include_str!("kernels/decode.cu"), &[])?,
+            narrow: attention(16)?,
+            wide: attention(32)?,
+            experts: experts
+                .map(|n| {
+                    let defines = [("SLOTS", n.div_ceil(32).to_string())];
+                    Module::compile(device, "moe.cu", include_str!("kernels/moe.cu"), &defines)
+                })
+                .transpose()?,
+        })
+    }
+}

@@ -1,0 +1,447 @@
+//! The measurements: plain steps, verifies, drafts, and both decode loops run for real.
+
+use std::time::{Duration, Instant};
+
+use allreduce::Result;
+use allreduce::device::{Device, DeviceBuffer, Graph, PinnedBuffer, Stream};
+use serde::{Deserialize, Serialize};
+
+use super::check::{self, Check};
+use super::model::{Cache, Kernels, Weights};
+use super::pass::{Builder, PassShape, Reduce, Work, record};
+use super::shapes::{DraftShapes, FfnShape, Shapes};
+use crate::verify_hw::steps::note;
+
+/// Share of free memory that the sweep's cache may take.
+const CACHE_SHARE: f64 = 0.7;
+/// Cycles and steps before a measurement counts.
+const WARM: usize = 3;
+
+/// What is built and measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) target: Shapes,
+    pub(crate) draft: Option<DraftShapes>,
+    /// Sequences decoded at a time.
+    pub(crate) concurrency: Vec<usize>,
+    /// Draft steps.
+    pub(crate) depths: Vec<usize>,
+    /// Cached tokens of a sequence at the start of a loop.
+    pub(crate) context: usize,
+    /// Tokens a sequence makes in a loop.
+    pub(crate) output: usize,
+    /// Chance that the draft token at each position is accepted, given those before.
+    pub(crate) alphas: Vec<f64>,
+    pub(crate) seed: u64,
+    /// Bytes of the KV pool that the memory plan gives this GPU; 0: not tried.
+    pub(crate) pool_bytes: u64,
+}
+
+/// What one rank found.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct Found {
+    pub(crate) memory: Memory,
+    pub(crate) check: Check,
+    /// (tokens of a plain step, ms).
+    pub(crate) plain: Vec<(u32, f64)>,
+    pub(crate) points: Vec<Measured>,
+    /// Points that did not fit the memory.
+    pub(crate) skipped: Vec<String>,
+    pub(crate) seconds: f64,
+}
+
+/// Bytes free on the GPU as the stand-in is built.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct Memory {
+    pub(crate) total: u64,
+    pub(crate) free_before: u64,
+    /// With the target's and the draft's weights.
+    pub(crate) free_after_weights: u64,
+    pub(crate) target_weights: u64,
+    pub(crate) draft_weights: u64,
+    /// With the planned pool as well; `None`: it did not fit or was not tried.
+    pub(crate) free_after_pool: Option<u64>,
+    pub(crate) pool: u64,
+}
+
+/// One speculative operating point.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) concurrency: u32,
+    pub(crate) steps: u32,
+    /// Tokens a second of the plain loop.
+    pub(crate) plain_tok_s: f64,
+    /// Tokens a second of the speculative loop.
+    pub(crate) spec_tok_s: f64,
+    /// Tokens a cycle and sequence, as drawn.
+    pub(crate) accept_length: f64,
+    pub(crate) cycles: u32,
+    pub(crate) plain_ms: f64,
+    pub(crate) cycle_ms: f64,
+    pub(crate) verify_ms: f64,
+    /// One of the draft steps, on average.
+    pub(crate) draft_step_ms: f64,
+}
+
+/// Everything of one rank.
+struct Rig<'a> {
+    plan: &'a Plan,
+    builder: Builder<'a>,
+    target: &'a Weights,
+    draft: Option<&'a Weights>,
+    cache: &'a Cache,
+    draft_cache: Option<&'a Cache>,
+    lengths: PinnedBuffer,
+    ids: PinnedBuffer,
+}
+
+/// Runs the plan on `stream`; `reduce` sums over the ranks.
+///
+/// # Errors
+/// Out of memory, a missing library, or the driver's own error.
+pub(crate) fn rank(plan: &Plan, stream: &Stream, reduce: &mut Reduce<'_>, loud: bool) -> Result<Found> {
+    let began = Instant::now();
+    let device = stream.device();
+    let say = |text: String| {
+        if loud {
+            note(&text);
+        }
+    };
+    let mut found = Found::default();
+    let experts = plan.target.layers.iter().find_map(|l| match l.ffn {
+        FfnShape::Moe { experts, .. } => Some(experts),
+        FfnShape::Dense { .. } => None,
+    });
+    let dim = plan.target.layers.first().map_or(128, |l| l.dim);
+    let kernels = Kernels::new(device, dim, experts)?;
+    found.check = check::run(stream, &kernels, dim, experts.is_some())?;
+    say(format!(
+        "kernels compiled and checked: attention off by {:.1e}, experts by {:.1e}",
+        found.check.attention, found.check.experts
+    ));
+    let free = |device: &Device| -> Result<u64> { Ok(device.memory_bytes()?.0 as u64) };
+    found.memory.total = device.memory_bytes()?.1 as u64;
+    found.memory.free_before = free(device)?;
+    let target = Weights::new(stream, &kernels.small, &plan.target, None, 0, plan.seed)?;
+    let draft = plan
+        .draft
+        .as_ref()
+        .map(|d| {
+            let shared = Some(&target.embedding);
+            Weights::new(stream, &kernels.small, &d.shapes, shared, d.projected, plan.seed + 1)
+        })
+        .transpose()?;
+    found.memory.free_after_weights = free(device)?;
+    found.memory.target_weights = target.bytes;
+    found.memory.draft_weights = draft.as_ref().map_or(0, |d| d.bytes);
+    try_pool(plan, device, &mut found)?;
+    say(format!(
+        "weights: {:.2} GiB, {:.2} GiB free",
+        gib(target.bytes + found.memory.draft_weights),
+        gib(found.memory.free_after_weights)
+    ));
+    let most = sequences(plan, found.memory.free_after_weights);
+    let passes = plan.concurrency.iter().filter(|c| **c <= most);
+    let depth = plan.depths.iter().max().copied().unwrap_or(0);
+    let tokens = passes.map(|c| c * (depth + 1)).max().unwrap_or(1).max(most);
+    let mut models = vec![&plan.target];
+    models.extend(plan.draft.as_ref().map(|d| &d.shapes));
+    let work = Work::new(stream, &models, tokens, most)?;
+    let cache = Cache::new(stream, &kernels.small, &plan.target, most, capacity(plan))?;
+    let draft_cache = plan
+        .draft
+        .as_ref()
+        .map(|d| Cache::new(stream, &kernels.small, &d.shapes, most, capacity(plan)))
+        .transpose()?;
+    stream.synchronize()?;
+    let mut rig = Rig {
+        plan,
+        builder: Builder::new(stream, &kernels, &work),
+        target: &target,
+        draft: draft.as_ref(),
+        cache: &cache,
+        draft_cache: draft_cache.as_ref(),
+        lengths: PinnedBuffer::new(device, most * 4)?,
+        ids: PinnedBuffer::new(device, tokens * 4)?,
+    };
+    for tokens in sweep(plan) {
+        if tokens > most {
+            found.skipped.push(format!("plain step of {tokens} sequences: no room for their cache"));
+            continue;
+        }
+        let ms = rig.plain(tokens, reduce)?;
+        found.plain.push((tokens as u32, ms));
+    }
+    let shown: Vec<String> = found.plain.iter().map(|(n, ms)| format!("{n}: {ms:.2}")).collect();
+    say(format!("plain steps, ms: {}", shown.join(", ")));
+    for &concurrency in plan.concurrency.iter().filter(|c| **c <= most) {
+        for &steps in &plan.depths {
+            let point = rig.speculative(concurrency, steps, reduce)?;
+            say(format!(
+                "{concurrency} x {steps} steps: {:.0} to {:.0} tok/s, {:.2}x at accept length {:.2}",
+                point.plain_tok_s,
+                point.spec_tok_s,
+                point.spec_tok_s / point.plain_tok_s,
+                point.accept_length
+            ));
+            found.points.push(point);
+        }
+    }
+    found.seconds = began.elapsed().as_secs_f64();
+    Ok(found)
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
+/// Tokens a sequence may hold: the loop's output, and a last cycle beyond it.
+fn capacity(plan: &Plan) -> usize {
+    let depth = plan.depths.iter().max().copied().unwrap_or(0);
+    // Lucky sequences run ahead of the mean while all run the same number of cycles.
+    plan.context + (plan.output + WARM) * 2 + (depth + 1) * (WARM + 2)
+}
+
+/// Most sequences the cache may hold: all points of the sweep, if they fit.
+fn sequences(plan: &Plan, free: u64) -> usize {
+    let mut per_token = plan.target.kv_bytes_per_token();
+    per_token += plan.draft.as_ref().map_or(0, |d| d.shapes.kv_bytes_per_token());
+    let room = free as f64 * CACHE_SHARE / (per_token * capacity(plan)).max(1) as f64;
+    sweep(plan).into_iter().filter(|n| (*n as f64) <= room).max().unwrap_or(1)
+}
+
+/// Numbers of sequences of plain steps: every load, and every number of tokens verified.
+fn sweep(plan: &Plan) -> Vec<usize> {
+    let mut counts = plan.concurrency.clone();
+    for c in &plan.concurrency {
+        counts.extend(plan.depths.iter().map(|k| c * (k + 1)));
+    }
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+/// Takes the planned pool in pieces, looks, and gives it back.
+fn try_pool(plan: &Plan, device: &Device, found: &mut Found) -> Result<()> {
+    if plan.pool_bytes == 0 {
+        return Ok(());
+    }
+    let pieces = plan.target.layers.len().max(1) * 2;
+    let each = usize::try_from(plan.pool_bytes).unwrap_or(usize::MAX) / pieces;
+    let pool: Result<Vec<DeviceBuffer>> = (0..pieces).map(|_| DeviceBuffer::new(device, each)).collect();
+    if let Ok(pool) = pool {
+        found.memory.pool = pool.iter().map(|p| p.bytes() as u64).sum();
+        found.memory.free_after_pool = Some(device.memory_bytes()?.0 as u64);
+    }
+    Ok(())
+}
+
+impl Rig<'_> {
+    fn stream(&self) -> &Stream {
+        self.builder.stream
+    }
+
+    fn pass(&self, sequences: usize, per_sequence: usize) -> PassShape {
+        PassShape {
+            sequences,
+            per_sequence,
+            context: self.plan.context + self.plan.output / 2,
+        }
+    }
+
+    fn target_graph(&mut self, pass: PassShape, reduce: &mut Reduce<'_>) -> Result<Graph> {
+        self.builder.plan_model(self.target, pass.tokens())?;
+        // Once outside the capture: loads kernels and meets the peers.
+        self.builder.target(self.target, self.cache, pass, reduce)?;
+        self.stream().synchronize()?;
+        record(self.builder.stream, || {
+            self.builder.target(self.target, self.cache, pass, reduce)
+        })
+    }
+
+    fn draft_graph(&mut self, pass: PassShape, steps: usize, reduce: &mut Reduce<'_>) -> Result<Option<Graph>> {
+        let (Some(draft), Some(cache)) = (self.draft, self.draft_cache) else {
+            return Ok(None);
+        };
+        self.builder.plan_model(draft, pass.tokens())?;
+        self.builder.plan_model(draft, pass.sequences)?;
+        self.builder.draft(draft, cache, pass, steps, reduce)?;
+        self.stream().synchronize()?;
+        record(self.builder.stream, || self.builder.draft(draft, cache, pass, steps, reduce)).map(Some)
+    }
+
+    /// Writes the lengths of the sequences to the GPU, in stream order.
+    fn send(&self, lengths: &[u32]) -> Result<()> {
+        self.lengths.store(0, lengths)?;
+        self.lengths.copy_to_device(self.stream(), &self.cache.lengths, lengths.len() * 4)?;
+        if let Some(cache) = self.draft_cache {
+            self.lengths.copy_to_device(self.stream(), &cache.lengths, lengths.len() * 4)?;
+        }
+        Ok(())
+    }
+
+    /// Brings the chosen tokens to the host, as an engine must before it can go on.
+    fn fetch(&self, tokens: usize) -> Result<()> {
+        self.ids.copy_from_device(self.stream(), &self.builder.work.ids, tokens * 4)?;
+        self.stream().synchronize()
+    }
+
+    /// Median time of a plain step of `sequences` sequences, ms, with what the host does between.
+    fn plain(&mut self, sequences: usize, reduce: &mut Reduce<'_>) -> Result<f64> {
+        let graph = self.target_graph(self.pass(sequences, 1), reduce)?;
+        let steps = self.plan.output.min(24);
+        let (_, times) = self.plain_loop(&graph, sequences, steps)?;
+        Ok(median(times))
+    }
+
+    fn plain_loop(&self, graph: &Graph, sequences: usize, steps: usize) -> Result<(f64, Vec<f64>)> {
+        let mut lengths = vec![self.plan.context as u32; sequences];
+        self.send(&lengths)?;
+        let mut times = Vec::with_capacity(steps);
+        let mut began = Instant::now();
+        for step in 0..steps + WARM {
+            if step == WARM {
+                began = Instant::now();
+            }
+            let start = Instant::now();
+            graph.launch(self.stream())?;
+            self.fetch(sequences)?;
+            lengths.iter_mut().for_each(|l| *l += 1);
+            self.send(&lengths)?;
+            if step >= WARM {
+                times.push(ms(start.elapsed()));
+            }
+        }
+        self.stream().synchronize()?;
+        Ok((ms(began.elapsed()), times))
+    }
+
+    /// Both loops at a point, and verify and draft alone.
+    fn speculative(&mut self, concurrency: usize, steps: usize, reduce: &mut Reduce<'_>) -> Result<Measured> {
+        let plain = self.target_graph(self.pass(concurrency, 1), reduce)?;
+        let pass = self.pass(concurrency, steps + 1);
+        let verify = self.target_graph(pass, reduce)?;
+        let draft = self.draft_graph(pass, steps, reduce)?;
+        let (plain_total, _) = self.plain_loop(&plain, concurrency, self.plan.output)?;
+        let expected = expected_tokens(&self.plan.alphas, steps);
+        let cycles = ((self.plan.output as f64 / expected).ceil() as usize).max(8);
+        let mut draws = Draws::new(self.plan.seed, concurrency, steps);
+        let mut lengths = vec![self.plan.context as u32; concurrency];
+        self.send(&lengths)?;
+        let (mut began, mut tokens) = (Instant::now(), 0_u64);
+        for cycle in 0..cycles + WARM {
+            if cycle == WARM {
+                (began, tokens) = (Instant::now(), 0);
+            }
+            if let Some(draft) = &draft {
+                draft.launch(self.stream())?;
+            }
+            verify.launch(self.stream())?;
+            self.fetch(pass.tokens())?;
+            for length in &mut lengths {
+                let accepted = draws.tokens(&self.plan.alphas, steps);
+                tokens += u64::from(accepted);
+                // A sequence that ran far ahead stays at the end of its room.
+                *length = (*length + accepted).min((self.cache.capacity - steps - 1) as u32);
+            }
+            self.send(&lengths)?;
+        }
+        self.stream().synchronize()?;
+        let total = ms(began.elapsed());
+        let draft_ms = draft.as_ref().map(|d| self.alone(d, concurrency)).transpose()?;
+        let sequence_tokens = (concurrency * self.plan.output) as f64;
+        Ok(Measured {
+            concurrency: concurrency as u32,
+            steps: steps as u32,
+            plain_tok_s: 1000.0 * sequence_tokens / plain_total,
+            spec_tok_s: 1000.0 * tokens as f64 / total,
+            accept_length: tokens as f64 / (cycles * concurrency) as f64,
+            cycles: cycles as u32,
+            plain_ms: plain_total / self.plan.output as f64,
+            cycle_ms: total / cycles as f64,
+            verify_ms: self.alone(&verify, concurrency)?,
+            draft_step_ms: draft_ms.unwrap_or(0.0) / steps.max(1) as f64,
+        })
+    }
+
+    /// A graph alone in the middle of a loop, launched and waited for, ms.
+    fn alone(&self, graph: &Graph, concurrency: usize) -> Result<f64> {
+        self.send(&vec![(self.plan.context + self.plan.output / 2) as u32; concurrency])?;
+        let mut times = Vec::new();
+        for round in 0..WARM + 10 {
+            let start = Instant::now();
+            graph.launch(self.stream())?;
+            self.stream().synchronize()?;
+            if round >= WARM {
+                times.push(ms(start.elapsed()));
+            }
+        }
+        Ok(median(times))
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Mean tokens of a cycle.
+fn expected_tokens(alphas: &[f64], steps: usize) -> f64 {
+    let mut reached = 1.0;
+    let mut sum = 1.0;
+    for alpha in alphas.iter().take(steps) {
+        reached *= alpha;
+        sum += reached;
+    }
+    sum
+}
+
+/// Accept lengths drawn from the chain; equal seeds draw equally on every rank.
+struct Draws(u64);
+
+impl Draws {
+    fn new(seed: u64, concurrency: usize, steps: usize) -> Self {
+        Self(seed ^ (concurrency as u64) << 32 ^ (steps as u64) << 24)
+    }
+
+    /// A number in [0, 1) (splitmix64).
+    fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Tokens of one cycle, the bonus token included.
+    fn tokens(&mut self, alphas: &[f64], steps: usize) -> u32 {
+        let mut tokens = 1;
+        for alpha in alphas.iter().take(steps) {
+            if self.unit() >= *alpha {
+                break;
+            }
+            tokens += 1;
+        }
+        tokens
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_follow_the_chain_and_the_seed() {
+        let alphas = [0.75, 0.7, 0.65];
+        let mut draws = Draws::new(1, 8, 3);
+        let mean = (0..200_000).map(|_| f64::from(draws.tokens(&alphas, 3))).sum::<f64>() / 200_000.0;
+        assert!((mean - expected_tokens(&alphas, 3)).abs() < 0.01, "{mean}");
+        let again = |seed| Draws::new(seed, 8, 3).unit();
+        assert_eq!(again(1), again(1));
+        assert_ne!(again(1), again(2));
+    }
+}
