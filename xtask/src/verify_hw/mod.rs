@@ -6,7 +6,10 @@ mod engine_url;
 mod facts;
 mod http;
 mod law;
+mod links;
+mod machine;
 mod metrics;
+mod ranks;
 mod standin;
 mod steps;
 mod table;
@@ -18,13 +21,10 @@ use serde_json::{Value, json};
 
 use crate::cli::VerifyHwArgs;
 use crate::input;
-use facts::Facts;
+use allreduce::probe::Part;
 use steps::{Job, Progress};
 
 pub(crate) use steps::child;
-
-/// Time for reading facts: opening many GPUs after a boot takes tens of seconds.
-const FACTS_DEADLINE: Duration = Duration::from_secs(90);
 
 /// Runs the command.
 pub(crate) fn run(args: &VerifyHwArgs) -> anyhow::Result<ExitCode> {
@@ -42,16 +42,105 @@ pub(crate) fn run(args: &VerifyHwArgs) -> anyhow::Result<ExitCode> {
 fn work(job: &Job) -> anyhow::Result<String> {
     let text = match job {
         Job::Facts => serde_json::to_string(&facts::gather()?)?,
+        Job::Probe { part } => serde_json::to_string(&probe(part)?)?,
+        Job::Curves { ranks, sizes, nccl } => {
+            serde_json::to_string(&ranks::curves(*ranks, sizes, *nccl)?)?
+        }
+        Job::StandIn {
+            plan,
+            ranks,
+            algorithm,
+        } => serde_json::to_string(&ranks::stand_in(plan, *ranks, algorithm)?)?,
     };
     Ok(text)
 }
 
-fn on_this_machine(_args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<ExitCode> {
-    progress.begin("GPUs");
-    let facts: Facts = steps::in_child(&Job::Facts, FACTS_DEADLINE, progress)
-        .map_err(|e| input::error(format!("verify-hw: {e}")))?;
-    progress.done(&format!("{} GPU(s)", facts.gpus.len()));
-    Err(input::error("verify-hw on a GPU is not built yet"))
+/// One part of the probes; GPU 0's link is read while it runs, since idle links slow down.
+fn probe(part: &str) -> anyhow::Result<machine::Probed> {
+    let part = Part::from_name(part).ok_or_else(|| input::error(format!("no probe {part}")))?;
+    let pci = allreduce::device::Device::open(0)?
+        .pci_bus_id()
+        .to_ascii_lowercase();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let (figures, link) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut best: Option<facts::LinkFacts> = None;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                if let Some(link) = facts::link(&pci)
+                    && best.is_none_or(|b| link.gt_s > b.gt_s)
+                {
+                    best = Some(link);
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            best
+        });
+        let figures = part.run();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        (figures, watcher.join().ok().flatten())
+    });
+    Ok(machine::Probed {
+        lines: figures?.iter().map(ToString::to_string).collect(),
+        link: link.filter(|_| part == Part::Host),
+    })
+}
+
+fn on_this_machine(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<ExitCode> {
+    let outcome = machine::run(args, progress)?;
+    progress.finish();
+    let held = table::held(&outcome.rows).filter(|_| !outcome.mock);
+    if args.json {
+        println!(
+            "{}",
+            serde_json::to_string_pretty(&machine_json(&outcome, held, args.quick))?
+        );
+    } else {
+        print!("{}", machine_text(&outcome, held));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn machine_json(outcome: &machine::Outcome, held: Option<bool>, quick: bool) -> Value {
+    let runs: Vec<Value> = outcome
+        .runs
+        .iter()
+        .map(|r| json!({"allreduce": r.algorithm, "found": r.found}))
+        .collect();
+    let figures: Vec<String> = outcome.figures.iter().map(ToString::to_string).collect();
+    json!({
+        "schema": 1,
+        "mode": "stand-in",
+        "mock": outcome.mock,
+        "quick": quick,
+        "model": outcome.scenario.model.name,
+        "gpu": outcome.scenario.gpu.name,
+        "tp": outcome.scenario.tp,
+        "facts": outcome.facts,
+        "probes": figures,
+        "all_reduce": outcome.curve,
+        "runs": runs,
+        "rows": outcome.rows,
+        "findings": outcome.findings,
+        "notes": outcome.notes,
+        "held": held,
+    })
+}
+
+fn machine_text(outcome: &machine::Outcome, held: Option<bool>) -> String {
+    let mut out = String::new();
+    if outcome.mock {
+        out.push_str("MOCK: several ranks share a GPU; times say nothing of a real group\n");
+    }
+    out.push_str(&table::render(&outcome.rows));
+    out.push('\n');
+    for finding in &outcome.findings {
+        out.push_str(&format!("why slow: {}\n  try first: {}\n", finding.what, finding.fix));
+    }
+    for note in &outcome.notes {
+        out.push_str(&format!("note: {note}\n"));
+    }
+    out.push_str(verdict(held));
+    out
 }
 
 fn with_engine(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<ExitCode> {

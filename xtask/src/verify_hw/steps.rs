@@ -70,6 +70,20 @@ impl Progress {
 pub(crate) enum Job {
     /// GPUs, memory, peers.
     Facts,
+    /// One part of the link probes, by name.
+    Probe { part: String },
+    /// All-reduce times by algorithm and size.
+    Curves {
+        ranks: usize,
+        sizes: Vec<u64>,
+        nccl: bool,
+    },
+    /// The stand-in model.
+    StandIn {
+        plan: super::standin::run::Plan,
+        ranks: usize,
+        algorithm: String,
+    },
 }
 
 /// Why a step gave no result.
