@@ -52,6 +52,9 @@ pub(crate) struct Calibrated {
     draft: DraftStep,
     /// A draft step by concurrency where it was worked out from the architecture, ms.
     draft_ms: Option<Vec<(u32, f64)>>,
+    /// Attention of a plain step by concurrency, ms, where it was probed; the sweep is then
+    /// without it.
+    attention_ms: Vec<(u32, f64)>,
     head: HeadKind,
     pub(crate) assumed: Vec<String>,
 }
@@ -90,28 +93,37 @@ impl Calibrated {
             sweep,
             draft: draft_step(scenario),
             draft_ms: None,
+            attention_ms: Vec::new(),
             head: scenario.map_or(HeadKind::Eagle3, |s| s.acceptance.head),
             assumed,
         })
     }
 
-    /// From step times in ms by tokens of a pass, as the stand-in measures them, with draft steps
-    /// by concurrency.
+    /// From plain steps, ms by sequences, as the stand-in measures them; with the attention of
+    /// such steps as probed alone, and draft steps by concurrency.
+    ///
+    /// A verify reads the cache of its sequences once, so that its attention is that of a plain
+    /// step of as many sequences; the rest costs what a plain step of as many tokens costs.
     ///
     /// # Errors
     /// The sweep has no usable points.
     pub(crate) fn of_steps(
-        steps_ms: &[(f64, f64)],
+        steps_ms: &[(u32, f64)],
+        attention_ms: &[(u32, f64)],
         draft_ms: Vec<(u32, f64)>,
-        kv: KvReading,
         scenario: &Scenario,
     ) -> anyhow::Result<Self> {
-        let sweep = Sweep::from_step_ms(steps_ms, GraphLadder::of_engine(""), growth(scenario))
+        let core: Vec<(f64, f64)> = steps_ms
+            .iter()
+            .map(|(n, ms)| (f64::from(*n), ms - looked_up(attention_ms, *n).unwrap_or(0.0)))
+            .collect();
+        let sweep = Sweep::from_step_ms(&core, GraphLadder::of_engine(""), growth(scenario))
             .map_err(|e| crate::input::error(format!("plain steps: {e}")))?;
         Ok(Self {
-            sweep: sweep.with_kv(kv),
+            sweep,
             draft: draft_step(Some(scenario)),
             draft_ms: Some(draft_ms),
+            attention_ms: attention_ms.to_vec(),
             head: scenario.acceptance.head,
             assumed: Vec::new(),
         })
@@ -129,11 +141,11 @@ impl Calibrated {
                 draft_steps: passes,
             },
         );
-        let known = self.draft_ms.as_ref().and_then(|table| {
-            let same = table.iter().find(|(c, _)| *c == point.concurrency)?;
-            Some(same.1)
-        });
-        if let Some(ms) = known {
+        let attention = looked_up(&self.attention_ms, point.concurrency).unwrap_or(0.0);
+        law.plain_ms += attention;
+        law.verify_ms += attention;
+        let table = self.draft_ms.as_deref().unwrap_or_default();
+        if let Some(ms) = looked_up(table, point.concurrency) {
             law.draft_ms = passes * ms;
         }
         let cycle_ms = law.total_ms();
@@ -146,6 +158,11 @@ impl Calibrated {
             tok_s: 1000.0 * f64::from(point.concurrency) * point.accept_length / cycle_ms,
         }
     }
+}
+
+fn looked_up(table: &[(u32, f64)], concurrency: u32) -> Option<f64> {
+    let same = table.iter().find(|(c, _)| *c == concurrency)?;
+    Some(same.1)
 }
 
 fn growth(scenario: &Scenario) -> Growth {
@@ -165,7 +182,7 @@ fn draft_step(scenario: Option<&Scenario>) -> DraftStep {
 }
 
 /// Reading one sequence's cache once, from the architecture and the card's bandwidth.
-pub(crate) fn kv_reading(scenario: &Scenario, held_tokens: f64) -> KvReading {
+fn kv_reading(scenario: &Scenario, held_tokens: f64) -> KvReading {
     let bytes = scenario.model.kv_bytes_per_token(
         &Sharding::tp(u64::from(scenario.tp)),
         &KvLayout::new(scenario.kv_dtype),
@@ -189,6 +206,7 @@ pub(crate) enum Runs {
 /// The prediction from architecture, catalogue and all-reduce times.
 pub(crate) struct Scratch<'a> {
     scenario: &'a Scenario,
+    runs: Runs,
     server: Server<'a>,
     ladder: GraphLadder,
 }
@@ -224,6 +242,7 @@ impl<'a> Scratch<'a> {
         };
         Self {
             scenario,
+            runs,
             server: Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us),
             ladder,
         }
@@ -242,9 +261,14 @@ impl<'a> Scratch<'a> {
             context: point.held_tokens,
         };
         let tp = u64::from(self.scenario.tp);
-        step_time::cycle::cycle(&self.server, self.draft(), tp, &chain, |n| {
+        let mut parts = step_time::cycle::cycle(&self.server, self.draft(), tp, &chain, |n| {
             self.ladder.padded(n)
-        })
+        });
+        if self.runs == Runs::StandIn {
+            // An engine's own work between draft steps; here they are one graph.
+            parts.draft.other_ms = 0.0;
+        }
+        parts
     }
 
     /// A plain step, ms.
@@ -259,7 +283,10 @@ impl<'a> Scratch<'a> {
         let step = self
             .server
             .draft(draft, tp, f64::from(concurrency), held_tokens);
-        Some(step.total())
+        Some(match self.runs {
+            Runs::Engine => step.total(),
+            Runs::StandIn => step.total() - step.other_ms,
+        })
     }
 
     /// The cycle at a point.

@@ -7,7 +7,7 @@ use kvplan::Sharding;
 
 use super::engine_mode::{catalogue_all_reduce_us, users};
 use super::facts::{Facts, LinkFacts};
-use super::law::{Calibrated, Point, Runs, Scratch, kv_reading};
+use super::law::{Calibrated, Point, Runs, Scratch};
 use super::links::{self, Finding};
 use super::ranks::CurvePoint;
 use super::standin::run::{Found, Measured, Plan};
@@ -365,10 +365,9 @@ fn compare(outcome: &Outcome, plan: &Plan) -> Vec<Row> {
         let reduce = |bytes: f64| catalogue_all_reduce_us(&named(scenario, &run.algorithm), bytes);
         let scratch = Scratch::new(scenario, Runs::StandIn, &reduce);
         let held_tokens = plan.context as f64 + plan.output as f64 / 2.0;
-        let steps: Vec<(f64, f64)> =
-            run.found.plain.iter().map(|(n, ms)| (f64::from(*n), *ms)).collect();
         let draft_ms = calibrated_drafts(&scratch, &run.found, held_tokens);
-        let law = Calibrated::of_steps(&steps, draft_ms, kv_reading(scenario, held_tokens), scenario);
+        let law =
+            Calibrated::of_steps(&run.found.plain, &run.found.attention, draft_ms, scenario);
         for (tokens, ms) in &run.found.plain {
             let predicted = scratch.plain_ms(*tokens, held_tokens);
             rows.push(

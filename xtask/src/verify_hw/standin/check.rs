@@ -143,7 +143,7 @@ fn grouped(stream: &Stream, kernels: &Kernels) -> Result<f64> {
     const TOKENS: usize = 37;
     const EXPERTS: usize = 8;
     const TOPK: usize = 2;
-    const INPUTS: usize = 128;
+    const INPUTS: usize = 1216;
     const OUTPUTS: usize = 64;
     let Some(module) = &kernels.experts else {
         return Ok(0.0);
@@ -186,7 +186,7 @@ fn grouped(stream: &Stream, kernels: &Kernels) -> Result<f64> {
         n(TOPK),
     ];
     let shape = Launch {
-        grid: ((OUTPUTS / 64) as u32, EXPERTS as u32, 1),
+        grid: ((OUTPUTS / 16) as u32, EXPERTS as u32, 1),
         block: (128, 1, 1),
         shared_bytes: 0,
     };

@@ -157,7 +157,6 @@ pub(crate) struct Cache {
     pub(crate) lengths: DeviceBuffer,
     /// Tokens a sequence has room for.
     pub(crate) capacity: usize,
-    pub(crate) sequences: usize,
 }
 
 impl Cache {
@@ -173,7 +172,7 @@ impl Cache {
         capacity: usize,
     ) -> Result<Self> {
         let fill = small.kernel("fill")?;
-        let mut make = |layer: usize, l: &LayerShape, which: u64| -> Result<DeviceBuffer> {
+        let make = |layer: usize, l: &LayerShape, which: u64| -> Result<DeviceBuffer> {
             let words = sequences * capacity * l.kv_heads * l.dim / 2;
             let buffer = DeviceBuffer::new(stream.device(), words * 4)?;
             let args = [
@@ -195,7 +194,6 @@ impl Cache {
             layers: layers?,
             lengths: DeviceBuffer::zeroed(stream, sequences * 4)?,
             capacity,
-            sequences,
         })
     }
 }

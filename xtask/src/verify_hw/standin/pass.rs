@@ -22,7 +22,6 @@ pub(crate) type Reduce<'a> = dyn FnMut(&DeviceBuffer, usize) -> Result<()> + 'a;
 
 /// Working memory of passes up to a number of tokens; shared by all passes of a stream.
 pub(crate) struct Work {
-    tokens: usize,
     pub(crate) hidden: DeviceBuffer,
     residual: DeviceBuffer,
     normed: DeviceBuffer,
@@ -75,7 +74,6 @@ impl Work {
         // Splits are taken for few sequences only: many fill the GPU unsplit.
         let split_rows = tokens * heads * MAX_SPLITS.min(8 + 1024 / sequences.max(1));
         Ok(Self {
-            tokens,
             hidden: row(3 * hidden)?,
             residual: row(hidden)?,
             normed: row(2 * hidden)?,
@@ -267,6 +265,17 @@ impl<'a> Builder<'a> {
         self.launch(&self.small("add_norm")?, Launch::new(tokens as u32, threads(packs)), &args)
     }
 
+    /// Queues the attention of every layer alone, as a pass has it: a probe.
+    ///
+    /// # Errors
+    /// The driver's own error.
+    pub(crate) fn attention_alone(&self, weights: &Weights, cache: &Cache, pass: PassShape) -> Result<()> {
+        let layers = weights.layers.iter().zip(&cache.layers);
+        layers
+            .into_iter()
+            .try_for_each(|(layer, kv)| self.attention(&layer.shape, cache, kv, pass))
+    }
+
     /// All layers: `hidden` in and out. `joined`: the first layer reads `normed` as it is, two
     /// hidden states side by side.
     fn layers(&self, weights: &Weights, cache: &Cache, pass: PassShape, joined: bool, reduce: &mut Reduce<'_>) -> Result<()> {
@@ -422,7 +431,7 @@ impl<'a> Builder<'a> {
         ];
         self.launch(&module.kernel("sort")?, Launch::new(1, 512), &sort)?;
         let grouped = module.kernel("grouped")?;
-        let mut product = |x: &DeviceBuffer, w: &DeviceBuffer, y: &DeviceBuffer, inputs: usize, outputs: usize, divide: usize| {
+        let product = |x: &DeviceBuffer, w: &DeviceBuffer, y: &DeviceBuffer, inputs: usize, outputs: usize, divide: usize| {
             let args = [
                 Arg::Device(x),
                 Arg::Device(w),
@@ -436,7 +445,7 @@ impl<'a> Builder<'a> {
                 n(divide),
             ];
             let shape = Launch {
-                grid: ((outputs / 64) as u32, experts.min(pairs) as u32, 1),
+                grid: ((outputs / 16) as u32, experts.min(pairs) as u32, 1),
                 block: (128, 1, 1),
                 shared_bytes: 0,
             };
@@ -520,11 +529,4 @@ pub(crate) fn record(stream: &Stream, queue: impl FnOnce() -> Result<()>) -> Res
     let graph = stream.capture(|_| queue())?;
     graph.upload(stream)?;
     Ok(graph)
-}
-
-/// Tokens of the largest pass that this working memory holds.
-impl Work {
-    pub(crate) fn tokens(&self) -> usize {
-        self.tokens
-    }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Found {
     pub(crate) check: Check,
     /// (tokens of a plain step, ms).
     pub(crate) plain: Vec<(u32, f64)>,
+    /// Attention of all layers alone in such a step: (sequences, ms).
+    pub(crate) attention: Vec<(u32, f64)>,
     pub(crate) points: Vec<Measured>,
     /// Points that did not fit the memory.
     pub(crate) skipped: Vec<String>,
@@ -171,6 +173,8 @@ pub(crate) fn rank(plan: &Plan, stream: &Stream, reduce: &mut Reduce<'_>, loud: 
         }
         let ms = rig.plain(tokens, reduce)?;
         found.plain.push((tokens as u32, ms));
+        let ms = rig.attention(tokens)?;
+        found.attention.push((tokens as u32, ms));
     }
     let shown: Vec<String> = found.plain.iter().map(|(n, ms)| format!("{n}: {ms:.2}")).collect();
     say(format!("plain steps, ms: {}", shown.join(", ")));
@@ -292,6 +296,15 @@ impl Rig<'_> {
         let steps = self.plan.output.min(24);
         let (_, times) = self.plain_loop(&graph, sequences, steps)?;
         Ok(median(times))
+    }
+
+    /// The attention of a plain step of `sequences` sequences alone, ms.
+    fn attention(&self, sequences: usize) -> Result<f64> {
+        let pass = self.pass(sequences, 1);
+        let graph = record(self.stream(), || {
+            self.builder.attention_alone(self.target, self.cache, pass)
+        })?;
+        self.alone(&graph, sequences)
     }
 
     fn plain_loop(&self, graph: &Graph, sequences: usize, steps: usize) -> Result<(f64, Vec<f64>)> {

@@ -12,7 +12,7 @@ pub(crate) struct Shapes {
     pub(crate) hidden: usize,
     /// Rows of this rank's part of the output head.
     pub(crate) vocab: usize,
-    /// Rows of the embedding table, kept whole.
+    /// Rows of this rank's part of the embedding table.
     pub(crate) embedding: usize,
     pub(crate) layers: Vec<LayerShape>,
     pub(crate) ranks: usize,
@@ -108,7 +108,7 @@ fn shapes(model: &Model, vocab: u64, ranks: u64) -> anyhow::Result<Shapes> {
     Ok(Shapes {
         hidden: model.hidden as usize,
         vocab: (vocab.div_ceil(ranks) as usize).next_multiple_of(8),
-        embedding: model.vocab as usize,
+        embedding: model.vocab.div_ceil(ranks) as usize,
         layers: layers?,
         ranks: ranks as usize,
     })
@@ -141,7 +141,7 @@ pub(crate) fn draft(scenario: &Scenario) -> anyhow::Result<Option<DraftShapes>> 
     let head = model.draft;
     let vocab = head.map_or(model.vocab, |d| d.draft_vocab.max(8));
     let mut shapes = shapes(model, vocab, u64::from(scenario.tp))?;
-    shapes.embedding = scenario.model.vocab as usize;
+    shapes.embedding = scenario.model.vocab.div_ceil(u64::from(scenario.tp)) as usize;
     let projected = head.map_or(0, |d| d.target_hiddens * d.target_hidden);
     Ok(Some(DraftShapes {
         shapes,

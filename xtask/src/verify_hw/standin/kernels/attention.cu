@@ -22,12 +22,12 @@ __device__ __forceinline__ u32 pack(float a, float b) {
 }
 __device__ __forceinline__ u16 to_bf16(float v) { return (u16)pack(v, 0.0f); }
 __device__ __forceinline__ void mma(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 __device__ __forceinline__ uint4 load(const u16* p) {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
 
@@ -36,7 +36,8 @@ extern "C" __global__ void __launch_bounds__(128) attend(
     const u16* qkv, const u16* keys, const u16* values, const u32* lengths, u16* out, float* partial, float* stats,
     u32 heads, u32 kv_heads, u32 per_sequence, u32 capacity, float scale) {
     __shared__ u32 queries[TILES][CHUNKS][2][32][4];
-    __shared__ float merged[ROWS][DIM];
+    // Eight floats of padding: the four rows and lanes of half a warp then meet 32 banks.
+    __shared__ float merged[ROWS][DIM + 8];
     __shared__ float tops[WARPS][ROWS], sums[WARPS][ROWS];
     u32 split = blockIdx.x, splits = gridDim.x;
     u32 kv = blockIdx.y % kv_heads, sequence = blockIdx.y / kv_heads;
@@ -149,39 +150,48 @@ extern "C" __global__ void __launch_bounds__(128) attend(
         sum[t][u] += __shfl_xor_sync(0xffffffffu, sum[t][u], 2);
         if (q == 0) { tops[warp][t * 16 + g + u * 8] = top[t][u]; sums[warp][t * 16 + g + u * 8] = sum[t][u]; }
     }
-    for (u32 i = threadIdx.x; i < ROWS * DIM; i += blockDim.x) ((float*)merged)[i] = 0;
     __syncthreads();
+    u32 here = rows - first_row < ROWS ? rows - first_row : ROWS;
+    // The warps add in turn, only rows that exist. Column 2q, 2q+1 of product n are elements
+    // (2q)*8+n and (2q+1)*8+n of the half; they lie at n*8+2q here, so that lanes write pairs.
     for (u32 w = 0; w < WARPS; w++) {
         if (w == warp) {
             #pragma unroll
-            for (int t = 0; t < TILES; t++) for (int u = 0; u < 2; u++) {
-                u32 r = t * 16 + g + u * 8;
-                float most = fmaxf(fmaxf(tops[0][r], tops[1][r]), fmaxf(tops[2][r], tops[3][r]));
-                float factor = exp2f(top[t][u] - most);
+            for (int t = 0; t < TILES; t++)
                 #pragma unroll
-                for (int h = 0; h < HALVES; h++)
+                for (int u = 0; u < 2; u++) {
+                    u32 r = t * 16 + g + u * 8;
+                    if (r >= here) continue;
+                    float most = fmaxf(fmaxf(tops[0][r], tops[1][r]), fmaxf(tops[2][r], tops[3][r]));
+                    float factor = exp2f(top[t][u] - most);
                     #pragma unroll
-                    for (int n = 0; n < 8; n++) {
-                        // Column 2q and 2q+1 of product n are elements (2q)*8+n and (2q+1)*8+n of the half.
-                        merged[r][h * 64 + 16 * q + n] += acc[t][h][n][2 * u] * factor;
-                        merged[r][h * 64 + 16 * q + 8 + n] += acc[t][h][n][2 * u + 1] * factor;
-                    }
-            }
+                    for (int h = 0; h < HALVES; h++)
+                        #pragma unroll
+                        for (int n = 0; n < 8; n++) {
+                            float2* place = (float2*)&merged[r][h * 64 + n * 8 + 2 * q];
+                            float2 v = {acc[t][h][n][2 * u] * factor, acc[t][h][n][2 * u + 1] * factor};
+                            if (w > 0) { float2 old = *place; v.x += old.x; v.y += old.y; }
+                            *place = v;
+                        }
+                }
         }
         __syncthreads();
     }
-    for (u32 i = threadIdx.x; i < ROWS * DIM; i += blockDim.x) {
-        u32 r = i / DIM, d = i % DIM, row = first_row + r;
-        if (row >= rows) continue;
+    for (u32 r = warp; r < here; r += WARPS) {
+        u32 row = first_row + r;
         float most = fmaxf(fmaxf(tops[0][r], tops[1][r]), fmaxf(tops[2][r], tops[3][r])), total = 0;
         for (int w = 0; w < WARPS; w++) total += sums[w][r] * exp2f(tops[w][r] - most);
         u32 token = sequence * per_sequence + row / group, head = kv * group + row % group;
         u64 place = (u64)token * heads + head;
-        if (splits == 1) {
-            out[place * DIM + d] = to_bf16(merged[r][d] / fmaxf(total, 1e-30f));
-        } else {
-            partial[(place * splits + split) * DIM + d] = merged[r][d];
-            if (d == 0) { stats[(place * splits + split) * 2] = most; stats[(place * splits + split) * 2 + 1] = total; }
+        float inverse = 1.0f / fmaxf(total, 1e-30f);
+        for (u32 d = lane; d < DIM; d += 32) {
+            float v = merged[r][d / 64 * 64 + d % 8 * 8 + d % 64 / 8];
+            if (splits == 1) out[place * DIM + d] = to_bf16(v * inverse);
+            else partial[(place * splits + split) * DIM + d] = v;
+        }
+        if (splits > 1 && lane == 0) {
+            stats[(place * splits + split) * 2] = most;
+            stats[(place * splits + split) * 2 + 1] = total;
         }
     }
 }

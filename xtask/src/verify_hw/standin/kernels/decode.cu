@@ -49,7 +49,7 @@ extern "C" __global__ void add_norm(const uint4* x, uint4* residual, const uint4
     __shared__ float shared[32];
     u64 at = (u64)blockIdx.x * packs;
     float sum = 0;
-    uint4 kept[4];
+    uint4 kept = {0, 0, 0, 0};
     int n = 0;
     for (u32 i = threadIdx.x; i < packs; i += blockDim.x, n++) {
         uint4 v = x[at + i];
@@ -61,14 +61,14 @@ extern "C" __global__ void add_norm(const uint4* x, uint4* residual, const uint4
             v.w = pack(low(v.w) + low(r.w), high(v.w) + high(r.w));
         }
         residual[at + i] = v;
-        if (n < 4) kept[n] = v;
+        if (n == 0) kept = v;
         u32 w[4] = {v.x, v.y, v.z, v.w};
         for (int j = 0; j < 4; j++) sum += low(w[j]) * low(w[j]) + high(w[j]) * high(w[j]);
     }
     float scale = rsqrtf(block_sum(sum, shared) / (packs * 8) + 1e-5f);
     n = 0;
     for (u32 i = threadIdx.x; i < packs; i += blockDim.x, n++) {
-        uint4 v = n < 4 ? kept[n] : residual[at + i], g = weight[i];
+        uint4 v = n == 0 ? kept : residual[at + i], g = weight[i];
         v.x = pack(low(v.x) * scale * low(g.x), high(v.x) * scale * high(g.x));
         v.y = pack(low(v.y) * scale * low(g.y), high(v.y) * scale * high(g.y));
         v.z = pack(low(v.z) * scale * low(g.z), high(v.z) * scale * high(g.z));

@@ -81,27 +81,30 @@ extern "C" __global__ void sort(const u32* chosen, u32* order, u32* starts, u32*
 }
 
 __device__ __forceinline__ void mma(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 __device__ __forceinline__ uint4 load(const u16* p) {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
 
 // out[pair][outputs] = x[source of pair][inputs] w[expert][outputs][inputs]^T for the pairs of each
-// expert. Weights are the wide operand (16 rows a warp), tokens the narrow one (8 at a time, up to
-// 32 in one pass over the weights). divide: pairs of one token share its row of x (topk), or 1.
-// grid: (outputs / 64, experts that can be used); 4 warps.
+// expert. Weights are the wide operand (16 rows a block), tokens the narrow one (8 at a time, up to
+// 32 in one pass over the weights). The 4 warps share the inputs in chunks of 128 and add up at the
+// end, so that few experts still fill the GPU. divide: pairs of one token share its row of x (topk),
+// or 1. inputs: a multiple of 64. grid: (outputs / 16, experts that can be used).
 #define WIDE 4
+#define STEPS 4
 extern "C" __global__ void __launch_bounds__(128) grouped(
     const u16* x, const u16* w, u16* out, const u32* order, const u32* starts, const u32* used,
     u32 inputs, u32 outputs, u32 experts, u32 divide) {
+    __shared__ float sums[4][WIDE][32][4];
     if (blockIdx.y >= used[experts]) return;
     u32 expert = used[blockIdx.y], from = starts[expert], to = starts[expert + 1];
     u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, q = lane & 3;
-    u32 row = blockIdx.x * 64 + warp * 16;
+    u32 row = blockIdx.x * 16;
     const u16* w0 = w + ((u64)expert * outputs + row + g) * inputs + q * 8;
     const u16* w1 = w0 + (u64)8 * inputs;
     for (u32 first = from; first < to; first += WIDE * 8) {
@@ -112,25 +115,46 @@ extern "C" __global__ void __launch_bounds__(128) grouped(
         #pragma unroll
         for (int n = 0; n < WIDE; n++) {
             u32 at = first + n * 8 + g;
-            u32 pair = order[at < to ? at : to - 1];
-            rows[n] = x + (u64)(pair / divide) * inputs + q * 8;
+            rows[n] = x + (u64)(order[at < to ? at : to - 1] / divide) * inputs + q * 8;
             for (int e = 0; e < 4; e++) acc[n][e] = 0;
         }
-        #pragma unroll 4
-        for (u32 k = 0; k < inputs; k += 32) {
-            uint4 a = load(w0 + k), b = load(w1 + k);
+        uint4 a[STEPS], b[STEPS];
+        u32 k = warp * 32 * STEPS;
+        #pragma unroll
+        for (int j = 0; j < STEPS; j++) if (k + j * 32 < inputs) { a[j] = load(w0 + k + j * 32); b[j] = load(w1 + k + j * 32); }
+        for (; k < inputs; k += 4 * 32 * STEPS) {
+            // The next chunk is on its way while this one is used.
+            uint4 na[STEPS], nb[STEPS];
+            u32 next = k + 4 * 32 * STEPS;
+            #pragma unroll
+            for (int j = 0; j < STEPS; j++) if (next + j * 32 < inputs) { na[j] = load(w0 + next + j * 32); nb[j] = load(w1 + next + j * 32); }
             #pragma unroll
             for (int n = 0; n < WIDE; n++) if (n < tiles) {
-                uint4 t = *(const uint4*)(rows[n] + k);
-                mma(acc[n], a.x, b.x, a.y, b.y, t.x, t.y);
-                mma(acc[n], a.z, b.z, a.w, b.w, t.z, t.w);
+                uint4 t[STEPS];
+                #pragma unroll
+                for (int j = 0; j < STEPS; j++) if (k + j * 32 < inputs) t[j] = *(const uint4*)(rows[n] + k + j * 32);
+                #pragma unroll
+                for (int j = 0; j < STEPS; j++) if (k + j * 32 < inputs) {
+                    mma(acc[n], a[j].x, b[j].x, a[j].y, b[j].y, t[j].x, t[j].y);
+                    mma(acc[n], a[j].z, b[j].z, a[j].w, b[j].w, t[j].z, t[j].w);
+                }
             }
+            #pragma unroll
+            for (int j = 0; j < STEPS; j++) { a[j] = na[j]; b[j] = nb[j]; }
         }
         #pragma unroll
-        for (int n = 0; n < WIDE; n++) for (int e = 0; e < 4; e++) {
-            u32 at = first + n * 8 + 2 * q + (e & 1);
-            if (n < tiles && at < to) out[(u64)order[at] * outputs + row + g + (e >> 1) * 8] = to_bf16(acc[n][e]);
+        for (int n = 0; n < WIDE; n++) *(float4*)sums[warp][n][lane] = make_float4(acc[n][0], acc[n][1], acc[n][2], acc[n][3]);
+        __syncthreads();
+        // Warp n finishes tile n.
+        if (warp < tiles) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float v = sums[0][warp][lane][e] + sums[1][warp][lane][e] + sums[2][warp][lane][e] + sums[3][warp][lane][e];
+                u32 at = first + warp * 8 + 2 * q + (e & 1);
+                if (at < to) out[(u64)order[at] * outputs + row + g + (e >> 1) * 8] = to_bf16(v);
+            }
         }
+        __syncthreads();
     }
 }
 
