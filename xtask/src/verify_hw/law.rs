@@ -55,6 +55,8 @@ pub(crate) struct Calibrated {
     /// Attention of a plain step by concurrency, ms, where it was probed; the sweep is then
     /// without it.
     attention_ms: Vec<(u32, f64)>,
+    /// The same over several tokens a sequence: (concurrency, tokens, ms).
+    attention_of_many_ms: Vec<(u32, u32, f64)>,
     head: HeadKind,
     pub(crate) assumed: Vec<String>,
 }
@@ -94,6 +96,7 @@ impl Calibrated {
             draft: draft_step(scenario),
             draft_ms: None,
             attention_ms: Vec::new(),
+            attention_of_many_ms: Vec::new(),
             head: scenario.map_or(HeadKind::Eagle3, |s| s.acceptance.head),
             assumed,
         })
@@ -102,20 +105,27 @@ impl Calibrated {
     /// From plain steps, ms by sequences, as the stand-in measures them; with the attention of
     /// such steps as probed alone, and draft steps by concurrency.
     ///
-    /// A verify reads the cache of its sequences once, so that its attention is that of a plain
-    /// step of as many sequences; the rest costs what a plain step of as many tokens costs.
+    /// A verify's attention is the kernel's over several tokens a sequence, probed alone (or that
+    /// of a plain step of as many sequences); the rest costs what a plain step of as many tokens
+    /// costs.
     ///
     /// # Errors
     /// The sweep has no usable points.
     pub(crate) fn of_steps(
         steps_ms: &[(u32, f64)],
         attention_ms: &[(u32, f64)],
+        attention_of_many_ms: &[(u32, u32, f64)],
         draft_ms: Vec<(u32, f64)>,
         scenario: &Scenario,
     ) -> anyhow::Result<Self> {
         let core: Vec<(f64, f64)> = steps_ms
             .iter()
-            .map(|(n, ms)| (f64::from(*n), ms - looked_up(attention_ms, *n).unwrap_or(0.0)))
+            .map(|(n, ms)| {
+                (
+                    f64::from(*n),
+                    ms - looked_up(attention_ms, *n).unwrap_or(0.0),
+                )
+            })
             .collect();
         let sweep = Sweep::from_step_ms(&core, GraphLadder::of_engine(""), growth(scenario))
             .map_err(|e| crate::input::error(format!("plain steps: {e}")))?;
@@ -124,6 +134,7 @@ impl Calibrated {
             draft: draft_step(Some(scenario)),
             draft_ms: Some(draft_ms),
             attention_ms: attention_ms.to_vec(),
+            attention_of_many_ms: attention_of_many_ms.to_vec(),
             head: scenario.acceptance.head,
             assumed: Vec::new(),
         })
@@ -143,7 +154,12 @@ impl Calibrated {
         );
         let attention = looked_up(&self.attention_ms, point.concurrency).unwrap_or(0.0);
         law.plain_ms += attention;
-        law.verify_ms += attention;
+        let many = self.attention_of_many_ms.iter();
+        law.verify_ms += many
+            .filter(|(c, tokens, _)| *c == point.concurrency && *tokens == point.steps + 1)
+            .map(|row| row.2)
+            .next()
+            .unwrap_or(attention);
         let table = self.draft_ms.as_deref().unwrap_or_default();
         if let Some(ms) = looked_up(table, point.concurrency) {
             law.draft_ms = passes * ms;
@@ -267,6 +283,11 @@ impl<'a> Scratch<'a> {
         if self.runs == Runs::StandIn {
             // An engine's own work between draft steps; here they are one graph.
             parts.draft.other_ms = 0.0;
+            // It routes every token by itself, where a real model's neighbours choose alike.
+            let tokens = chain.sequences * chain.verified_tokens;
+            let kv_ms = parts.verify.kv_ms;
+            parts.verify = self.server.plain(tokens, chain.context);
+            parts.verify.kv_ms = kv_ms;
         }
         parts
     }

@@ -30,7 +30,11 @@ pub(crate) struct Finding {
 /// GB/s that copies over a link should reach in one direction.
 fn copy_gb_s(gt_s: f64, lanes: u32) -> f64 {
     // Gen1 and 2 send 10 bits a byte, later generations 130 for 16 bytes.
-    let bits = if gt_s < 6.0 { 10.0 } else { 8.0 * 130.0 / 128.0 };
+    let bits = if gt_s < 6.0 {
+        10.0
+    } else {
+        8.0 * 130.0 / 128.0
+    };
     gt_s * f64::from(lanes) / bits * COPY_SHARE
 }
 
@@ -70,12 +74,27 @@ pub(crate) fn host_copies(figures: &[Figure], gpu: &Gpu, gpus: usize) -> Vec<Row
     add("GPU 0, host to device".into(), down, None, link);
     add("GPU 0, device to host".into(), up, None, link);
     let both = down.zip(up).map(|(d, u)| BOTH_WAYS * (d + u));
-    add("GPU 0, both directions".into(), alone("bidir_gb_s"), both, BOTH_WAYS * 2.0 * link);
+    add(
+        "GPU 0, both directions".into(),
+        alone("bidir_gb_s"),
+        both,
+        BOTH_WAYS * 2.0 * link,
+    );
     if gpus > 1 {
         let n = gpus as f64;
         let all = |what: &str| value(figures, what, "all");
-        add(format!("{gpus} GPUs, host to device"), all("h2d_gb_s"), down.map(|d| n * d), n * link);
-        add(format!("{gpus} GPUs, device to host"), all("d2h_gb_s"), up.map(|u| n * u), n * link);
+        add(
+            format!("{gpus} GPUs, host to device"),
+            all("h2d_gb_s"),
+            down.map(|d| n * d),
+            n * link,
+        );
+        add(
+            format!("{gpus} GPUs, device to host"),
+            all("d2h_gb_s"),
+            up.map(|u| n * u),
+            n * link,
+        );
         let capped = |one: f64| (n * one).min(HOST_BOTH_WAYS_GB_S);
         add(
             format!("{gpus} GPUs, both directions"),
@@ -96,8 +115,16 @@ pub(crate) fn pairs(figures: &[Figure], gpu: &Gpu) -> Vec<Row> {
     };
     let units = |what: &str| if what.ends_with("_us") { "us" } else { "GB/s" };
     let shown = [
-        "empty_kernel_us", "flag_us", "host_flag_us", "load_us", "store_gb_s", "load_gb_s",
-        "copy_gb_s", "all_store_gb_s", "all_load_gb_s", "all_copy_gb_s",
+        "empty_kernel_us",
+        "flag_us",
+        "host_flag_us",
+        "load_us",
+        "store_gb_s",
+        "load_gb_s",
+        "copy_gb_s",
+        "all_store_gb_s",
+        "all_load_gb_s",
+        "all_copy_gb_s",
     ];
     let mut rows = Vec::new();
     for what in shown {
@@ -105,10 +132,18 @@ pub(crate) fn pairs(figures: &[Figure], gpu: &Gpu) -> Vec<Row> {
             continue;
         };
         let predicted = (what == "copy_gb_s").then_some(expected);
-        let name = what.trim_end_matches("_gb_s").trim_end_matches("_us").replace('_', " ");
+        let name = what
+            .trim_end_matches("_gb_s")
+            .trim_end_matches("_us")
+            .replace('_', " ");
         rows.push(
-            Row::new("links", format!("{name}, {} to {}", first.from, first.to), units(what), first.value)
-                .from_scratch(predicted, None),
+            Row::new(
+                "links",
+                format!("{name}, {} to {}", first.from, first.to),
+                units(what),
+                first.value,
+            )
+            .from_scratch(predicted, None),
         );
     }
     rows
@@ -195,7 +230,10 @@ pub(crate) fn diagnose(
         let most = if gpu.nvlink_gb_s > 0.0 { 18.0 } else { 40.0 };
         if nccl.time_us > most {
             say(
-                format!("NCCL takes {:.0} us for {} bytes; boxes like this one take under {most:.0}", nccl.time_us, nccl.bytes),
+                format!(
+                    "NCCL takes {:.0} us for {} bytes; boxes like this one take under {most:.0}",
+                    nccl.time_us, nccl.bytes
+                ),
                 "look at NCCL_DEBUG=INFO: transport SHM means no P2P; try NCCL_P2P_LEVEL=SYS, NCCL_PROTO=LL",
             );
         }

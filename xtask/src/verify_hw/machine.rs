@@ -30,7 +30,15 @@ const SPEEDUP_LIMITS: (f64, f64) = (0.05, 0.12);
 const MEMORY_LIMIT: f64 = 0.02;
 const GIB: f64 = (1_u64 << 30) as f64;
 /// Sizes of every curve, beside the model's own.
-const CURVE_BYTES: [u64; 7] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20];
+const CURVE_BYTES: [u64; 7] = [
+    1 << 10,
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    16 << 20,
+];
 
 /// Everything found.
 pub(crate) struct Outcome {
@@ -89,7 +97,9 @@ pub(crate) fn run(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<Ou
         draft,
         concurrency: concurrency(args, &scenario),
         depths: depths(args, &scenario),
-        context: usize::try_from(context(args, &scenario)).unwrap_or(usize::MAX).min(1 << 20),
+        context: usize::try_from(context(args, &scenario))
+            .unwrap_or(usize::MAX)
+            .min(1 << 20),
         output: if args.quick { 48 } else { 96 },
         alphas: alphas(&scenario),
         seed: scenario.seed,
@@ -120,11 +130,21 @@ pub(crate) fn run(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<Ou
                 return Err(input::error(format!(
                     "verify-hw: {} on GPU 0: {e}; {:.1} of {:.1} GiB were free",
                     outcome.scenario.model.name,
-                    outcome.facts.gpus.first().map_or(0.0, |g| g.free_bytes as f64 / GIB),
-                    outcome.facts.gpus.first().map_or(0.0, |g| g.total_bytes as f64 / GIB),
+                    outcome
+                        .facts
+                        .gpus
+                        .first()
+                        .map_or(0.0, |g| g.free_bytes as f64 / GIB),
+                    outcome
+                        .facts
+                        .gpus
+                        .first()
+                        .map_or(0.0, |g| g.total_bytes as f64 / GIB),
                 )));
             }
-            Err(e) => outcome.notes.push(format!("stand-in with {algorithm}: {e}")),
+            Err(e) => outcome
+                .notes
+                .push(format!("stand-in with {algorithm}: {e}")),
         }
     }
     if outcome.runs.is_empty() {
@@ -161,12 +181,20 @@ fn describe(facts: &Facts) -> String {
             .as_ref()
             .and_then(|n| n.first())
             .map_or_else(String::new, |n| format!(", {n} NVLinks")),
-        if facts.virtual_machine { ", virtual machine" } else { "" }
+        if facts.virtual_machine {
+            ", virtual machine"
+        } else {
+            ""
+        }
     )
 }
 
 /// The scenario on this machine: card and count as they are found here unless flags say otherwise.
-fn scenario(args: &VerifyHwArgs, facts: &Facts, notes: &mut Vec<String>) -> anyhow::Result<Scenario> {
+fn scenario(
+    args: &VerifyHwArgs,
+    facts: &Facts,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<Scenario> {
     let mut wanted = args.scenario.clone();
     let unnamed = wanted.model.is_none() && wanted.scenario.is_none() && wanted.from_log.is_none();
     if unnamed {
@@ -176,7 +204,9 @@ fn scenario(args: &VerifyHwArgs, facts: &Facts, notes: &mut Vec<String>) -> anyh
     if wanted.gpu.is_none() && wanted.box_name.is_none() {
         let name = facts.gpus.first().map_or("", |g| g.name.as_str());
         crate::gpus::find(name).map_err(|e| {
-            input::error(format!("verify-hw: {e:#}; name the nearest catalogue card with --gpu"))
+            input::error(format!(
+                "verify-hw: {e:#}; name the nearest catalogue card with --gpu"
+            ))
         })?;
         wanted.gpu = Some(name.to_string());
         let ranks = facts.gpus.len() as u32 * args.ranks_per_gpu;
@@ -198,7 +228,12 @@ fn concurrency(args: &VerifyHwArgs, scenario: &Scenario) -> Vec<usize> {
     if args.quick && args.scenario.concurrency.is_none() {
         return vec![1, 8, 64];
     }
-    scenario.concurrency.iter().map(|c| *c as usize).filter(|c| *c <= 256).collect()
+    scenario
+        .concurrency
+        .iter()
+        .map(|c| *c as usize)
+        .filter(|c| *c <= 256)
+        .collect()
 }
 
 fn context(args: &VerifyHwArgs, scenario: &Scenario) -> u64 {
@@ -220,7 +255,13 @@ fn depths(args: &VerifyHwArgs, scenario: &Scenario) -> Vec<usize> {
 
 /// Chances by position from the scenario's accept lengths by depth.
 fn alphas(scenario: &Scenario) -> Vec<f64> {
-    let length = |depth: u32| if depth == 0 { 1.0 } else { scenario.acceptance.band(depth).1 };
+    let length = |depth: u32| {
+        if depth == 0 {
+            1.0
+        } else {
+            scenario.acceptance.band(depth).1
+        }
+    };
     let mut before = 1.0;
     (1..=16)
         .map(|depth| {
@@ -366,13 +407,23 @@ fn compare(outcome: &Outcome, plan: &Plan) -> Vec<Row> {
         let scratch = Scratch::new(scenario, Runs::StandIn, &reduce);
         let held_tokens = plan.context as f64 + plan.output as f64 / 2.0;
         let draft_ms = calibrated_drafts(&scratch, &run.found, held_tokens);
-        let law =
-            Calibrated::of_steps(&run.found.plain, &run.found.attention, draft_ms, scenario);
+        let law = Calibrated::of_steps(
+            &run.found.plain,
+            &run.found.attention,
+            &run.found.attention_of_many,
+            draft_ms,
+            scenario,
+        );
         for (tokens, ms) in &run.found.plain {
             let predicted = scratch.plain_ms(*tokens, held_tokens);
             rows.push(
-                Row::new("plain step", format!("{}{suffix}", users(*tokens)), "ms", *ms)
-                    .from_scratch(Some(predicted), None),
+                Row::new(
+                    "plain step",
+                    format!("{}{suffix}", users(*tokens)),
+                    "ms",
+                    *ms,
+                )
+                .from_scratch(Some(predicted), None),
             );
         }
         for m in &run.found.points {
@@ -405,7 +456,11 @@ fn compare(outcome: &Outcome, plan: &Plan) -> Vec<Row> {
     }
     rows.extend(all_reduce_rows(outcome));
     rows.extend(memory_rows(outcome));
-    rows.extend(links::host_copies(&outcome.figures, scenario.gpu, outcome.facts.gpus.len()));
+    rows.extend(links::host_copies(
+        &outcome.figures,
+        scenario.gpu,
+        outcome.facts.gpus.len(),
+    ));
     rows.extend(links::pairs(&outcome.figures, scenario.gpu));
     rows
 }
@@ -451,9 +506,15 @@ fn all_reduce_rows(outcome: &Outcome) -> Vec<Row> {
                 continue;
             };
             let model = (algorithm != "auto")
-                .then(|| catalogue_all_reduce_us(&named(&outcome.scenario, algorithm), bytes as f64))
+                .then(|| {
+                    catalogue_all_reduce_us(&named(&outcome.scenario, algorithm), bytes as f64)
+                })
                 .filter(|us| *us > 0.0);
-            let name = if algorithm == "auto" { "ours, fastest" } else { algorithm };
+            let name = if algorithm == "auto" {
+                "ours, fastest"
+            } else {
+                algorithm
+            };
             rows.push(
                 Row::new("all-reduce", format!("{name}, {bytes} bytes"), "us", us)
                     .from_scratch(model, None),
@@ -480,16 +541,31 @@ fn memory_rows(outcome: &Outcome) -> Vec<Row> {
         rows.push(gib_row("draft weights", m.draft_weights as f64, own, None));
     }
     let weights = m.free_before.saturating_sub(m.free_after_weights) as f64 * per_gpu;
-    rows.push(gib_row("weights taken", weights, planned, Some(MEMORY_LIMIT)));
+    rows.push(gib_row(
+        "weights taken",
+        weights,
+        planned,
+        Some(MEMORY_LIMIT),
+    ));
     if let Some(free) = m.free_after_pool {
         let expected = m.free_before as f64 - planned - m.pool as f64;
         let used = m.total as f64 - free as f64;
         let planned_used = m.total as f64 - expected;
-        rows.push(gib_row("weights and planned KV pool in use", used, planned_used, Some(MEMORY_LIMIT)));
+        rows.push(gib_row(
+            "weights and planned KV pool in use",
+            used,
+            planned_used,
+            Some(MEMORY_LIMIT),
+        ));
         rows.push(gib_row("free beside them", free as f64, expected, None));
     }
     let catalogue = scenario.gpu.memory_gib * GIB;
-    rows.push(gib_row("memory of the card", m.total as f64, catalogue, Some(MEMORY_LIMIT)));
+    rows.push(gib_row(
+        "memory of the card",
+        m.total as f64,
+        catalogue,
+        Some(MEMORY_LIMIT),
+    ));
     rows.retain(|r| r.measured.is_finite() && r.measured > 0.0);
     rows
 }

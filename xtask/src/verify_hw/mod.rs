@@ -134,7 +134,10 @@ fn machine_text(outcome: &machine::Outcome, held: Option<bool>) -> String {
     out.push_str(&table::render(&outcome.rows));
     out.push('\n');
     for finding in &outcome.findings {
-        out.push_str(&format!("why slow: {}\n  try first: {}\n", finding.what, finding.fix));
+        out.push_str(&format!(
+            "why slow: {}\n  try first: {}\n",
+            finding.what, finding.fix
+        ));
     }
     for note in &outcome.notes {
         out.push_str(&format!("note: {note}\n"));

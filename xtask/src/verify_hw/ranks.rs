@@ -112,9 +112,8 @@ fn time(
     let calls = if bytes > 1 << 20 { 4 } else { CALLS };
     comm.all_reduce_with(algorithm, &call, None)?;
     comm.synchronize()?;
-    let graph = stream.capture(|_| {
-        (0..calls).try_for_each(|_| comm.all_reduce_with(algorithm, &call, None))
-    })?;
+    let graph = stream
+        .capture(|_| (0..calls).try_for_each(|_| comm.all_reduce_with(algorithm, &call, None)))?;
     let (from, to) = (Event::new(stream.device())?, Event::new(stream.device())?);
     let mut times = Vec::new();
     for round in 0..12 {

@@ -46,7 +46,10 @@ struct Numbers(u64);
 impl Numbers {
     /// A value in +-1 that bf16 holds exactly.
     fn next(&mut self) -> u16 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let unit = ((self.0 >> 40) as f32) / 8_388_608.0 - 1.0;
         (unit.to_bits() >> 16) as u16
     }
@@ -62,8 +65,14 @@ fn value(bits: u16) -> f64 {
 
 fn off(found: &[u16], wanted: &[f64]) -> f64 {
     let pairs = found.iter().map(|f| value(*f)).zip(wanted);
-    let (difference, size) = pairs.fold((0.0, 0.0), |(d, s), (f, w)| (d + (f - w).powi(2), s + w * w));
-    if found.len() == wanted.len() { (difference / size).sqrt() } else { f64::NAN }
+    let (difference, size) = pairs.fold((0.0, 0.0), |(d, s), (f, w)| {
+        (d + (f - w).powi(2), s + w * w)
+    });
+    if found.len() == wanted.len() {
+        (difference / size).sqrt()
+    } else {
+        f64::NAN
+    }
 }
 
 const HEADS: usize = 8;
@@ -72,7 +81,13 @@ const LENGTH: usize = 333;
 const CAPACITY: usize = 400;
 const SEQUENCES: usize = 3;
 
-fn attention(stream: &Stream, kernels: &Kernels, dim: usize, per_sequence: usize, splits: usize) -> Result<f64> {
+fn attention(
+    stream: &Stream,
+    kernels: &Kernels,
+    dim: usize,
+    per_sequence: usize,
+    splits: usize,
+) -> Result<f64> {
     let mut numbers = Numbers(7 + per_sequence as u64);
     let tokens = SEQUENCES * per_sequence;
     let qkv = numbers.many(tokens * (HEADS + 2 * KV_HEADS) * dim);
@@ -80,7 +95,12 @@ fn attention(stream: &Stream, kernels: &Kernels, dim: usize, per_sequence: usize
     let values = numbers.many(SEQUENCES * KV_HEADS * CAPACITY * dim);
     let lengths: Vec<u32> = (0..SEQUENCES).map(|s| (LENGTH - 40 * s) as u32).collect();
     let rows = HEADS / KV_HEADS * per_sequence;
-    let (module, tile) = if rows <= 16 { (&kernels.narrow, 16) } else { (&kernels.wide, 32) };
+    // One pass also takes more rows than a narrow block has.
+    let (module, tile) = if rows <= 16 || splits == 1 {
+        (&kernels.narrow, 16)
+    } else {
+        (&kernels.wide, 32)
+    };
     let buffers = [
         DeviceBuffer::from_slice(stream, &qkv)?,
         DeviceBuffer::from_slice(stream, &keys)?,
@@ -93,15 +113,30 @@ fn attention(stream: &Stream, kernels: &Kernels, dim: usize, per_sequence: usize
     let n = |v: usize| Arg::U32(v as u32);
     let mut args: Vec<Arg<'_>> = buffers.iter().map(Arg::Device).collect();
     let scale = std::f32::consts::LOG2_E / (dim as f32).sqrt();
-    args.extend([n(HEADS), n(KV_HEADS), n(per_sequence), n(CAPACITY), Arg::F32(scale)]);
+    args.extend([
+        n(HEADS),
+        n(KV_HEADS),
+        n(per_sequence),
+        n(CAPACITY),
+        Arg::F32(scale),
+    ]);
     let shape = Launch {
-        grid: (splits as u32, (SEQUENCES * KV_HEADS) as u32, rows.div_ceil(tile) as u32),
+        grid: (
+            splits as u32,
+            (SEQUENCES * KV_HEADS) as u32,
+            rows.div_ceil(tile) as u32,
+        ),
         block: (128, 1, 1),
         shared_bytes: 0,
     };
     module.kernel("attend")?.launch(stream, shape, &args)?;
     if splits > 1 {
-        let args = [Arg::Device(&buffers[5]), Arg::Device(&buffers[6]), Arg::Device(&buffers[4]), n(splits)];
+        let args = [
+            Arg::Device(&buffers[5]),
+            Arg::Device(&buffers[6]),
+            Arg::Device(&buffers[4]),
+            n(splits),
+        ];
         let shape = Launch::new((tokens * HEADS) as u32, dim as u32);
         module.kernel("combine")?.launch(stream, shape, &args)?;
     }
@@ -124,7 +159,14 @@ fn reference(query: &[u16], keys: &[u16], values: &[u16], seen: usize) -> Vec<f6
     let scores: Vec<f64> = keys
         .chunks_exact(dim)
         .take(seen)
-        .map(|key| query.iter().zip(key).map(|(a, b)| value(*a) * value(*b)).sum::<f64>() / (dim as f64).sqrt())
+        .map(|key| {
+            query
+                .iter()
+                .zip(key)
+                .map(|(a, b)| value(*a) * value(*b))
+                .sum::<f64>()
+                / (dim as f64).sqrt()
+        })
         .collect();
     let top = scores.iter().copied().fold(f64::MIN, f64::max);
     let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
@@ -156,7 +198,10 @@ fn grouped(stream: &Stream, kernels: &Kernels) -> Result<f64> {
         .collect();
     let pairs = TOKENS * TOPK;
     let n = |v: usize| Arg::U32(v as u32);
-    let [bx, bw] = [DeviceBuffer::from_slice(stream, &x)?, DeviceBuffer::from_slice(stream, &w)?];
+    let [bx, bw] = [
+        DeviceBuffer::from_slice(stream, &x)?,
+        DeviceBuffer::from_slice(stream, &w)?,
+    ];
     let chosen_buffer = DeviceBuffer::from_slice(stream, &chosen)?;
     let [order, starts, used] = [
         DeviceBuffer::zeroed(stream, pairs * 4)?,
@@ -172,8 +217,10 @@ fn grouped(stream: &Stream, kernels: &Kernels) -> Result<f64> {
         n(pairs),
         n(EXPERTS),
     ];
-    module.kernel("sort")?.launch(stream, Launch::new(1, 512), &sort)?;
-    let args = [
+    module
+        .kernel("sort")?
+        .launch(stream, Launch::new(1, 512), &sort)?;
+    let mut args = [
         Arg::Device(&bx),
         Arg::Device(&bw),
         Arg::Device(&out),
@@ -184,21 +231,41 @@ fn grouped(stream: &Stream, kernels: &Kernels) -> Result<f64> {
         n(OUTPUTS),
         n(EXPERTS),
         n(TOPK),
+        n(0),
     ];
-    let shape = Launch {
-        grid: ((OUTPUTS / 16) as u32, EXPERTS as u32, 1),
-        block: (128, 1, 1),
-        shared_bytes: 0,
-    };
-    module.kernel("grouped")?.launch(stream, shape, &args)?;
-    let found: Vec<u16> = out.download(stream, 0, pairs * OUTPUTS)?;
-    let mut wanted = Vec::with_capacity(found.len());
+    let mut wanted = Vec::with_capacity(pairs * OUTPUTS);
     for (pair, expert) in chosen.iter().enumerate() {
         let row = &x[pair / TOPK * INPUTS..][..INPUTS];
         for output in 0..OUTPUTS {
             let weights = &w[(*expert as usize * OUTPUTS + output) * INPUTS..][..INPUTS];
-            wanted.push(row.iter().zip(weights).map(|(a, b)| value(*a) * value(*b)).sum());
+            wanted.push(
+                row.iter()
+                    .zip(weights)
+                    .map(|(a, b)| value(*a) * value(*b))
+                    .sum(),
+            );
         }
     }
-    Ok(off(&found, &wanted))
+    let mut worst: f64 = 0.0;
+    for (split, rows) in [(0, 64), (1, 16)] {
+        if let Some(last) = args.last_mut() {
+            *last = Arg::U32(split);
+        }
+        let shape = Launch {
+            grid: ((OUTPUTS / rows) as u32, EXPERTS as u32, 1),
+            block: (128, 1, 1),
+            shared_bytes: 0,
+        };
+        out.fill(stream, 0xff)?;
+        module.kernel("grouped")?.launch(stream, shape, &args)?;
+        let found: Vec<u16> = out.download(stream, 0, pairs * OUTPUTS)?;
+        // `max` would drop a result that is no number.
+        let error = off(&found, &wanted);
+        worst = if error.is_nan() {
+            error
+        } else {
+            worst.max(error)
+        };
+    }
+    Ok(worst)
 }

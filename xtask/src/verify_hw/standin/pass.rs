@@ -9,6 +9,10 @@ use super::shapes::{FfnShape, LayerShape, Shapes};
 /// Blocks that fill the GPU, per multiprocessor: the attention kernel's registers allow four of
 /// its blocks.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 4;
+/// Blocks a multiprocessor below which the experts' products are split over the inputs too.
+const EXPERT_BLOCKS: usize = 10;
+/// Cached tokens from which a block takes up to 32 query rows, so that the cache is read once.
+const WIDE_FROM: usize = 1024;
 /// Cached tokens below which the attention is not split: the second kernel costs more.
 const SPLIT_FROM: usize = 256;
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
@@ -56,7 +60,12 @@ impl Work {
     ///
     /// # Errors
     /// Out of memory, or the driver's own error.
-    pub(crate) fn new(stream: &Stream, models: &[&Shapes], tokens: usize, sequences: usize) -> Result<Self> {
+    pub(crate) fn new(
+        stream: &Stream,
+        models: &[&Shapes],
+        tokens: usize,
+        sequences: usize,
+    ) -> Result<Self> {
         let most = |f: &dyn Fn(&Shapes) -> usize| models.iter().map(|s| f(s)).max().unwrap_or(8);
         let row = |width: usize| DeviceBuffer::zeroed(stream, width * tokens * 2 + 256);
         let hidden = most(&|s| s.hidden);
@@ -145,8 +154,16 @@ impl<'a> Builder<'a> {
         // The widest buffers hold any input and output.
         let (x, y) = (&work.act, &work.logits);
         let (x, y) = (
-            if x.bytes() >= size[0] * size[2] * 2 { x } else { &work.hidden },
-            if y.bytes() >= size[0] * size[1] * 2 { y } else { &work.up },
+            if x.bytes() >= size[0] * size[2] * 2 {
+                x
+            } else {
+                &work.hidden
+            },
+            if y.bytes() >= size[0] * size[1] * 2 {
+                y
+            } else {
+                &work.up
+            },
         );
         if x.bytes() >= size[0] * size[2] * 2 && y.bytes() >= size[0] * size[1] * 2 {
             plan.tune(self.stream, x, weights, y, TRIED)?;
@@ -155,7 +172,13 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn matmul(&self, size: [usize; 3], x: &DeviceBuffer, w: &DeviceBuffer, y: &DeviceBuffer) -> Result<()> {
+    fn matmul(
+        &self,
+        size: [usize; 3],
+        x: &DeviceBuffer,
+        w: &DeviceBuffer,
+        y: &DeviceBuffer,
+    ) -> Result<()> {
         let plan = self.plans.iter().find(|(known, _)| *known == size);
         let (_, plan) = plan.ok_or_else(|| Error::Invalid(format!("no plan for {size:?}")))?;
         plan.run(self.stream, x, w, y)
@@ -169,42 +192,80 @@ impl<'a> Builder<'a> {
         let hidden = weights.shapes.hidden;
         // A few layers' weights in turn, so that the cache does not flatter an algorithm.
         let some: Vec<&LayerWeights> = weights.layers.iter().rev().take(4).collect();
-        for layer in weights.layers.first().into_iter().chain(weights.layers.last()) {
+        for layer in weights
+            .layers
+            .first()
+            .into_iter()
+            .chain(weights.layers.last())
+        {
             let l = layer.shape;
             let same: Vec<&&LayerWeights> = some.iter().filter(|w| w.shape == l).collect();
             let all = |f: &dyn Fn(&'_ LayerWeights) -> Option<DeviceBuffer>| -> Vec<DeviceBuffer> {
                 let found: Vec<_> = same.iter().filter_map(|w| f(w)).collect();
-                if found.is_empty() { f(layer).into_iter().collect() } else { found }
+                if found.is_empty() {
+                    f(layer).into_iter().collect()
+                } else {
+                    found
+                }
             };
             let mut products = vec![
-                ([tokens, qkv_rows(&l), hidden * l.inputs], all(&|w| Some(w.qkv.clone()))),
-                ([tokens, hidden, l.heads * l.dim], all(&|w| Some(w.out.clone()))),
+                (
+                    [tokens, qkv_rows(&l), hidden * l.inputs],
+                    all(&|w| Some(w.qkv.clone())),
+                ),
+                (
+                    [tokens, hidden, l.heads * l.dim],
+                    all(&|w| Some(w.out.clone())),
+                ),
             ];
             match l.ffn {
                 FfnShape::Dense { inter } => {
-                    products.push(([tokens, 2 * inter, hidden], all(&|w| match &w.ffn {
-                        FfnWeights::Dense { up, .. } => Some(up.clone()),
-                        FfnWeights::Moe { .. } => None,
-                    })));
-                    products.push(([tokens, hidden, inter], all(&|w| match &w.ffn {
-                        FfnWeights::Dense { down, .. } => Some(down.clone()),
-                        FfnWeights::Moe { .. } => None,
-                    })));
+                    products.push((
+                        [tokens, 2 * inter, hidden],
+                        all(&|w| match &w.ffn {
+                            FfnWeights::Dense { up, .. } => Some(up.clone()),
+                            FfnWeights::Moe { .. } => None,
+                        }),
+                    ));
+                    products.push((
+                        [tokens, hidden, inter],
+                        all(&|w| match &w.ffn {
+                            FfnWeights::Dense { down, .. } => Some(down.clone()),
+                            FfnWeights::Moe { .. } => None,
+                        }),
+                    ));
                 }
-                FfnShape::Moe { experts, shared, .. } => {
-                    products.push(([tokens, experts, hidden], all(&|w| match &w.ffn {
-                        FfnWeights::Moe { router, .. } => Some(router.clone()),
-                        FfnWeights::Dense { .. } => None,
-                    })));
+                FfnShape::Moe {
+                    experts, shared, ..
+                } => {
+                    products.push((
+                        [tokens, experts, hidden],
+                        all(&|w| match &w.ffn {
+                            FfnWeights::Moe { router, .. } => Some(router.clone()),
+                            FfnWeights::Dense { .. } => None,
+                        }),
+                    ));
                     if shared > 0 {
-                        products.push(([tokens, 2 * shared, hidden], all(&|w| match &w.ffn {
-                            FfnWeights::Moe { shared: Some((up, _)), .. } => Some(up.clone()),
-                            _ => None,
-                        })));
-                        products.push(([tokens, hidden, shared], all(&|w| match &w.ffn {
-                            FfnWeights::Moe { shared: Some((_, down)), .. } => Some(down.clone()),
-                            _ => None,
-                        })));
+                        products.push((
+                            [tokens, 2 * shared, hidden],
+                            all(&|w| match &w.ffn {
+                                FfnWeights::Moe {
+                                    shared: Some((up, _)),
+                                    ..
+                                } => Some(up.clone()),
+                                _ => None,
+                            }),
+                        ));
+                        products.push((
+                            [tokens, hidden, shared],
+                            all(&|w| match &w.ffn {
+                                FfnWeights::Moe {
+                                    shared: Some((_, down)),
+                                    ..
+                                } => Some(down.clone()),
+                                _ => None,
+                            }),
+                        ));
                     }
                 }
             }
@@ -232,7 +293,13 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// The driver's or a library's own error.
-    pub(crate) fn target(&self, weights: &Weights, cache: &Cache, pass: PassShape, reduce: &mut Reduce<'_>) -> Result<()> {
+    pub(crate) fn target(
+        &self,
+        weights: &Weights,
+        cache: &Cache,
+        pass: PassShape,
+        reduce: &mut Reduce<'_>,
+    ) -> Result<()> {
         self.embed(weights, pass.tokens())?;
         self.layers(weights, cache, pass, false, reduce)?;
         self.head(weights, pass.tokens())
@@ -247,7 +314,11 @@ impl<'a> Builder<'a> {
             Arg::U32(packs),
             Arg::U32(weights.shapes.embedding as u32),
         ];
-        self.launch(&self.small("embed")?, Launch::new(tokens as u32, threads(packs)), &args)
+        self.launch(
+            &self.small("embed")?,
+            Launch::new(tokens as u32, threads(packs)),
+            &args,
+        )
     }
 
     /// `residual += hidden` (from the second on), `normed = norm(residual)`.
@@ -262,14 +333,23 @@ impl<'a> Builder<'a> {
             Arg::U32(packs),
             Arg::U32(u32::from(add)),
         ];
-        self.launch(&self.small("add_norm")?, Launch::new(tokens as u32, threads(packs)), &args)
+        self.launch(
+            &self.small("add_norm")?,
+            Launch::new(tokens as u32, threads(packs)),
+            &args,
+        )
     }
 
     /// Queues the attention of every layer alone, as a pass has it: a probe.
     ///
     /// # Errors
     /// The driver's own error.
-    pub(crate) fn attention_alone(&self, weights: &Weights, cache: &Cache, pass: PassShape) -> Result<()> {
+    pub(crate) fn attention_alone(
+        &self,
+        weights: &Weights,
+        cache: &Cache,
+        pass: PassShape,
+    ) -> Result<()> {
         let layers = weights.layers.iter().zip(&cache.layers);
         layers
             .into_iter()
@@ -278,7 +358,14 @@ impl<'a> Builder<'a> {
 
     /// All layers: `hidden` in and out. `joined`: the first layer reads `normed` as it is, two
     /// hidden states side by side.
-    fn layers(&self, weights: &Weights, cache: &Cache, pass: PassShape, joined: bool, reduce: &mut Reduce<'_>) -> Result<()> {
+    fn layers(
+        &self,
+        weights: &Weights,
+        cache: &Cache,
+        pass: PassShape,
+        joined: bool,
+        reduce: &mut Reduce<'_>,
+    ) -> Result<()> {
         let tokens = pass.tokens();
         let hidden = weights.shapes.hidden;
         let work = self.work;
@@ -287,9 +374,19 @@ impl<'a> Builder<'a> {
             if !(joined && index == 0) {
                 self.norm(weights, tokens, 2 * index, index > 0)?;
             }
-            self.matmul([tokens, qkv_rows(&l), hidden * l.inputs], &work.normed, &layer.qkv, &work.qkv)?;
+            self.matmul(
+                [tokens, qkv_rows(&l), hidden * l.inputs],
+                &work.normed,
+                &layer.qkv,
+                &work.qkv,
+            )?;
             self.attention(&l, cache, kv, pass)?;
-            self.matmul([tokens, hidden, l.heads * l.dim], &work.attended, &layer.out, &work.hidden)?;
+            self.matmul(
+                [tokens, hidden, l.heads * l.dim],
+                &work.attended,
+                &layer.out,
+                &work.hidden,
+            )?;
             reduce(&work.hidden, tokens * hidden)?;
             self.norm(weights, tokens, 2 * index + 1, true)?;
             self.feed_forward(layer, tokens, hidden, index)?;
@@ -298,7 +395,13 @@ impl<'a> Builder<'a> {
         self.norm(weights, tokens, 2 * weights.layers.len(), true)
     }
 
-    fn attention(&self, l: &LayerShape, cache: &Cache, kv: &(DeviceBuffer, DeviceBuffer), pass: PassShape) -> Result<()> {
+    fn attention(
+        &self,
+        l: &LayerShape,
+        cache: &Cache,
+        kv: &(DeviceBuffer, DeviceBuffer),
+        pass: PassShape,
+    ) -> Result<()> {
         let work = self.work;
         let numbers = |n: usize| Arg::U32(n as u32);
         let rope = [
@@ -316,7 +419,7 @@ impl<'a> Builder<'a> {
         let tokens = pass.tokens();
         self.launch(&self.small("rope")?, Launch::new(tokens as u32, 256), &rope)?;
         let rows = l.heads / l.kv_heads * pass.per_sequence;
-        let (module, tile) = if rows <= 16 {
+        let (module, tile) = if rows <= 16 || pass.context < WIDE_FROM {
             (&self.kernels.narrow, 16)
         } else {
             (&self.kernels.wide, 32)
@@ -324,7 +427,11 @@ impl<'a> Builder<'a> {
         let tiles = rows.div_ceil(tile);
         let splits = self.splits(l, pass, tiles);
         let shape = Launch {
-            grid: (splits as u32, (pass.sequences * l.kv_heads) as u32, tiles as u32),
+            grid: (
+                splits as u32,
+                (pass.sequences * l.kv_heads) as u32,
+                tiles as u32,
+            ),
             block: (128, 1, 1),
             shared_bytes: 0,
         };
@@ -371,7 +478,13 @@ impl<'a> Builder<'a> {
             .max(1)
     }
 
-    fn feed_forward(&self, layer: &LayerWeights, tokens: usize, hidden: usize, salt: usize) -> Result<()> {
+    fn feed_forward(
+        &self,
+        layer: &LayerWeights,
+        tokens: usize,
+        hidden: usize,
+        salt: usize,
+    ) -> Result<()> {
         let work = self.work;
         match (&layer.ffn, layer.shape.ffn) {
             (FfnWeights::Dense { up, down }, FfnShape::Dense { inter }) => {
@@ -380,15 +493,40 @@ impl<'a> Builder<'a> {
                 self.matmul([tokens, hidden, inter], &work.act, down, &work.hidden)
             }
             (
-                FfnWeights::Moe { router, up, down, shared },
-                FfnShape::Moe { experts, topk, inter, shared: width },
+                FfnWeights::Moe {
+                    router,
+                    up,
+                    down,
+                    shared,
+                },
+                FfnShape::Moe {
+                    experts,
+                    topk,
+                    inter,
+                    shared: width,
+                },
             ) => {
                 if let Some((shared_up, shared_down)) = shared {
-                    self.matmul([tokens, 2 * width, hidden], &work.normed, shared_up, &work.up)?;
+                    self.matmul(
+                        [tokens, 2 * width, hidden],
+                        &work.normed,
+                        shared_up,
+                        &work.up,
+                    )?;
                     self.silu(tokens, width)?;
-                    self.matmul([tokens, hidden, width], &work.act, shared_down, &work.hidden)?;
+                    self.matmul(
+                        [tokens, hidden, width],
+                        &work.act,
+                        shared_down,
+                        &work.hidden,
+                    )?;
                 }
-                self.matmul([tokens, experts, hidden], &work.normed, router, &work.routed.logits)?;
+                self.matmul(
+                    [tokens, experts, hidden],
+                    &work.normed,
+                    router,
+                    &work.routed.logits,
+                )?;
                 self.experts([up, down], [experts, topk, inter, hidden], tokens, salt)
             }
             _ => Err(Error::Invalid("weights of another shape".into())),
@@ -397,7 +535,11 @@ impl<'a> Builder<'a> {
 
     fn silu(&self, rows: usize, inter: usize) -> Result<()> {
         let packs = (inter / 8) as u32;
-        let args = [Arg::Device(&self.work.up), Arg::Device(&self.work.act), Arg::U32(packs)];
+        let args = [
+            Arg::Device(&self.work.up),
+            Arg::Device(&self.work.act),
+            Arg::U32(packs),
+        ];
         let shape = Launch {
             grid: (rows as u32, packs.div_ceil(256).clamp(1, 8), 1),
             block: (256, 1, 1),
@@ -406,7 +548,13 @@ impl<'a> Builder<'a> {
         self.launch(&self.small("silu")?, shape, &args)
     }
 
-    fn experts(&self, [up, down]: [&DeviceBuffer; 2], [experts, topk, inter, hidden]: [usize; 4], tokens: usize, salt: usize) -> Result<()> {
+    fn experts(
+        &self,
+        [up, down]: [&DeviceBuffer; 2],
+        [experts, topk, inter, hidden]: [usize; 4],
+        tokens: usize,
+        salt: usize,
+    ) -> Result<()> {
         let routed = &self.work.routed;
         let module = self.kernels.experts.as_ref();
         let module = module.ok_or_else(|| Error::Invalid("no expert kernels".into()))?;
@@ -419,7 +567,11 @@ impl<'a> Builder<'a> {
             n(topk),
             n(salt + 1),
         ];
-        self.launch(&module.kernel("choose")?, Launch::new(tokens as u32, 32), &choose)?;
+        self.launch(
+            &module.kernel("choose")?,
+            Launch::new(tokens as u32, 32),
+            &choose,
+        )?;
         let pairs = tokens * topk;
         let sort = [
             Arg::Device(&routed.chosen),
@@ -431,7 +583,14 @@ impl<'a> Builder<'a> {
         ];
         self.launch(&module.kernel("sort")?, Launch::new(1, 512), &sort)?;
         let grouped = module.kernel("grouped")?;
-        let product = |x: &DeviceBuffer, w: &DeviceBuffer, y: &DeviceBuffer, inputs: usize, outputs: usize, divide: usize| {
+        let enough = self.stream.device().multiprocessors() as usize * EXPERT_BLOCKS;
+        let product = |x: &DeviceBuffer,
+                       w: &DeviceBuffer,
+                       y: &DeviceBuffer,
+                       inputs: usize,
+                       outputs: usize,
+                       divide: usize| {
+            let split = outputs / 64 * experts.min(pairs) < enough;
             let args = [
                 Arg::Device(x),
                 Arg::Device(w),
@@ -443,15 +602,24 @@ impl<'a> Builder<'a> {
                 n(outputs),
                 n(experts),
                 n(divide),
+                Arg::U32(u32::from(split)),
             ];
+            let rows = if split { 16 } else { 64 };
             let shape = Launch {
-                grid: ((outputs / 16) as u32, experts.min(pairs) as u32, 1),
+                grid: ((outputs / rows) as u32, experts.min(pairs) as u32, 1),
                 block: (128, 1, 1),
                 shared_bytes: 0,
             };
             self.launch(&grouped, shape, &args)
         };
-        product(&self.work.normed, up, &self.work.up, hidden, 2 * inter, topk)?;
+        product(
+            &self.work.normed,
+            up,
+            &self.work.up,
+            hidden,
+            2 * inter,
+            topk,
+        )?;
         self.silu(pairs, inter)?;
         product(&self.work.act, down, &routed.rows, inter, hidden, 1)?;
         let gather = [
@@ -461,17 +629,34 @@ impl<'a> Builder<'a> {
             n(hidden),
             n(topk),
         ];
-        self.launch(&module.kernel("gather")?, Launch::new(tokens as u32, 512), &gather)
+        self.launch(
+            &module.kernel("gather")?,
+            Launch::new(tokens as u32, 512),
+            &gather,
+        )
     }
 
     /// Output head and choice of the likeliest token of each row.
     fn head(&self, weights: &Weights, tokens: usize) -> Result<()> {
         let vocab = weights.shapes.vocab;
         let work = self.work;
-        self.matmul([tokens, vocab, weights.shapes.hidden], &work.normed, &weights.head, &work.logits)?;
+        self.matmul(
+            [tokens, vocab, weights.shapes.hidden],
+            &work.normed,
+            &weights.head,
+            &work.logits,
+        )?;
         let packs = (vocab / 8) as u32;
-        let args = [Arg::Device(&work.logits), Arg::Device(&work.ids), Arg::U32(packs)];
-        self.launch(&self.small("argmax")?, Launch::new(tokens as u32, 1024), &args)
+        let args = [
+            Arg::Device(&work.logits),
+            Arg::Device(&work.ids),
+            Arg::U32(packs),
+        ];
+        self.launch(
+            &self.small("argmax")?,
+            Launch::new(tokens as u32, 1024),
+            &args,
+        )
     }
 
     /// Queues `steps` draft steps: the first over the tokens that were just verified (one more
@@ -480,7 +665,14 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// The driver's or a library's own error.
-    pub(crate) fn draft(&self, weights: &Weights, cache: &Cache, pass: PassShape, steps: usize, reduce: &mut Reduce<'_>) -> Result<()> {
+    pub(crate) fn draft(
+        &self,
+        weights: &Weights,
+        cache: &Cache,
+        pass: PassShape,
+        steps: usize,
+        reduce: &mut Reduce<'_>,
+    ) -> Result<()> {
         let work = self.work;
         let hidden = weights.shapes.hidden;
         for step in 0..steps {
@@ -491,7 +683,12 @@ impl<'a> Builder<'a> {
             let tokens = over.tokens();
             if let Some(project) = weights.project.as_ref().filter(|_| step == 0) {
                 let width = project.bytes() / 2 / hidden;
-                self.matmul([tokens, hidden, width], &work.hidden, project, &work.residual)?;
+                self.matmul(
+                    [tokens, hidden, width],
+                    &work.hidden,
+                    project,
+                    &work.residual,
+                )?;
             }
             self.embed(weights, tokens)?;
             if weights.layers.first().is_some_and(|l| l.shape.inputs == 2) {
@@ -502,7 +699,11 @@ impl<'a> Builder<'a> {
                     Arg::Device(&work.normed),
                     Arg::U32(packs),
                 ];
-                self.launch(&self.small("join")?, Launch::new(tokens as u32, threads(packs)), &args)?;
+                self.launch(
+                    &self.small("join")?,
+                    Launch::new(tokens as u32, threads(packs)),
+                    &args,
+                )?;
                 self.layers(weights, cache, over, true, reduce)?;
             } else {
                 self.layers(weights, cache, over, false, reduce)?;

@@ -46,6 +46,8 @@ pub(crate) struct Found {
     pub(crate) plain: Vec<(u32, f64)>,
     /// Attention of all layers alone in such a step: (sequences, ms).
     pub(crate) attention: Vec<(u32, f64)>,
+    /// The same over several tokens a sequence: (sequences, tokens, ms).
+    pub(crate) attention_of_many: Vec<(u32, u32, f64)>,
     pub(crate) points: Vec<Measured>,
     /// Points that did not fit the memory.
     pub(crate) skipped: Vec<String>,
@@ -101,7 +103,12 @@ struct Rig<'a> {
 ///
 /// # Errors
 /// Out of memory, a missing library, or the driver's own error.
-pub(crate) fn rank(plan: &Plan, stream: &Stream, reduce: &mut Reduce<'_>, loud: bool) -> Result<Found> {
+pub(crate) fn rank(
+    plan: &Plan,
+    stream: &Stream,
+    reduce: &mut Reduce<'_>,
+    loud: bool,
+) -> Result<Found> {
     let began = Instant::now();
     let device = stream.device();
     let say = |text: String| {
@@ -130,7 +137,14 @@ pub(crate) fn rank(plan: &Plan, stream: &Stream, reduce: &mut Reduce<'_>, loud: 
         .as_ref()
         .map(|d| {
             let shared = Some(&target.embedding);
-            Weights::new(stream, &kernels.small, &d.shapes, shared, d.projected, plan.seed + 1)
+            Weights::new(
+                stream,
+                &kernels.small,
+                &d.shapes,
+                shared,
+                d.projected,
+                plan.seed + 1,
+            )
         })
         .transpose()?;
     found.memory.free_after_weights = free(device)?;
@@ -168,18 +182,27 @@ pub(crate) fn rank(plan: &Plan, stream: &Stream, reduce: &mut Reduce<'_>, loud: 
     };
     for tokens in sweep(plan) {
         if tokens > most {
-            found.skipped.push(format!("plain step of {tokens} sequences: no room for their cache"));
+            found.skipped.push(format!(
+                "plain step of {tokens} sequences: no room for their cache"
+            ));
             continue;
         }
         let ms = rig.plain(tokens, reduce)?;
         found.plain.push((tokens as u32, ms));
-        let ms = rig.attention(tokens)?;
+        let ms = rig.attention(tokens, 1)?;
         found.attention.push((tokens as u32, ms));
     }
-    let shown: Vec<String> = found.plain.iter().map(|(n, ms)| format!("{n}: {ms:.2}")).collect();
+    let shown: Vec<String> = found
+        .plain
+        .iter()
+        .map(|(n, ms)| format!("{n}: {ms:.2}"))
+        .collect();
     say(format!("plain steps, ms: {}", shown.join(", ")));
     for &concurrency in plan.concurrency.iter().filter(|c| **c <= most) {
         for &steps in &plan.depths {
+            let ms = rig.attention(concurrency, steps + 1)?;
+            let key = (concurrency as u32, steps as u32 + 1);
+            found.attention_of_many.push((key.0, key.1, ms));
             let point = rig.speculative(concurrency, steps, reduce)?;
             say(format!(
                 "{concurrency} x {steps} steps: {:.0} to {:.0} tok/s, {:.2}x at accept length {:.2}",
@@ -209,9 +232,16 @@ fn capacity(plan: &Plan) -> usize {
 /// Most sequences the cache may hold: all points of the sweep, if they fit.
 fn sequences(plan: &Plan, free: u64) -> usize {
     let mut per_token = plan.target.kv_bytes_per_token();
-    per_token += plan.draft.as_ref().map_or(0, |d| d.shapes.kv_bytes_per_token());
+    per_token += plan
+        .draft
+        .as_ref()
+        .map_or(0, |d| d.shapes.kv_bytes_per_token());
     let room = free as f64 * CACHE_SHARE / (per_token * capacity(plan)).max(1) as f64;
-    sweep(plan).into_iter().filter(|n| (*n as f64) <= room).max().unwrap_or(1)
+    sweep(plan)
+        .into_iter()
+        .filter(|n| (*n as f64) <= room)
+        .max()
+        .unwrap_or(1)
 }
 
 /// Numbers of sequences of plain steps: every load, and every number of tokens verified.
@@ -232,7 +262,9 @@ fn try_pool(plan: &Plan, device: &Device, found: &mut Found) -> Result<()> {
     }
     let pieces = plan.target.layers.len().max(1) * 2;
     let each = usize::try_from(plan.pool_bytes).unwrap_or(usize::MAX) / pieces;
-    let pool: Result<Vec<DeviceBuffer>> = (0..pieces).map(|_| DeviceBuffer::new(device, each)).collect();
+    let pool: Result<Vec<DeviceBuffer>> = (0..pieces)
+        .map(|_| DeviceBuffer::new(device, each))
+        .collect();
     if let Ok(pool) = pool {
         found.memory.pool = pool.iter().map(|p| p.bytes() as u64).sum();
         found.memory.free_after_pool = Some(device.memory_bytes()?.0 as u64);
@@ -263,7 +295,12 @@ impl Rig<'_> {
         })
     }
 
-    fn draft_graph(&mut self, pass: PassShape, steps: usize, reduce: &mut Reduce<'_>) -> Result<Option<Graph>> {
+    fn draft_graph(
+        &mut self,
+        pass: PassShape,
+        steps: usize,
+        reduce: &mut Reduce<'_>,
+    ) -> Result<Option<Graph>> {
         let (Some(draft), Some(cache)) = (self.draft, self.draft_cache) else {
             return Ok(None);
         };
@@ -271,22 +308,28 @@ impl Rig<'_> {
         self.builder.plan_model(draft, pass.sequences)?;
         self.builder.draft(draft, cache, pass, steps, reduce)?;
         self.stream().synchronize()?;
-        record(self.builder.stream, || self.builder.draft(draft, cache, pass, steps, reduce)).map(Some)
+        record(self.builder.stream, || {
+            self.builder.draft(draft, cache, pass, steps, reduce)
+        })
+        .map(Some)
     }
 
     /// Writes the lengths of the sequences to the GPU, in stream order.
     fn send(&self, lengths: &[u32]) -> Result<()> {
         self.lengths.store(0, lengths)?;
-        self.lengths.copy_to_device(self.stream(), &self.cache.lengths, lengths.len() * 4)?;
+        self.lengths
+            .copy_to_device(self.stream(), &self.cache.lengths, lengths.len() * 4)?;
         if let Some(cache) = self.draft_cache {
-            self.lengths.copy_to_device(self.stream(), &cache.lengths, lengths.len() * 4)?;
+            self.lengths
+                .copy_to_device(self.stream(), &cache.lengths, lengths.len() * 4)?;
         }
         Ok(())
     }
 
     /// Brings the chosen tokens to the host, as an engine must before it can go on.
     fn fetch(&self, tokens: usize) -> Result<()> {
-        self.ids.copy_from_device(self.stream(), &self.builder.work.ids, tokens * 4)?;
+        self.ids
+            .copy_from_device(self.stream(), &self.builder.work.ids, tokens * 4)?;
         self.stream().synchronize()
     }
 
@@ -298,9 +341,9 @@ impl Rig<'_> {
         Ok(median(times))
     }
 
-    /// The attention of a plain step of `sequences` sequences alone, ms.
-    fn attention(&self, sequences: usize) -> Result<f64> {
-        let pass = self.pass(sequences, 1);
+    /// The attention of a pass alone, ms: a probe of one kernel.
+    fn attention(&self, sequences: usize, per_sequence: usize) -> Result<f64> {
+        let pass = self.pass(sequences, per_sequence);
         let graph = record(self.stream(), || {
             self.builder.attention_alone(self.target, self.cache, pass)
         })?;
@@ -330,7 +373,12 @@ impl Rig<'_> {
     }
 
     /// Both loops at a point, and verify and draft alone.
-    fn speculative(&mut self, concurrency: usize, steps: usize, reduce: &mut Reduce<'_>) -> Result<Measured> {
+    fn speculative(
+        &mut self,
+        concurrency: usize,
+        steps: usize,
+        reduce: &mut Reduce<'_>,
+    ) -> Result<Measured> {
         let plain = self.target_graph(self.pass(concurrency, 1), reduce)?;
         let pass = self.pass(concurrency, steps + 1);
         let verify = self.target_graph(pass, reduce)?;
@@ -361,7 +409,10 @@ impl Rig<'_> {
         }
         self.stream().synchronize()?;
         let total = ms(began.elapsed());
-        let draft_ms = draft.as_ref().map(|d| self.alone(d, concurrency)).transpose()?;
+        let draft_ms = draft
+            .as_ref()
+            .map(|d| self.alone(d, concurrency))
+            .transpose()?;
         let sequence_tokens = (concurrency * self.plan.output) as f64;
         Ok(Measured {
             concurrency: concurrency as u32,
@@ -379,7 +430,10 @@ impl Rig<'_> {
 
     /// A graph alone in the middle of a loop, launched and waited for, ms.
     fn alone(&self, graph: &Graph, concurrency: usize) -> Result<f64> {
-        self.send(&vec![(self.plan.context + self.plan.output / 2) as u32; concurrency])?;
+        self.send(&vec![
+            (self.plan.context + self.plan.output / 2) as u32;
+            concurrency
+        ])?;
         let mut times = Vec::new();
         for round in 0..WARM + 10 {
             let start = Instant::now();
@@ -451,7 +505,10 @@ mod tests {
     fn draws_follow_the_chain_and_the_seed() {
         let alphas = [0.75, 0.7, 0.65];
         let mut draws = Draws::new(1, 8, 3);
-        let mean = (0..200_000).map(|_| f64::from(draws.tokens(&alphas, 3))).sum::<f64>() / 200_000.0;
+        let mean = (0..200_000)
+            .map(|_| f64::from(draws.tokens(&alphas, 3)))
+            .sum::<f64>()
+            / 200_000.0;
         assert!((mean - expected_tokens(&alphas, 3)).abs() < 0.01, "{mean}");
         let again = |seed| Draws::new(seed, 8, 3).unit();
         assert_eq!(again(1), again(1));

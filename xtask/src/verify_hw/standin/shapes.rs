@@ -90,9 +90,12 @@ fn layer(layer: &Layer, ranks: u64) -> anyhow::Result<LayerShape> {
     };
     let odd = match ffn {
         FfnShape::Dense { inter } => inter % 8 != 0,
-        FfnShape::Moe { experts, topk, inter, shared } => {
-            inter % 64 != 0 || shared % 8 != 0 || experts > 1024 || topk > 32
-        }
+        FfnShape::Moe {
+            experts,
+            topk,
+            inter,
+            shared,
+        } => inter % 64 != 0 || shared % 8 != 0 || experts > 1024 || topk > 32,
     };
     if odd || shape.heads == 0 {
         return Err(uncovered("widths that do not divide by the ranks"));
@@ -156,7 +159,12 @@ impl Shapes {
             .iter()
             .map(|l| match l.ffn {
                 FfnShape::Dense { inter } => 2 * inter,
-                FfnShape::Moe { topk, inter, shared, .. } => 2 * (topk * inter).max(shared),
+                FfnShape::Moe {
+                    topk,
+                    inter,
+                    shared,
+                    ..
+                } => 2 * (topk * inter).max(shared),
             })
             .max()
             .unwrap_or(8)

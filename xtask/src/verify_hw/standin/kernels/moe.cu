@@ -91,23 +91,30 @@ __device__ __forceinline__ uint4 load(const u16* p) {
 }
 
 // out[pair][outputs] = x[source of pair][inputs] w[expert][outputs][inputs]^T for the pairs of each
-// expert. Weights are the wide operand (16 rows a block), tokens the narrow one (8 at a time, up to
-// 32 in one pass over the weights). The 4 warps share the inputs in chunks of 128 and add up at the
-// end, so that few experts still fill the GPU. divide: pairs of one token share its row of x (topk),
-// or 1. inputs: a multiple of 64. grid: (outputs / 16, experts that can be used).
+// expert. Weights are the wide operand (16 rows a warp), tokens the narrow one (8 at a time, up to
+// 32 in one pass over the weights). With split, the 4 warps of a block share 16 rows, take the inputs
+// in turn in chunks of 128 and add up at the end, so that few experts still fill the GPU; without,
+// each has 16 rows of its own. divide: pairs of one token share its row of x (topk), or 1. inputs: a
+// multiple of 32. grid: (outputs / 16 or / 64, experts that can be used).
 #define WIDE 4
 #define STEPS 4
 extern "C" __global__ void __launch_bounds__(128) grouped(
     const u16* x, const u16* w, u16* out, const u32* order, const u32* starts, const u32* used,
-    u32 inputs, u32 outputs, u32 experts, u32 divide) {
+    u32 inputs, u32 outputs, u32 experts, u32 divide, u32 split) {
     __shared__ float sums[4][WIDE][32][4];
     if (blockIdx.y >= used[experts]) return;
     u32 expert = used[blockIdx.y], from = starts[expert], to = starts[expert + 1];
     u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, q = lane & 3;
-    u32 row = blockIdx.x * 16;
+    u32 row = split ? blockIdx.x * 16 : blockIdx.x * 64 + warp * 16;
+    u32 begin = split ? warp * 32 * STEPS : 0, stride = (split ? 4 : 1) * 32 * STEPS;
     const u16* w0 = w + ((u64)expert * outputs + row + g) * inputs + q * 8;
     const u16* w1 = w0 + (u64)8 * inputs;
     for (u32 first = from; first < to; first += WIDE * 8) {
+        // Weights first: they are what takes long.
+        uint4 a[STEPS], b[STEPS];
+        u32 k = begin;
+        #pragma unroll
+        for (int j = 0; j < STEPS; j++) if (k + j * 32 < inputs) { a[j] = load(w0 + k + j * 32); b[j] = load(w1 + k + j * 32); }
         u32 tiles = (to - first + 7) / 8;
         if (tiles > WIDE) tiles = WIDE;
         const u16* rows[WIDE];
@@ -118,14 +125,10 @@ extern "C" __global__ void __launch_bounds__(128) grouped(
             rows[n] = x + (u64)(order[at < to ? at : to - 1] / divide) * inputs + q * 8;
             for (int e = 0; e < 4; e++) acc[n][e] = 0;
         }
-        uint4 a[STEPS], b[STEPS];
-        u32 k = warp * 32 * STEPS;
-        #pragma unroll
-        for (int j = 0; j < STEPS; j++) if (k + j * 32 < inputs) { a[j] = load(w0 + k + j * 32); b[j] = load(w1 + k + j * 32); }
-        for (; k < inputs; k += 4 * 32 * STEPS) {
+        for (; k < inputs; k += stride) {
             // The next chunk is on its way while this one is used.
             uint4 na[STEPS], nb[STEPS];
-            u32 next = k + 4 * 32 * STEPS;
+            u32 next = k + stride;
             #pragma unroll
             for (int j = 0; j < STEPS; j++) if (next + j * 32 < inputs) { na[j] = load(w0 + next + j * 32); nb[j] = load(w1 + next + j * 32); }
             #pragma unroll
@@ -141,6 +144,14 @@ extern "C" __global__ void __launch_bounds__(128) grouped(
             }
             #pragma unroll
             for (int j = 0; j < STEPS; j++) { a[j] = na[j]; b[j] = nb[j]; }
+        }
+        if (!split) {
+            #pragma unroll
+            for (int n = 0; n < WIDE; n++) for (int e = 0; e < 4; e++) {
+                u32 at = first + n * 8 + 2 * q + (e & 1);
+                if (n < tiles && at < to) out[(u64)order[at] * outputs + row + g + (e >> 1) * 8] = to_bf16(acc[n][e]);
+            }
+            continue;
         }
         #pragma unroll
         for (int n = 0; n < WIDE; n++) *(float4*)sums[warp][n][lane] = make_float4(acc[n][0], acc[n][1], acc[n][2], acc[n][3]);
