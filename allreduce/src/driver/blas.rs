@@ -124,7 +124,8 @@ impl MatMul {
         for algorithm in self.candidates(most)? {
             self.algorithm = algorithm;
             // An algorithm that refuses these buffers is passed over.
-            let round = |stream: &Stream| weights.iter().try_for_each(|w| self.run(stream, x, w, y));
+            let round =
+                |stream: &Stream| weights.iter().try_for_each(|w| self.run(stream, x, w, y));
             if round(stream).is_err() {
                 continue;
             }
