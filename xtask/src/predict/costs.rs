@@ -10,6 +10,7 @@ use super::answer::Parts;
 use super::links::{Choice, Links};
 use crate::input;
 use crate::scenario::{EngineKind, Scenario};
+use crate::step_time::cycle::{self as scratch, Chain};
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup, StepParts};
 
 /// Cost of one speculative cycle beside a plain step.
@@ -143,43 +144,54 @@ impl<'a> Costs<'a> {
                 beyond: law.beyond,
             };
         }
-        let (users, context) = (f64::from(users), context as f64);
-        let plain = self.server.plain(users, context);
-        let mut verify = self.server.verify(users, f64::from(tokens), context);
+        let chain = Chain {
+            sequences: f64::from(users),
+            verified_tokens: f64::from(tokens),
+            draft_steps: passes,
+            context: context as f64,
+        };
+        let mut found = self.modelled(&chain);
         if let Some(pin) = &self.pin {
             // The excess may be negative: the machine was faster than the model.
-            verify.other_ms += pin.excess_ms;
+            found.verify.other_ms += pin.excess_ms;
         }
-        let draft = self.draft(users, context, self.draft_tp).times(passes);
         CycleCost {
-            plain_ms: plain.total(),
-            draft_ms: draft.total(),
-            verify_ms: verify.total(),
+            plain_ms: found.plain.total(),
+            draft_ms: found.draft.total(),
+            verify_ms: found.verify.total(),
             parts: Some(CycleParts {
-                plain: parts(&plain),
-                draft: parts(&draft),
-                verify: parts(&verify),
+                plain: parts(&found.plain),
+                draft: parts(&found.draft),
+                verify: parts(&found.verify),
             }),
             beyond: 0.0,
         }
     }
 
-    /// One draft step at a tensor-parallel size of the draft.
-    pub(super) fn draft(&self, users: f64, context: f64, draft_tp: u32) -> StepParts {
-        match &self.scenario.draft {
-            None => StepParts::default(),
-            Some(draft) => {
-                let which = draft.model.as_ref().map_or(Draft::Mtp, Draft::Head);
-                self.server
-                    .draft(which, u64::from(draft_tp), users, context)
-            }
-        }
+    /// The cycle from the architecture: the same function that `score` judges.
+    fn modelled(&self, chain: &Chain) -> scratch::CycleParts {
+        let draft = self
+            .scenario
+            .draft
+            .as_ref()
+            .map(|draft| draft.model.as_ref().map_or(Draft::Mtp, Draft::Head));
+        let draft_tp = u64::from(self.draft_tp);
+        let ladder = GraphLadder::of_engine(self.scenario.engine.kind.name());
+        scratch::cycle(&self.server, draft, draft_tp, chain, |tokens| {
+            ladder.padded(tokens)
+        })
     }
 
     /// The modelled verify without a pin, ms.
     pub(super) fn modelled_verify_ms(&self, users: u32, tokens: u32, context: u64) -> f64 {
-        self.server
-            .verify_ms(f64::from(users), f64::from(tokens), context as f64)
+        self.modelled(&Chain {
+            sequences: f64::from(users),
+            verified_tokens: f64::from(tokens),
+            draft_steps: 0.0,
+            context: context as f64,
+        })
+        .verify
+        .total()
     }
 }
 

@@ -13,7 +13,7 @@ use spec_decode::bands::{
 use spec_decode::verdict::Verdict;
 
 use super::{Area, quantile};
-use law::{Accept, Constants, Fitter, Predicted, predict};
+use law::{Accept, Fitter, Predicted, predict};
 use rows::SweepRow;
 
 /// A speedup from 1 by which a row counts as paying or losing, as the contract says.
