@@ -206,9 +206,11 @@ fn block_line(point: &mut BenchPoint, requests: &mut Option<f64>, label: &str, v
 }
 
 /// `concurrency,tok_s` lines, with or without a header, separated by commas, blanks or tabs.
-/// A text with other lines among them is not taken for CSV.
+/// A text with other lines among them is not taken for CSV. A header that names the rate first
+/// turns the columns.
 fn csv(doc: &Doc) -> Vec<BenchPoint> {
     let mut points = Vec::new();
+    let mut rate_first = false;
     let mut other = 0;
     for (number, line) in &doc.lines {
         let line = line.trim();
@@ -226,13 +228,20 @@ fn csv(doc: &Doc) -> Vec<BenchPoint> {
             .filter(|n: &f64| n.is_finite())
             .collect();
         match (numbers.as_slice(), fields.len()) {
-            ([concurrency, tok_s], 2) => points.push(BenchPoint {
-                concurrency: Some(*concurrency),
-                output_tok_s: Some(*tok_s),
+            ([first, second], 2) => points.push(BenchPoint {
+                concurrency: Some(if rate_first { *second } else { *first }),
+                output_tok_s: Some(if rate_first { *first } else { *second }),
                 tool: "csv",
                 line: *number,
                 ..BenchPoint::default()
             }),
+            ([], 2) if points.is_empty() => {
+                let name = fields[0].to_ascii_lowercase();
+                rate_first = ["tok", "throughput", "rate"]
+                    .iter()
+                    .any(|w| name.contains(w));
+                other += 1;
+            }
             _ => other += 1,
         }
         if other > 1 {
@@ -240,4 +249,16 @@ fn csv(doc: &Doc) -> Vec<BenchPoint> {
         }
     }
     points
+}
+
+#[cfg(test)]
+mod column_tests {
+    use super::*;
+
+    #[test]
+    fn a_header_that_names_the_rate_first_turns_the_columns() {
+        let turned = sweep_from_text("tok_s,concurrency\n90,1\n500,8\n", "a.csv");
+        let plain = sweep_from_text("concurrency,tok_s\n1,90\n8,500\n", "a.csv");
+        assert_eq!(turned.expect("a sweep"), plain.expect("a sweep"));
+    }
 }

@@ -66,3 +66,9 @@ pub(crate) fn write_text(path: &Path, text: &str, flag: &str) -> anyhow::Result<
         ))
     })
 }
+
+/// Prints an answer. A reader that goes away early (`| head`) is no fault.
+pub(crate) fn print(text: &str) {
+    use std::io::Write;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

@@ -145,12 +145,11 @@ pub(crate) fn run(args: &crate::cli::ExplainArgs) -> anyhow::Result<ExitCode> {
     let findings = findings::find(&files);
     let command = scenario::command_line(&files);
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&report(&files, &findings, command.as_deref()))?
+        crate::input::print(
+            &(serde_json::to_string_pretty(&report(&files, &findings, command.as_deref()))? + "\n"),
         );
     } else {
-        print!("{}", render::text(&files, &findings, command.as_deref()));
+        crate::input::print(&render::text(&files, &findings, command.as_deref()));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 //! What to change first, ranked by predicted gain, and comparisons side by side.
 
-use super::answer::{Change, Compared};
+use super::answer::{Change, Compared, Verdict};
 use super::costs::{Costs, all_reduce_us};
 use super::links::{Choice, Links};
 use super::points::{self, best, try_depths};
@@ -150,6 +150,27 @@ fn compared(name: &str, scenario: &Scenario) -> anyhow::Result<Vec<Compared>> {
     let ends = [scenario.concurrency.first(), scenario.concurrency.last()];
     let mut users: Vec<u32> = ends.into_iter().flatten().copied().collect();
     users.dedup();
+    if scenario.draft.is_none() {
+        // Nothing drafts: the plain figures, and nothing gained.
+        return Ok(users
+            .into_iter()
+            .map(|users| {
+                let plain_ms = costs.cycle(users, scenario.context, 0, 1).plain_ms;
+                let tok_s = f64::from(users) * 1000.0 / plain_ms;
+                Compared {
+                    name: name.to_string(),
+                    concurrency: users,
+                    baseline_tok_s: tok_s,
+                    spec_tok_s: tok_s,
+                    speedup: 1.0,
+                    speedup_low: 1.0,
+                    speedup_high: 1.0,
+                    verdict: Verdict::DoesNotPay,
+                    kv_tokens: memory.kv_tokens,
+                }
+            })
+            .collect());
+    }
     Ok(users
         .into_iter()
         .filter_map(|users| {

@@ -43,9 +43,9 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&answer)?);
+        crate::input::print(&(serde_json::to_string_pretty(&answer)? + "\n"));
     } else {
-        print!("{}", text::render(&answer, args.sources));
+        crate::input::print(&text::render(&answer, args.sources));
     }
     Ok(if args.exit_code {
         ExitCode::from(match answer.verdict {
@@ -154,7 +154,7 @@ fn pin(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Option<Pin>> {
     let tokens = observed.tokens.unwrap_or(1);
     let all_reduce = all_reduce_us(links, seen_with);
     let costs = Costs::new(scenario, &all_reduce, links)?;
-    let modelled_ms = costs.modelled_verify_ms(1, tokens, scenario.context);
+    let modelled_ms = costs.modelled_verify_ms(1, tokens, scenario.observed_context);
     let public = scenario.observed.public.iter().flatten();
     let public_plain_ms = public
         .filter(|p| p.what == PublicKind::PlainTokS)

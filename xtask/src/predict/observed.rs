@@ -33,7 +33,7 @@ pub(super) fn rows(
         rows.push(row(
             &format!("verify of {tokens} tokens, {with}"),
             figure,
-            Some(costs.modelled_verify_ms(1, tokens, scenario.context)),
+            Some(costs.modelled_verify_ms(1, tokens, scenario.observed_context)),
             "ms",
             "the observed figure is used; the model's own stands beside",
         ));

@@ -199,6 +199,10 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
         merged.topk = None;
         merged.draft_tokens = None;
     }
+    if args.tp.is_some() || args.quant.is_some() || args.engine.is_some() {
+        // Cut, stored or served otherwise: the observed figures are of another server.
+        merged.observed = ObservedFile::default();
+    }
     set(&mut merged.model, "--model", &args.model);
     set(&mut merged.quant, "--quant", &args.quant);
     set(&mut merged.draft, "--draft", &args.draft);

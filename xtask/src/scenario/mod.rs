@@ -92,6 +92,8 @@ pub(crate) struct Scenario {
     /// The user's own all-reduce times: (bytes, µs).
     pub(crate) allreduce_table: Option<Vec<(u64, f64)>>,
     pub(crate) observed: ObservedFile,
+    /// Context at which the observed times were seen, tokens.
+    pub(crate) observed_context: u64,
     pub(crate) inputs: Vec<Input>,
     pub(crate) assumptions: Vec<Assumption>,
     pub(crate) seed: u64,
@@ -170,6 +172,7 @@ impl Scenario {
             allreduce: allreduce(merged, notes)?,
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
             observed: merged.observed.clone(),
+            observed_context: merged.assumed.context.as_ref().map_or(context, |c| c.value),
             model,
             draft,
             gpu: hardware.gpu,

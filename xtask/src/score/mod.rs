@@ -123,12 +123,12 @@ pub(crate) fn run(args: &crate::cli::ScoreArgs) -> anyhow::Result<ExitCode> {
         )));
     }
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&serde_json::json!({"schema": 1, "areas": areas}))?
+        crate::input::print(
+            &(serde_json::to_string_pretty(&serde_json::json!({"schema": 1, "areas": areas}))?
+                + "\n"),
         );
     } else {
-        print!("{}", report::text(&areas, args.rows));
+        crate::input::print(&report::text(&areas, args.rows));
     }
     if let Some(path) = &args.write {
         crate::input::write_text(path, &report::markdown(&areas), "--write")?;

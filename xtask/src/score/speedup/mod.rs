@@ -13,6 +13,8 @@ use spec_decode::bands::{
 use spec_decode::verdict::Verdict;
 
 use super::{Area, quantile};
+#[cfg(test)]
+use law::Constants;
 use law::{Accept, Fitter, Predicted, predict};
 use rows::SweepRow;
 
@@ -78,6 +80,7 @@ impl Runs {
     }
 
     /// Constants fitted on all sweeps.
+    #[cfg(test)]
     #[cfg(test)]
     pub(crate) fn constants(&self) -> Constants {
         self.fitter.best(|_| true)
