@@ -38,8 +38,8 @@ const TOP: [&str; 17] = [
     "allreduce",
     "xtask",
 ];
-/// The only files that may hold `unsafe`.
-const UNSAFE_FILES: [&str; 2] = ["allreduce/src/driver.rs", "allreduce/src/launch.rs"];
+/// The only places that may hold `unsafe`: calls into CUDA libraries, and kernel launches.
+const UNSAFE_FILES: [&str; 2] = ["allreduce/src/driver/", "allreduce/src/launch.rs"];
 
 /// Runs `cargo xtask tidy` on the checkout that holds this source.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
@@ -207,7 +207,10 @@ fn check_line(
     }
     let has_unsafe =
         code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl");
-    if has_unsafe && !UNSAFE_FILES.contains(&shown) && !shown.contains("/tidy/") {
+    if has_unsafe
+        && !UNSAFE_FILES.iter().any(|place| shown.starts_with(place))
+        && !shown.contains("/tidy/")
+    {
         problems.push(format!(
             "{shown}:{line}: unsafe belongs in {}",
             UNSAFE_FILES.join(" or ")
