@@ -4,13 +4,24 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+/// The shortest way to an answer, for each kind of question.
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask predict                                            the built-in case
+  cargo xtask predict --model qwen3-32b --gpu rtx-5090 --gpus 2 --quant fp8
+  cargo xtask predict --model ./config.json --gpu h200 --gpus 8 --topology topo.txt --accept 2.3@3
+  cargo xtask plan --free-before-gib 94 --free-after-gib 21.7 --kv-gib 10.42 --mem-fraction 0.55
+  cargo xtask explain server.log
+Exit codes: 0 answered, 2 the input is at fault (one line says how to mend it), 1 a fault of ours.";
+
 /// Does speculative decoding pay off on this box, for this model, with which settings?
 #[derive(Debug, Parser)]
 #[command(
     name = "xtask",
     bin_name = "cargo xtask",
     version,
-    max_term_width = 100
+    max_term_width = 100,
+    after_help = EXAMPLES
 )]
 pub(crate) struct Cli {
     /// What to do.
