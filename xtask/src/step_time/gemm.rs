@@ -76,7 +76,7 @@ pub(crate) fn gemm(gpu: &Gpu, numbers: &Numbers, m: f64, n: f64, k: f64) -> OpTi
     let memory_us = n * k * numbers.bytes / (bytes_per_us * r.bandwidth)
         + 2.0 * m * (k + n) / (bytes_per_us * ACTIVATION_BANDWIDTH);
     let sms = f64::from(gpu.sm_count.max(1));
-    let tile_m = if m <= 64.0 { 64.0 } else { 128.0 };
+    let tile_m = tile_rows(numbers.class, m);
     let fill = (m / tile_m).ceil() * (n / TILE_N).ceil() / sms;
     let flops_per_us_sm = numbers.tflops * 1e6 / sms * r.compute;
     let tile_us = (k * r.k_step_ns * 1e-3).max(2.0 * tile_m * TILE_N * k / flops_per_us_sm);
@@ -87,6 +87,21 @@ pub(crate) fn gemm(gpu: &Gpu, numbers: &Numbers, m: f64, n: f64, k: f64) -> OpTi
         0.5 * fill + 0.5 * fill.ceil()
     };
     OpTime::overlapped(r.fixed_us, memory_us, tile_us * waves, 1.0)
+}
+
+/// Rows of an output tile. Weight-only kernels (Marlin: `mma.m16n8k16` on 16-row blocks, near the
+/// ideal 4x of bf16 to 16 and more rows even on an A10) start at one instruction's 16 rows. For cards
+/// with much bandwidth and few tensor flops (RTX 3090) 64 would make a single token compute-bound.
+fn tile_rows(class: Class, m: f64) -> f64 {
+    let least = if class == Class::WeightOnly4 {
+        16.0
+    } else {
+        64.0
+    };
+    [16.0, 32.0, 64.0]
+        .into_iter()
+        .find(|rows| *rows >= least && m <= *rows)
+        .unwrap_or(128.0)
 }
 
 #[cfg(test)]
@@ -142,6 +157,17 @@ mod tests {
             33.83,
         ),
     ];
+
+    #[test]
+    fn one_row_of_four_bit_weights_waits_for_memory_on_a_3090() {
+        let gpu = find("rtx-3090").expect("catalogue");
+        let format = WeightFormat::Int4 {
+            group: 128,
+            zero_point: false,
+        };
+        let time = gemm(gpu, &Numbers::of(format, gpu), 1.0, 8192.0, 8192.0);
+        assert!(time.compute_us < 0.3 * time.memory_us, "{time:?}");
+    }
 
     #[test]
     fn measured_products_are_met_within_thirty_percent() {
