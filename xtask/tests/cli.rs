@@ -352,3 +352,31 @@ fn completions_name_every_command_for_each_shell() {
         }
     }
 }
+
+#[test]
+fn an_answer_is_not_surer_than_the_accept_length_it_assumes() {
+    let output = xtask(&[
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--gpu",
+        "h100",
+        "--gpus",
+        "2",
+        "--steps",
+        "3",
+        "--json",
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let accept = xtask(&["accept", "--depths", "3", "--json"]);
+    let prior: serde_json::Value =
+        serde_json::from_str(&String::from_utf8_lossy(&accept.stdout)).expect("JSON");
+    let prior = &prior["depths"][0];
+    let low = prior["low"].as_f64().expect("low") / prior["accept_length"].as_f64().expect("mean");
+    for point in json["points"].as_array().expect("points") {
+        let band =
+            point["speedup_low"].as_f64().expect("low") / point["speedup"].as_f64().expect("mean");
+        assert!(band <= low + 0.01, "{band} is narrower than {low}: {point}");
+    }
+}

@@ -117,10 +117,19 @@ pub(super) fn band(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &T
         f64::from(tried.depth.tokens)
     };
     let mut band = ResidualModel::shipped().band(tried.speedup, most, &conditions);
-    if matches!(scenario.acceptance.known, Known::Assumed { .. }) {
-        let down = (tried.accept_length / low_length).ln();
-        let up = (high_length / tried.accept_length).ln();
-        band = widened(&band, down, up, most);
+    let down = (tried.accept_length / low_length).ln();
+    let up = (high_length / tried.accept_length).ln();
+    match scenario.acceptance.known {
+        Known::Assumed { .. } => band = widened(&band, down, up, most),
+        // These residuals hold the error of the prior for the heads in the sweeps. The prior's own
+        // band stands on more heads: the answer must not be surer than the accept length it names.
+        Known::Prior(_) => {
+            let missing = |want: f64, has: f64| (want * want - has * has).max(0.0).sqrt();
+            let has_down = (band.speedup / band.low).ln();
+            let has_up = (band.high / band.speedup).ln();
+            band = widened(&band, missing(down, has_down), missing(up, has_up), most);
+        }
+        _ => {}
     }
     if let Some(pin) = &costs.pin {
         // The plain step was not seen: it may share the verify's excess, in proportion, or be as
