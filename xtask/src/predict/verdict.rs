@@ -46,18 +46,23 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
     }
     let because = match first.verdict {
         Verdict::Pays => format!(
-            "accept length {:.2} must stay above {:.2}; {}",
+            "accept length {:.2} (at {}) must stay above {:.2}; {}",
             first.accept_length,
+            steps(first),
             first.break_even_accept_length,
             until(points, pays_up_to)
         ),
         Verdict::DoesNotPay => format!(
-            "accept length {:.2} is under the break-even of {:.2}",
-            first.accept_length, first.break_even_accept_length
+            "accept length {:.2} (at {}) is under the break-even of {:.2}",
+            first.accept_length,
+            steps(first),
+            first.break_even_accept_length
         ),
         Verdict::MeasureFirst => format!(
-            "break-even is accept length {:.2}, {:.2} is expected, and the band holds 1",
-            first.break_even_accept_length, first.accept_length
+            "break-even is accept length {:.2}, {:.2} is expected (at {}), and the band holds 1",
+            first.break_even_accept_length,
+            first.accept_length,
+            steps(first)
         ),
     };
     Summary {
@@ -68,12 +73,31 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
     }
 }
 
+fn steps(point: &Point) -> String {
+    let plural = if point.steps == 1 { "" } else { "s" };
+    format!("{} step{plural}", point.steps)
+}
+
 fn until(points: &[Point], pays_up_to: Option<u32>) -> String {
+    let sure_up_to = points
+        .iter()
+        .take_while(|p| p.verdict == Verdict::Pays)
+        .last()
+        .map(|p| p.concurrency);
+    let doubt = match (sure_up_to, pays_up_to) {
+        (Some(sure), Some(up_to)) if sure < up_to => format!(", measure first above {sure}"),
+        _ => String::new(),
+    };
     match (pays_up_to, points.last()) {
         (Some(up_to), Some(last)) if up_to < last.concurrency => {
-            format!("turn it off above {up_to} users")
+            format!("turn it off above {up_to} users{doubt}")
         }
-        (Some(up_to), _) => format!("it pays at every load asked for, up to {up_to} users"),
+        (Some(up_to), _) if doubt.is_empty() => {
+            format!("it pays at every load asked for, up to {up_to} users")
+        }
+        (Some(up_to), _) => {
+            format!("a gain is expected at every load asked for, up to {up_to} users{doubt}")
+        }
         (None, _) => "it pays at no load asked for".to_string(),
     }
 }
