@@ -67,6 +67,7 @@ pub(crate) fn window(layer: &Layer) -> Option<u64> {
 /// takes this for each token inside its window. For DeepSeek-V4 this is the window's entry.
 pub(crate) fn layer_kv_bytes(layer: &Layer, sharding: &Sharding, layout: &KvLayout) -> u64 {
     match &layer.attention {
+        Attention::Gqa(gqa) if gqa.shares_cache => 0,
         Attention::Gqa(gqa) => {
             let heads = gqa.kv_heads.div_ceil(sharding.attention_tp()).max(1);
             let width = gqa.head_dim.saturating_add(gqa.v_head_dim);

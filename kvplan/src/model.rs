@@ -119,6 +119,8 @@ pub struct Gqa {
     pub v_is_k: bool,
     /// Biases on the projections.
     pub bias: bool,
+    /// Reads the cache of an earlier layer and keeps none (Gemma 3n, cross-layer attention).
+    pub shares_cache: bool,
     /// Input width where it is not the model's hidden size (EAGLE-3 reads two hiddens).
     pub input_hiddens: u64,
     /// Sparse-attention index, where there is one.

@@ -2,9 +2,6 @@
 //! the text blocks of SGLang's and vLLM's serving benches, their JSON, and the tables and JSON of
 //! other tools.
 
-// `predict --baseline` is its other user.
-#![allow(dead_code)]
-
 mod json;
 mod tables;
 

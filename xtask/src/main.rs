@@ -7,6 +7,8 @@ mod accept;
 mod bench_input;
 mod cli;
 mod explain;
+#[cfg(test)]
+mod fuzz;
 mod gpus;
 mod input;
 mod plan;

@@ -1,6 +1,6 @@
 //! Which token mixer a layer has, and its shape.
 
-use super::node::{MAX_HEADS, MAX_TOKENS, MAX_WIDTH, Node};
+use super::node::{MAX_HEADS, MAX_LAYERS, MAX_TOKENS, MAX_WIDTH, Node};
 use super::{ConfigError, ffn};
 use crate::model::{Attention, CompressedMla, Gqa, Indexer, LinearState, Mamba2, Mla};
 
@@ -34,11 +34,15 @@ pub(super) fn read(
     if let Some(attends) = in_index_list(node, "attn_layer_indices", index) {
         // Bamba: attention in the listed layers, Mamba-2 else.
         if !attends {
-            return mamba(node).map(Attention::Mamba);
+            return mamba(node, hidden).map(Attention::Mamba);
         }
     }
+    if in_index_list(node, "full_attn_idxs", index) == Some(false) {
+        // LFM2 before it had layer_types: short convolutions else.
+        return Ok(Attention::None);
+    }
     match node.listed_text("layer_types", index) {
-        Some("mamba" | "mamba2") => return mamba(node).map(Attention::Mamba),
+        Some("mamba" | "mamba2") => return mamba(node, hidden).map(Attention::Mamba),
         // Short convolutions keep three tokens; nothing here depends on them.
         Some("conv") => return Ok(Attention::None),
         _ => {}
@@ -61,7 +65,7 @@ pub(super) fn read(
 /// Token mixer of one block of a hybrid pattern.
 pub(super) fn of_block(node: &Node<'_>, kind: &str, hidden: u64) -> Result<Attention, ConfigError> {
     match kind {
-        "mamba" => mamba(node).map(Attention::Mamba),
+        "mamba" => mamba(node, hidden).map(Attention::Mamba),
         "attention" => gqa(node, 0, hidden, None).map(Attention::Gqa),
         _ => Ok(Attention::None),
     }
@@ -90,10 +94,23 @@ fn lightning(node: &Node<'_>, hidden: u64) -> Result<LinearState, ConfigError> {
     })
 }
 
-fn mamba(node: &Node<'_>) -> Result<Mamba2, ConfigError> {
+/// The Mamba-2 branch that Falcon-H1 has beside the attention of every layer.
+pub(super) fn parallel_mamba(node: &Node<'_>) -> Result<Attention, ConfigError> {
+    mamba(node, 0).map(Attention::Mamba)
+}
+
+fn mamba(node: &Node<'_>, hidden: u64) -> Result<Mamba2, ConfigError> {
+    let heads = node.need(&["mamba_num_heads", "mamba_n_heads"], MAX_HEADS)?;
+    // Granite and Bamba may write "auto": the expanded width over the heads.
+    let head_dim = if node.text("mamba_d_head") == Some("auto") {
+        let expand = node.whole(&["mamba_expand"], 64)?.unwrap_or(2);
+        (hidden.saturating_mul(expand) / heads).max(1)
+    } else {
+        node.need(&["mamba_head_dim", "mamba_d_head"], MAX_WIDTH)?
+    };
     Ok(Mamba2 {
-        heads: node.need(&["mamba_num_heads", "mamba_n_heads"], MAX_HEADS)?,
-        head_dim: node.need(&["mamba_head_dim", "mamba_d_head"], MAX_WIDTH)?,
+        heads,
+        head_dim,
         state: node.need(&["ssm_state_size", "mamba_d_state"], MAX_WIDTH)?,
         groups: node
             .whole(&["n_groups", "mamba_n_groups"], MAX_HEADS)?
@@ -320,9 +337,24 @@ pub(super) fn gqa(
             .unwrap_or(gated_by_family(node)),
         v_is_k,
         bias: node.flag("attention_bias").unwrap_or(false),
+        shares_cache: shares_cache(node, index)?,
         input_hiddens: 1,
         indexer: gqa_indexer(node, index)?,
     })
+}
+
+/// Whether a layer reads an earlier layer's cache: the last `num_kv_shared_layers` (Gemma 3n and
+/// 4), or all but the first of every `cla_share_factor` (Hunyuan).
+fn shares_cache(node: &Node<'_>, index: u64) -> Result<bool, ConfigError> {
+    let shared = node
+        .whole(&["num_kv_shared_layers"], MAX_LAYERS)?
+        .unwrap_or(0);
+    let layers = node.whole(&["num_hidden_layers"], MAX_LAYERS)?.unwrap_or(0);
+    if shared > 0 && shared < layers && index >= layers - shared {
+        return Ok(true);
+    }
+    let factor = node.whole(&["cla_share_factor"], MAX_LAYERS)?.unwrap_or(1);
+    Ok(node.flag("use_cla") == Some(true) && factor > 1 && !index.is_multiple_of(factor))
 }
 
 /// Query heads, KV heads, key and value elements a head, and whether values are keys.

@@ -80,6 +80,7 @@ fn is_sparse(node: &Node<'_>, index: u64) -> Result<bool, ConfigError> {
     let first_names = [
         "first_k_dense_replace",
         "first_k_dense",
+        "num_dense_layers",
         "moe_layer_start_index",
     ];
     if let Some(first) = node.whole(&first_names, MAX_LAYERS)?
@@ -202,11 +203,41 @@ fn dense(node: &Node<'_>, hidden: u64) -> Result<Ffn, ConfigError> {
         "ffn_hidden_size",
         "n_inner",
     ];
-    let inter = node.whole(&names, MAX_WIDTH)?;
+    let kind = node.model_type();
+    let inter = if kind == "granitemoehybrid" {
+        // Without experts the shared one is the feed-forward.
+        node.whole(
+            &["shared_intermediate_size", "intermediate_size"],
+            MAX_WIDTH,
+        )?
+    } else if kind.starts_with("lfm2") && node.value("block_ff_dim").is_some() {
+        Some(lfm2_inter(node)?)
+    } else {
+        node.whole(&names, MAX_WIDTH)?
+    };
     Ok(Ffn::Dense {
         inter: inter.unwrap_or_else(|| hidden.saturating_mul(4)),
         gated: gated(node),
     })
+}
+
+/// LFM2: two thirds of the width written, rounded up, where the block adjusts itself.
+fn lfm2_inter(node: &Node<'_>) -> Result<u64, ConfigError> {
+    let written = node.need(&["block_ff_dim"], MAX_WIDTH)?;
+    if node.flag("block_auto_adjust_ff_dim") == Some(false) {
+        return Ok(written);
+    }
+    let factor = node.value("block_ffn_dim_multiplier");
+    let factor = factor.and_then(serde_json::Value::as_f64).unwrap_or(1.0);
+    let round = node
+        .whole(&["block_multiple_of"], MAX_WIDTH)?
+        .unwrap_or(256);
+    let width = (factor * (written.saturating_mul(2) / 3) as f64) as u64;
+    let round = round.max(1);
+    Ok(width
+        .clamp(1, MAX_WIDTH)
+        .div_ceil(round)
+        .saturating_mul(round))
 }
 
 /// DeciLM: the width is a multiple of two thirds of the hidden size, rounded up to 256.

@@ -136,12 +136,22 @@ fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, C
         let attention = attention::read(&node, index, hidden, model.max_positions)?;
         let ffn = ffn::read(&node, index, hidden)?;
         let formats = scheme.layer(index, None);
+        if node.model_type().starts_with("falcon_h1") {
+            // Both mixers run side by side in every layer: as a layer without a feed-forward
+            // before the one with it, which has the same tensors, cache and state.
+            model.layers.push(Layer {
+                attention: attention::parallel_mamba(&node)?,
+                ffn: Ffn::None,
+                formats,
+            });
+        }
         model.layers.push(Layer {
             attention,
             ffn,
             formats,
         });
     }
+    model.other_params = other_params(&node, hidden, &model.layers)?;
     draft::read_head(&node, &mut model)?;
     read_mtp(&node, &scheme, &mut model)?;
     if node.model_type().starts_with("qwen3_next") && node.value("linear_num_value_heads").is_none()
@@ -203,12 +213,36 @@ const NOT_DECODERS: &[&str] = &[
     "m2m_100",
 ];
 
+/// Decoders whose recurrent or shared blocks no layer kind describes: better refused than counted
+/// as full attention.
+const NOT_MODELLED: &[&str] = &[
+    "recurrent_gemma",
+    "zamba",
+    "zamba2",
+    "phi4flash",
+    "plamo2",
+    "rwkv",
+    "rwkv7",
+    "mamba",
+    "mamba2",
+    "falcon_mamba",
+    "xlstm",
+];
+
 fn refuse_other_models(node: &Node<'_>) -> Result<(), ConfigError> {
     let kind = node.model_type();
     if NOT_DECODERS.contains(&kind.as_str()) {
         return Err(node.error(
             "model_type",
             &format!("`{kind}` is not a decoder language model; nothing here applies to it"),
+        ));
+    }
+    if NOT_MODELLED.contains(&kind.as_str()) {
+        return Err(node.error(
+            "model_type",
+            &format!(
+                "`{kind}` mixes tokens in a way that is not modelled here; give another model"
+            ),
         ));
     }
     if node.flag("is_encoder_decoder") == Some(true) {
@@ -249,10 +283,35 @@ fn layer_count(node: &Node<'_>) -> Result<u64, ConfigError> {
     }
 }
 
+/// Tensors that no layer kind carries: the short convolutions of LFM2 (three projections in, one
+/// out, the taps) and the embeddings that Gemma 3n has for every layer.
+fn other_params(node: &Node<'_>, hidden: u64, layers: &[Layer]) -> Result<u64, ConfigError> {
+    let mut params = 0;
+    if node.model_type().starts_with("lfm2") {
+        let convolutions = layers.iter().filter(|l| l.attention == Attention::None);
+        let taps = node.whole(&["conv_L_cache"], 1024)?.unwrap_or(3);
+        let each = product(&[4, hidden, hidden]).saturating_add(product(&[taps, hidden]));
+        params = product(&[convolutions.count() as u64, each]);
+    }
+    let width = node.whole(&["hidden_size_per_layer_input"], node::MAX_WIDTH)?;
+    let rows = node.whole(&["vocab_size_per_layer_input"], node::MAX_VOCAB)?;
+    if let (Some(width), Some(rows)) = (width, rows) {
+        // The table, its projection from the hidden state, and a gate in and out of each layer.
+        let per_layer = rows.saturating_add(product(&[3, hidden]));
+        let all = product(&[layers.len() as u64, width, per_layer]);
+        params = params.saturating_add(all);
+    }
+    Ok(params)
+}
+
 /// Families whose config leaves the flag out because their default differs from false.
 fn tied(node: &Node<'_>) -> bool {
-    let by_default = node.model_type().starts_with("gemma") || node.model_type() == "gpt2";
-    node.flag("tie_word_embeddings").unwrap_or(by_default)
+    let kind = node.model_type();
+    let by_default = kind.starts_with("gemma") || kind.starts_with("lfm2") || kind == "gpt2";
+    let written = node
+        .flag("tie_word_embeddings")
+        .or_else(|| node.flag("tie_embedding"));
+    written.unwrap_or(by_default)
 }
 
 /// MTP layers: the shape of the last layer that attends fully, or the pattern the config gives.
@@ -309,6 +368,7 @@ fn mtp_layer(model: &Model, formats: LayerFormats) -> Layer {
                 indexer.own = true;
             }
         }
+        Attention::Gqa(gqa) => gqa.shares_cache = false,
         Attention::Compressed(compressed) => {
             compressed.ratio = 0;
             compressed.indexer = None;

@@ -252,13 +252,12 @@ fn kv_bytes(model: &Map<String, Value>, json: &str, at: &Places, facts: &mut Fac
     let Some(layers) = facts.number("layers") else {
         return;
     };
-    let Some(caching) = attention_layers(model, layers) else {
-        return;
-    };
+    let caching = attention_layers(model, layers);
     let line = at.line("\"num_hidden_layers\"");
-    // Jamba's period and offset are counted here.
-    let periodic = model.contains_key("attn_layer_period");
-    if let (false, Ok(known)) = (periodic, Model::from_config_json(json, &facts.file)) {
+    let known = Model::from_config_json(json, &facts.file)
+        .ok()
+        .filter(|known| caching.is_some() || has_state(known));
+    if let Some(known) = known {
         let bytes = known.kv_bytes_per_token(&Sharding::tp(1), &KvLayout::new(KvDtype::Bf16));
         if bytes > 0 {
             let how = "16 bits, all layers, all ranks together";
@@ -266,6 +265,9 @@ fn kv_bytes(model: &Map<String, Value>, json: &str, at: &Places, facts: &mut Fac
             return;
         }
     }
+    let Some(caching) = caching else {
+        return;
+    };
     let dims = number(model, &["kv_lora_rank"])
         .zip(number(model, &["qk_rope_head_dim"]))
         .map(|(rank, rope)| rank + rope)
@@ -275,6 +277,17 @@ fn kv_bytes(model: &Map<String, Value>, json: &str, at: &Places, facts: &mut Fac
             format!("{caching} attention layers x {dims} values x 2 bytes, all ranks together");
         facts.derive("kv_bytes_per_token", dims * caching * 2.0, line, how);
     }
+}
+
+/// Whether layers with a state were found: then the layers that cache were told apart from them.
+fn has_state(model: &Model) -> bool {
+    let state = |layer: &kvplan::Layer| {
+        matches!(
+            layer.attention,
+            kvplan::Attention::Linear(_) | kvplan::Attention::Mamba(_)
+        )
+    };
+    model.layers.iter().any(state)
 }
 
 /// Layers that keep a KV cache; `None` where the pattern of a hybrid is not in the file.
@@ -308,7 +321,8 @@ fn attention_layers(model: &Map<String, Value>, layers: f64) -> Option<f64> {
         let count = ((layers - offset) / period).ceil();
         return (count >= 0.0).then_some(count);
     }
-    const HYBRIDS: [&str; 10] = [
+    const HYBRIDS: [&str; 11] = [
+        "recurrent_gemma",
         "qwen3_next",
         "qwen3_5",
         "jamba",

@@ -146,6 +146,7 @@ impl Facts {
     }
 
     /// All facts, in the order found.
+    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Fact> {
         self.list.iter()
     }

@@ -95,7 +95,7 @@ const SPLINTERS: &[&str] = &[
 ];
 
 /// Every way in, on one text.
-fn read_all(text: &str) {
+pub(crate) fn read_all(text: &str) {
     let facts = facts_from_text(text, "f");
     for fact in facts.iter() {
         if let super::Value::Number(number) = fact.value {

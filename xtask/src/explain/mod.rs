@@ -3,9 +3,6 @@
 //! Readers go by what engines and tools print, never by a file's name. A text may be a paste with
 //! colours lost, lines wrapped or cut, several runs in a row; [`text::Doc`] makes that one thing.
 
-// `--accept LOG` and `--from-log LOG` of the other commands use what is exported here.
-#![allow(dead_code, unused_imports)]
-
 mod accept;
 mod args;
 mod bench_facts;
@@ -13,7 +10,7 @@ mod config;
 mod facts;
 mod findings;
 #[cfg(test)]
-mod hostile;
+pub(crate) mod hostile;
 mod machine;
 mod nccl;
 mod other_engines;
@@ -32,9 +29,9 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-pub(crate) use accept::{AcceptReading, LogAcceptance, accept_from_log};
-pub(crate) use facts::{Fact, Facts, Value};
-pub(crate) use findings::{Finding, Severity};
+pub(crate) use accept::{AcceptReading, accept_from_log};
+pub(crate) use facts::{Facts, Value};
+use findings::Finding;
 pub(crate) use scenario::{LogScenario, scenario_from_log};
 
 use crate::input;

@@ -68,8 +68,6 @@ struct Event<'a> {
     kind: Kind,
     line: usize,
     rank: &'a str,
-    /// Text before the phrase on the same record, for what was captured.
-    before: &'a str,
     rest: &'a str,
 }
 
@@ -149,12 +147,11 @@ fn events(doc: &Doc) -> Vec<Event<'_>> {
         let next = found.get(index + 1).map_or(doc.flat.len(), |next| next.0);
         let limit = if *kind == Kind::Args { 60_000 } else { 600 };
         let rest = doc.window(*end, limit.min(next.saturating_sub(*end)));
-        let (rank, before) = prefix(doc.flat.get(..*at).unwrap_or(""));
+        let rank = rank_tag(doc.flat.get(..*at).unwrap_or(""));
         events.push(Event {
             kind: *kind,
             line: doc.line_at(*at),
             rank,
-            before,
             rest,
         });
     }
@@ -162,24 +159,22 @@ fn events(doc: &Doc) -> Vec<Event<'_>> {
 }
 
 /// The rank tag in the bracket before a record (`[2025-09-11 10:25:43 DP0 TP0 EP0]`, `[gpu=0]`),
-/// empty where there is none, and the words between it and the phrase.
-fn prefix(text: &str) -> (&str, &str) {
+/// empty where there is none.
+fn rank_tag(text: &str) -> &str {
     let mut start = text.len().saturating_sub(120);
     while !text.is_char_boundary(start) {
         start += 1;
     }
     let tail = text.get(start..).unwrap_or("");
     let Some(close) = tail.rfind(']') else {
-        return ("", tail);
+        return "";
     };
-    let before = tail.get(close + 1..).unwrap_or("");
     let inside = tail.get(..close).unwrap_or("");
     let inside = inside.rsplit('[').next().unwrap_or("");
-    let tag = inside
+    inside
         .find(|c: char| c.is_ascii_alphabetic())
         .and_then(|at| inside.get(at..))
-        .unwrap_or("");
-    (tag, before)
+        .unwrap_or("")
 }
 
 /// Version, where the text names it beside the engine.

@@ -1,13 +1,13 @@
 //! Readings by what engines and tools print, each test named after the trap it holds.
 
-use super::{Facts, Severity, accept_from_log, facts_from_text, findings, scenario_from_log};
+use super::{Facts, accept_from_log, facts_from_text, findings, scenario_from_log};
 use crate::bench_input::sweep_from_text;
 
 fn number(text: &str, name: &str) -> Option<f64> {
     facts_from_text(text, "f").number(name)
 }
 
-fn found(text: &str) -> Vec<(Severity, String)> {
+fn found(text: &str) -> Vec<(findings::Severity, String)> {
     let files = [facts_from_text(text, "f")];
     findings::find(&files)
         .into_iter()
@@ -96,7 +96,7 @@ fn the_error_may_come_before_the_line_that_explains_it() {
                 Load weight end. avail mem=32.70 GB, mem usage=60.64 GB.\n";
     let found = found(text);
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].0, Severity::Broken);
+    assert_eq!(found[0].0, findings::Severity::Broken);
 }
 
 #[test]
@@ -215,7 +215,11 @@ fn two_ranks_of_one_gpu_are_no_link() {
     let text = "#  Rank  0 Pid 1 on lab device  0 [0000:02:00] NVIDIA GeForce RTX 5090\n\
         #  Rank  1 Pid 2 on lab device  0 [0000:02:00] NVIDIA GeForce RTX 5090\n\
         # size time algbw busbw\n";
-    assert!(found(text).iter().any(|f| f.0 == Severity::Broken));
+    assert!(
+        found(text)
+            .iter()
+            .any(|f| f.0 == findings::Severity::Broken)
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod http;
 mod law;
 mod links;
 mod machine;
-mod metrics;
+pub(crate) mod metrics;
 mod ranks;
 mod standin;
 mod steps;
