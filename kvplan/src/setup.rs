@@ -280,8 +280,13 @@ impl<'a> Setup<'a> {
             ("capacity", observed.torch_total_gib),
         ];
         for (name, value) in figures {
+            // Fractions are of what was free and of the capacity: neither can be nothing.
+            let least = match name {
+                "free before" | "capacity" => 1.0 / 1024.0,
+                _ => 0.0,
+            };
             if let Some(value) = value
-                && !(value.is_finite() && (0.0..1e6).contains(&value))
+                && !(value.is_finite() && (least..1e6).contains(&value))
             {
                 return Err(error(
                     name,

@@ -164,15 +164,18 @@ fn vllm_039_a_hybrids_tokens_are_its_concurrency_times_the_length() {
     }
 }
 
-/// Logs that nothing was fitted on: weights (GiB a card) and pool (GiB) from flags alone.
+/// Logs that shaped a rule or were looked at while choosing one: they guard it, they do not prove
+/// it. Weights (GiB a card) and pool (GiB) from flags alone.
 #[test]
-fn servers_nothing_was_fitted_on_come_out_within_a_few_percent() {
+fn logs_that_shaped_a_rule_are_still_met() {
+    // Set the padding of MXFP4 experts without native kernels.
     let oss = model("gpt-oss-20b", None);
     let mut gb10 = setup(&oss, 1, "vllm@0.13", 121.7);
     gb10.mxfp4_kernels = Some(false);
     gb10.fraction = Some(0.25);
     close(plan(&gb10).computed_weights_gib, 13.72, 0.06);
 
+    // The sampler's law was chosen with this pool in view.
     let llama = model("llama-3.1-8b", None);
     let mut h200 = setup(&llama, 1, "vllm@0.11.2", H200);
     h200.observed.torch_total_gib = Some(139.8);
@@ -180,28 +183,106 @@ fn servers_nothing_was_fitted_on_come_out_within_a_few_percent() {
     close(plan(&h200).computed_weights_gib, 14.96, 0.05);
     close(plan(&h200).pool_gib, 105.97, 1.0);
 
+    // One of the two logs the forward pass is fitted on. Not monotone: chunked prefill switches on
+    // above 32k, and 35k starts.
     let mut v0 = setup(&llama, 1, "vllm@0.6.4", 24.0);
     v0.observed.torch_total_gib = Some(23.58);
     v0.context_tokens = Some(29_000);
     let at_29k = plan(&v0);
     close(at_29k.pool_gib, 2.89, 0.3);
     assert!(at_29k.refusal.is_some());
-    // Not monotone: chunked prefill switches on above 32k, and 35k starts.
     v0.context_tokens = Some(35_000);
     assert!(plan(&v0).refusal.is_none());
 
+    // Prompted the line for sparse-attention workspaces; its weights set nothing.
     let glm = model("glm-5.1", None);
     let mut pro = setup(&glm, 8, "vllm@0.20.2", PRO_6000);
     pro.kv_dtype = Some(KvDtype::Fp8);
     close(plan(&pro).computed_weights_gib, 55.67, 0.3);
+}
 
+/// The two logs of this file that set no constant and chose no rule.
+#[test]
+fn two_servers_that_set_no_constant_come_out_within_2_percent() {
     let qwen = model("qwen3-235b-a22b", Some("fp8"));
     let mut h100 = setup(&qwen, 4, "sglang@2025-07", H100);
     h100.fraction = Some(0.93);
-    close(plan(&h100).kv_tokens as f64, 367_404.0, 0.03 * 367_404.0);
+    close(plan(&h100).kv_tokens as f64, 367_404.0, 0.02 * 367_404.0);
 
     let small = model("qwen3-4b", None);
     let mut rtx = setup(&small, 1, "vllm@0.10", 16_303.0 / 1024.0);
     rtx.context_tokens = Some(40_960);
-    close(plan(&rtx).pool_gib, 4.89, 0.1);
+    close(plan(&rtx).pool_gib, 4.89, 0.02 * 4.89);
+}
+
+/// Figures of docs/kvplan.md under "Misses": (predicted, logged). What is predicted here must be
+/// what the page says, so that a change of a rule shows there too.
+#[test]
+fn known_misses_are_as_large_as_the_notes_say() {
+    let qwen = model("qwen3-235b-a22b", Some("fp8"));
+    let pool = plan(&setup(&qwen, 4, "vllm@0.10", H100)).pool_gib;
+    close(pool, 9.93, 0.05); // logged 8.11
+
+    let glm = model("glm-5.1", None);
+    let mut fork = setup(&glm, 8, "vllm@0.20.2", PRO_6000);
+    fork.kv_dtype = Some(KvDtype::Fp8);
+    fork.fraction = Some(0.865);
+    fork.max_running = Some(64);
+    close(plan(&fork).pool_gib, 22.35, 0.05); // logged 19.55
+
+    let llama = model("llama-3.1-8b", None);
+    let mut v0 = setup(&llama, 1, "vllm@0.6.4", 24.0);
+    v0.observed.torch_total_gib = Some(23.58);
+    v0.context_tokens = Some(29_000);
+    close(plan(&v0).pool_gib, 3.12, 0.02); // logged 2.89
+
+    let oss = model("gpt-oss-20b", None);
+    let mut gb10 = setup(&oss, 1, "vllm@0.13", 122.13);
+    gb10.observed.torch_total_gib = Some(121.63);
+    gb10.mxfp4_kernels = Some(false);
+    gb10.fraction = Some(0.25);
+    close(plan(&gb10).pool_gib, 9.22, 0.05); // logged 12.94
+
+    let awq = model("qwen2.5-14b", Some("awq"));
+    let weights = plan(&setup(&awq, 1, "vllm@0.10", 24.0)).computed_weights_gib;
+    close(weights, 9.30, 0.01); // logged 9.49
+
+    let v4 = model("deepseek-v4-pro", None);
+    let weights = plan(&setup(&v4, 8, "sglang@2026-07", H200)).computed_weights_gib;
+    close(weights, 101.3, 0.1); // about 126 from its minimum fraction
+}
+
+/// vLLM prints target and MTP together: 21.8 beside 23.45 was the target alone.
+#[test]
+fn a_35b_loads_its_mtp_layers_with_its_weights() {
+    let qwen = model("qwen3.6-35b-a3b", Some("nvfp4"));
+    let mut setup = setup(&qwen, 1, "vllm@0.25.1", 122.13);
+    setup.speculation = Some(mtp(3));
+    let plan = plan(&setup);
+    let loaded = plan.computed_weights_gib + plan.ledger.gib_of("draft: weights");
+    close(loaded, 23.45, 0.02 * 23.45);
+}
+
+/// 256 experts of 75 layers at 4.5 bits are 380 GiB: a quarter is 95, and a 96 GB card has 95.6.
+/// The notes of vllm-033 served something smaller (their model was named by its cell alone).
+#[test]
+fn vllm_033_an_unpruned_glm_5_2_in_nvfp4_cannot_lie_on_four_96_gb_cards() {
+    let glm = model("glm-5.2", Some("nvfp4"));
+    let mut four = setup(&glm, 4, "vllm@2026-06", PRO_6000);
+    four.kv_dtype = Some(KvDtype::Fp8);
+    four.sharding.dcp = 4;
+    four.context_tokens = Some(250_000);
+    let plain = plan(&four);
+    assert!(
+        plain.computed_weights_gib > PRO_6000,
+        "{}",
+        plain.computed_weights_gib
+    );
+    let refusal = plain.refusal.expect("refused");
+    assert!(refusal.remedy.contains("more GPUs"), "{}", refusal.remedy);
+    assert!(!refusal.remedy.contains("draft"), "{}", refusal.remedy);
+    // What their pool lost to MTP, 6.96 GiB, is what it costs here.
+    four.speculation = Some(mtp(3));
+    let cost = kvplan::speculation_cost(&four).expect("cost");
+    close(cost.draft_gib, 6.96, 0.07 * 6.96);
 }

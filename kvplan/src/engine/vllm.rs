@@ -349,6 +349,24 @@ fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
     }
 }
 
+/// What helps where nothing is left for the pool; a higher utilisation does not where weights and
+/// activations alone exceed the card.
+fn remedy_without_pool(setup: &Setup<'_>, b: &Budget) -> String {
+    let fixed = b.total * b.utilisation - b.rest;
+    let mut remedy = if fixed >= b.total {
+        "weights and activations fill the card at any utilisation: more GPUs, or a smaller weight \
+         format"
+            .to_string()
+    } else {
+        "raise --gpu-memory-utilization, lower --max-num-batched-tokens or --max-num-seqs"
+            .to_string()
+    };
+    if setup.speculation.is_some() {
+        remedy.push_str(", or drop the draft");
+    }
+    remedy
+}
+
 fn refusal(setup: &Setup<'_>, b: &Budget, groups: &Groups, blocks: u64) -> Option<Refusal> {
     let context = setup.context();
     let batched = batched_tokens(setup);
@@ -359,9 +377,7 @@ fn refusal(setup: &Setup<'_>, b: &Budget, groups: &Groups, blocks: u64) -> Optio
             engine_says: "No available memory for the cache blocks. Try increasing \
                           `gpu_memory_utilization` when initializing the engine."
                 .to_string(),
-            remedy: "raise --gpu-memory-utilization, lower --max-num-batched-tokens or \
-                     --max-num-seqs, or drop the draft"
-                .to_string(),
+            remedy: remedy_without_pool(setup, b),
         });
     }
     if groups.concurrency(blocks, context, batched) >= 1.0 {

@@ -78,6 +78,15 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
             .filter(|(n, _)| n.fract() == 0.0 && (1.0..4e9).contains(n))
             .map(|(n, line)| (n as u32, line))
     };
+    let (topk, draft_tokens) = (whole("spec_topk"), whole("spec_draft_tokens"));
+    let mut steps = whole("spec_steps").or_else(|| whole("spec_tokens"));
+    // A chain verifies one token more than it drafts; block drafts (DFlash) say 1 step and verify
+    // a whole block, so their depth is the block less its first token.
+    if let (Some((said, line)), Some((verified, _)), Some((1, _))) = (steps, draft_tokens, topk)
+        && verified > said.saturating_add(1)
+    {
+        steps = Some((verified - 1, line));
+    }
     LogScenario {
         file: facts.file.clone(),
         model: text("model"),
@@ -97,9 +106,9 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
             let built_in = facts.text("model") == Some(draft.as_str());
             (if built_in { "mtp".to_string() } else { draft }, line)
         }),
-        steps: whole("spec_steps").or_else(|| whole("spec_tokens")),
-        topk: whole("spec_topk"),
-        draft_tokens: whole("spec_draft_tokens"),
+        steps,
+        topk,
+        draft_tokens,
         gpu: text("gpu"),
         accept_length: number("accept_length"),
         max_running_requests: whole("max_running_requests"),

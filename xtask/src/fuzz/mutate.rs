@@ -164,7 +164,13 @@ pub(super) fn damaged(texts: &[String], random: &mut Random, limit: usize) -> Op
             return Some(text);
         }
     }
-    for _ in 0..=random.below(6) {
+    // Mostly little damage: much of it is refused at the door.
+    let changes = if random.below(2) == 0 {
+        0
+    } else {
+        random.below(5)
+    };
+    for _ in 0..=changes {
         text = change(&text, texts, random);
         if text.len() > limit {
             text = head(&text, limit).to_string();
@@ -198,13 +204,13 @@ fn change(text: &str, texts: &[String], random: &mut Random) -> String {
         let (start, end) = (text.get(..from), text.get(to..));
         format!("{}{piece}{}", start.unwrap_or(""), end.unwrap_or(""))
     };
-    match random.below(12) {
+    match random.below(16) {
         0 => with(from, to, ""),
         1 => with(from, near, ""),
         2 => with(from, text.len(), ""),
         3 => with(to, to, text.get(from..near).unwrap_or("")),
         4 => {
-            let times = 1 + random.below(1 + 20_000 / (near - from).max(1));
+            let times = 1 + random.below(1 + 4_000 / (near - from).max(1));
             with(
                 from,
                 from,
@@ -213,7 +219,7 @@ fn change(text: &str, texts: &[String], random: &mut Random) -> String {
         }
         5 => with(from, from, random.pick(WORDS).unwrap_or(&"")),
         6 => with(from, near, random.pick(WORDS).unwrap_or(&"")),
-        7 | 8 => number_replaced(text, from, random),
+        7 | 8 | 12..=15 => number_replaced(text, from, random),
         9 => lines_changed(text, random),
         10 => {
             // A part of another text of the kind.

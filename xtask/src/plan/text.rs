@@ -192,6 +192,10 @@ fn target(report: &Report, out: &mut String) {
             "\nwanted     {load}: set {flag} {:.3}\n",
             answer.fraction
         ));
+    } else if answer.requests == 0 && answer.context_tokens == 0 {
+        out.push_str(&format!(
+            "\nwanted     {load}: out of reach at any {flag}\n"
+        ));
     } else {
         out.push_str(&format!(
             "\nwanted     {load}: out of reach; at most, with {flag} {:.3}, {} requests of that \
