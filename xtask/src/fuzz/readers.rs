@@ -216,7 +216,8 @@ fn plans(model: &Model) -> Result<(), String> {
             if plan.fraction.is_nan() || plan.pool_gib.is_nan() || plan.max_concurrency.is_nan() {
                 return Err(format!("{name}: {plan:?}"));
             }
-            if plan.pool_gib > 95.6 {
+            // llama.cpp says what the context needs, and refuses.
+            if plan.pool_gib > 95.6 && plan.refusal.is_none() {
                 return Err(format!("{name}: a pool of {} GiB on 95.6", plan.pool_gib));
             }
         }

@@ -1,5 +1,7 @@
 //! `memory.*`: questions from engine logs, readers of configs, weights and pools of whole servers.
 
+mod refit;
+
 use std::path::Path;
 
 use kvplan::{
@@ -8,7 +10,8 @@ use kvplan::{
 };
 use serde_json::{Value, json};
 
-use super::{Area, json_lines, quantile};
+use super::{Area, json_lines, mean, quantile};
+use refit::Refits;
 
 /// Scores the four areas.
 pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
@@ -153,6 +156,7 @@ fn configs(data: &Path) -> anyhow::Result<Area> {
 fn scenarios(data: &Path) -> anyhow::Result<Vec<Area>> {
     let mut weights = Errors::new("memory.weights", 0.02);
     let mut flags = Errors::new("memory.from_flags", 0.06);
+    let mut refits = Refits::new(data)?;
     for row in json_lines(&data.join("memory/scenarios.jsonl"))? {
         let id = row["id"].as_str().unwrap_or("?").to_string();
         let Some(scenario) = Scenario::read(data, &row) else {
@@ -170,6 +174,7 @@ fn scenarios(data: &Path) -> anyhow::Result<Vec<Area>> {
         let expect = &row["expect"];
         let draft_gib = plan.ledger.gib_of("draft: weights")
             + plan.ledger.gib_of("draft: its own vocabulary tables");
+        refits.add(&id, &scenario, &plan);
         let loaded = plan.computed_weights_gib
             + if scenario.engine.kind == EngineKind::Vllm {
                 draft_gib
@@ -186,7 +191,14 @@ fn scenarios(data: &Path) -> anyhow::Result<Vec<Area>> {
             flags.add(&id, "tokens", plan.kv_tokens as f64, measured);
         }
     }
-    Ok(vec![weights.area(), flags.area()])
+    let mut flags = flags.area();
+    flags.notes.push(
+        "partly in-sample: the sampler's bytes a logit and SGLang's modules are fitted on rows of \
+         this table"
+            .to_string(),
+    );
+    flags.notes.extend(refits.note());
+    Ok(vec![weights.area(), flags])
 }
 
 /// vLLM prints one pool for target and draft layers.
@@ -399,7 +411,7 @@ impl Errors {
         area.n = count;
         area.median_error = quantile(&self.errors, 0.5);
         area.p90_error = quantile(&self.errors, 0.9);
-        area.mean_error = super::mean(
+        area.mean_error = mean(
             &self
                 .errors
                 .iter()
