@@ -50,9 +50,9 @@ struct Simulated {
 pub(crate) fn run(args: &AcceptCommandArgs) -> anyhow::Result<ExitCode> {
     let report = report(args)?;
     if args.json {
-        crate::input::print(&(serde_json::to_string_pretty(&as_json(&report))? + "\n"));
+        crate::input::print(&(serde_json::to_string_pretty(&as_json(&report))? + "\n"))?;
     } else {
-        crate::input::print(&as_text(&report, args.sources));
+        crate::input::print(&as_text(&report, args.sources))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -67,8 +67,17 @@ pub(crate) fn write_text(path: &Path, text: &str, flag: &str) -> anyhow::Result<
     })
 }
 
-/// Prints an answer. A reader that goes away early (`| head`) is no fault.
-pub(crate) fn print(text: &str) {
+/// Prints an answer. A reader that goes away early (`| head`) is no fault; a full disk is.
+///
+/// # Errors
+/// Standard output took nothing, for another reason than a closed pipe.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     use std::io::Write;
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(error(format!(
+            "the answer cannot be written to standard output ({e})"
+        ))),
+        _ => Ok(()),
+    }
 }

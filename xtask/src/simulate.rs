@@ -7,7 +7,6 @@ mod questions;
 mod trace;
 mod tree;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use pcie_sim::{Algorithm, Arch, Basis, CollectiveTime, Options, Topology};
@@ -65,8 +64,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     } else {
         text(&answer, args.sources)
     };
-    // A reader that goes away early (`| head`) is no fault.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    input::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

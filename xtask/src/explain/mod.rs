@@ -144,9 +144,9 @@ pub(crate) fn run(args: &crate::cli::ExplainArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         crate::input::print(
             &(serde_json::to_string_pretty(&report(&files, &findings, command.as_deref()))? + "\n"),
-        );
+        )?;
     } else {
-        crate::input::print(&render::text(&files, &findings, command.as_deref()));
+        crate::input::print(&render::text(&files, &findings, command.as_deref()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -45,9 +45,9 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let scenario = Scenario::resolve(&args.scenario)?;
     let report = report(&scenario, Some(args), None)?;
     if args.json {
-        crate::input::print(&(serde_json::to_string_pretty(&to_json(&report))? + "\n"));
+        crate::input::print(&(serde_json::to_string_pretty(&to_json(&report))? + "\n"))?;
     } else {
-        crate::input::print(&text::render(&report, &scenario, args.sources));
+        crate::input::print(&text::render(&report, &scenario, args.sources))?;
     }
     Ok(ExitCode::SUCCESS)
 }

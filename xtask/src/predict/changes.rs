@@ -25,42 +25,7 @@ pub(super) fn changes(
     }
     let now = tok_s(scenario, costs, users);
     let mut found = Vec::new();
-    if scenario.tp > 1 {
-        for algorithm in pcie_sim::Algorithm::SHOWN {
-            let choice = Choice::One(algorithm);
-            if links
-                .time(choice, super::payload_bytes(scenario, users, 1))
-                .is_err()
-            {
-                continue;
-            }
-            let all_reduce = all_reduce_us(links, choice);
-            let mut other = Costs::new(scenario, &all_reduce, links)?;
-            other.pin = costs.pin;
-            found.push(Change {
-                change: format!("all-reduce by {}", algorithm.name()),
-                gain: tok_s(scenario, &other, users) / now,
-                why: match algorithm {
-                    pcie_sim::Algorithm::Island | pcie_sim::Algorithm::HostStaged => {
-                        "no engine ships it; the allreduce crate here does"
-                    }
-                    _ => "time of the all-reduces alone",
-                }
-                .to_string(),
-            });
-        }
-    }
-    if let Some(mended) = links.with_graph_file() {
-        let all_reduce = all_reduce_us(&mended, Choice::parse(&scenario.allreduce)?);
-        let mut other = Costs::new(scenario, &all_reduce, &mended)?;
-        other.pin = costs.pin;
-        found.push(Change {
-            change: "give NCCL a graph file (NCCL_GRAPH_FILE)".to_string(),
-            gain: tok_s(scenario, &other, users) / now,
-            why: "its own search finds no ring on this wiring and falls back to Simple at small sizes"
-                .to_string(),
-        });
-    }
+    found.extend(of_the_links(scenario, links, costs, users, now)?);
     if costs.draft_tp > 1 {
         let all_reduce = all_reduce_us(links, Choice::parse(&scenario.allreduce)?);
         let mut other = Costs::new(scenario, &all_reduce, links)?;
@@ -90,6 +55,53 @@ pub(super) fn changes(
     }
     found.retain(|c| c.gain.is_finite() && c.gain > WORTH);
     found.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    Ok(found)
+}
+
+/// Other all-reduces, and NCCL with a graph file.
+fn of_the_links(
+    scenario: &Scenario,
+    links: &Links<'_>,
+    costs: &Costs<'_>,
+    users: u32,
+    now: f64,
+) -> anyhow::Result<Vec<Change>> {
+    let mut found = Vec::new();
+    if scenario.tp < 2 {
+        return Ok(found);
+    }
+    let gain = |links: &Links<'_>, choice: Choice| -> anyhow::Result<f64> {
+        let all_reduce = all_reduce_us(links, choice);
+        let mut other = Costs::new(scenario, &all_reduce, links)?;
+        other.pin = costs.pin;
+        Ok(tok_s(scenario, &other, users) / now)
+    };
+    let bytes = super::payload_bytes(scenario, users, 1);
+    for algorithm in pcie_sim::Algorithm::SHOWN {
+        let choice = Choice::One(algorithm);
+        if links.time(choice, bytes).is_err() {
+            continue;
+        }
+        found.push(Change {
+            change: format!("all-reduce by {}", algorithm.name()),
+            gain: gain(links, choice)?,
+            why: match algorithm {
+                pcie_sim::Algorithm::Island | pcie_sim::Algorithm::HostStaged => {
+                    "no engine ships it; the allreduce crate here does"
+                }
+                _ => "time of the all-reduces alone",
+            }
+            .to_string(),
+        });
+    }
+    if let Some(mended) = links.with_graph_file() {
+        found.push(Change {
+            change: "give NCCL a graph file (NCCL_GRAPH_FILE)".to_string(),
+            gain: gain(&mended, Choice::parse(&scenario.allreduce)?)?,
+            why: "its own search finds no ring on this wiring and falls back to Simple at small sizes"
+                .to_string(),
+        });
+    }
     Ok(found)
 }
 

@@ -17,7 +17,7 @@ pub(super) fn flips(
     points: &[Point],
     map: &[DepthCell],
 ) -> Vec<Flip> {
-    let Some(first) = points.first() else {
+    let Some(first) = points.first().filter(|_| scenario.draft.is_some()) else {
         return Vec::new();
     };
     let mut found = vec![accept_length(first)];

@@ -8,7 +8,7 @@ use super::points::depths;
 use crate::scenario::Scenario;
 
 /// Contexts of the map, tokens, beside the scenario's own.
-const CONTEXTS: [u64; 6] = [0, 4096, 16384, 32768, 65536, 131_072];
+const CONTEXTS: [u64; 6] = [1024, 4096, 16384, 32768, 65536, 131_072];
 
 /// The choices over load and context.
 pub(super) struct Map {

@@ -43,9 +43,9 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if args.json {
-        crate::input::print(&(serde_json::to_string_pretty(&answer)? + "\n"));
+        crate::input::print(&(serde_json::to_string_pretty(&answer)? + "\n"))?;
     } else {
-        crate::input::print(&text::render(&answer, args.sources));
+        crate::input::print(&text::render(&answer, args.sources))?;
     }
     Ok(if args.exit_code {
         ExitCode::from(match answer.verdict {
@@ -70,69 +70,112 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let all_reduce = all_reduce_us(links, choice);
     let mut costs = Costs::new(scenario, &all_reduce, links)?;
     costs.pin = pin(scenario, links)?;
-    let memory = crate::plan::memory(scenario)?;
-    let points: Vec<Point> = if scenario.draft.is_some() {
-        scenario
-            .concurrency
-            .iter()
-            .filter_map(|users| {
-                points::point(scenario, &costs, *users, scenario.context, memory.kv_tokens)
-            })
-            .collect()
-    } else {
-        Vec::new()
-    };
+    let mut refits = Vec::new();
+    let memory = memory(scenario, &mut refits)?;
+    let points: Vec<Point> = scenario
+        .concurrency
+        .iter()
+        .filter_map(|users| {
+            points::point(scenario, &costs, *users, scenario.context, memory.kv_tokens)
+        })
+        .collect();
     let summary = verdict::summary(scenario, &points, &memory);
-    let tree_width = scenario.topk.unwrap_or(1);
-    let best = points.first().map(|point| Best {
+    let drafting = points.first().filter(|_| scenario.draft.is_some());
+    let best = drafting.map(|point| best(scenario, point, costs.draft_tp));
+    let map = map::Map::new(scenario, &costs, memory.kv_tokens);
+    let depth_map = map.as_ref().map_or_else(Vec::new, map::Map::cells);
+    Ok(Answer {
+        schema: SCHEMA,
+        scenario: scenario.inputs.clone(),
+        verdict: summary.verdict,
+        because: summary.because.clone(),
+        measure: summary.measure.clone(),
+        break_even_accept_length: drafting.map(|p| p.break_even_accept_length),
+        pays_up_to_concurrency: summary.pays_up_to,
+        allreduce: allreduce_rows(scenario, links, choice, &points),
+        flips: flips::flips(scenario, &costs, links, &points, &depth_map),
+        engine_flags: paste(scenario, &summary, &points, &memory, map.as_ref()),
+        depth_table: map.as_ref().map_or_else(Vec::new, map::Map::rows),
+        goodput: map::of_the_day(scenario, &costs),
+        depth_map,
+        changes: changes::changes(scenario, links, &costs)?,
+        observed: observed::rows(scenario, links, &memory)?,
+        assumptions: assumptions(scenario, links, refits),
+        compared: Vec::new(),
+        seed: scenario.seed,
+        best,
+        points,
+        memory,
+    })
+}
+
+/// The memory plan. Where the engine's automatic fraction would be refused but a legal one exists,
+/// the plan is made with that one, and says so: the user has to set it anyway.
+fn memory(scenario: &Scenario, refits: &mut Vec<Assumption>) -> anyhow::Result<Memory> {
+    let automatic = crate::plan::memory(scenario)?;
+    let (Some(low), Some(high)) = (automatic.fraction_min, automatic.fraction_max) else {
+        return Ok(automatic);
+    };
+    if scenario.mem_fraction.is_some() || !does_not_fit(&automatic) || low >= high {
+        return Ok(automatic);
+    }
+    let mut set = scenario.clone();
+    // Two decimals, as people set it, but inside the legal interval.
+    let rounded = (high * 100.0).floor() / 100.0;
+    let fraction = if rounded > low {
+        rounded
+    } else {
+        (low + high) / 2.0
+    };
+    set.mem_fraction = Some(fraction);
+    let planned = crate::plan::memory(&set)?;
+    if does_not_fit(&planned) {
+        return Ok(automatic);
+    }
+    refits.push(Assumption {
+        what: format!(
+            "memory fraction {fraction:.3}: the engine's automatic one would be refused, so it has to be set"
+        ),
+        settled_by: "--mem-fraction".to_string(),
+    });
+    Ok(planned)
+}
+
+fn best(scenario: &Scenario, point: &Point, draft_tp: u32) -> Best {
+    Best {
         steps: point.steps,
-        topk: tree_width,
+        topk: scenario.topk.unwrap_or(1),
         draft_tokens: point.draft_tokens,
-        draft_tp: costs.draft_tp,
+        draft_tp,
         allreduce: scenario.allreduce.clone(),
         speedup: point.speedup,
         speedup_low: point.speedup_low,
         speedup_high: point.speedup_high,
         probability_pays: point.probability_pays,
         ties: point.ties.clone(),
-    });
-    let map = map::Map::new(scenario, &costs, memory.kv_tokens);
-    let depth_map = map.as_ref().map_or_else(Vec::new, map::Map::cells);
-    let engine_flags = flags::engine_flags(&flags::Setting {
+    }
+}
+
+fn paste(
+    scenario: &Scenario,
+    summary: &verdict::Summary,
+    points: &[Point],
+    memory: &Memory,
+    map: Option<&map::Map>,
+) -> std::collections::BTreeMap<&'static str, Vec<String>> {
+    let first = points.first();
+    flags::engine_flags(&flags::Setting {
         scenario,
         steps: if summary.verdict == Verdict::DoesNotPay {
             0
         } else {
-            points.first().map_or(0, |p| p.steps)
+            first.map_or(0, |p| p.steps)
         },
-        topk: tree_width,
-        draft_tokens: points.first().map_or(0, |p| p.draft_tokens),
+        topk: scenario.topk.unwrap_or(1),
+        draft_tokens: first.map_or(0, |p| p.draft_tokens),
         allreduce: &scenario.allreduce,
         mem_fraction: memory.fraction,
-        schedule: map.as_ref().and_then(map::Map::vllm_schedule),
-    });
-    Ok(Answer {
-        schema: SCHEMA,
-        scenario: scenario.inputs.clone(),
-        verdict: summary.verdict,
-        because: summary.because,
-        measure: summary.measure,
-        break_even_accept_length: points.first().map(|p| p.break_even_accept_length),
-        pays_up_to_concurrency: summary.pays_up_to,
-        allreduce: allreduce_rows(scenario, links, choice, &points),
-        flips: flips::flips(scenario, &costs, links, &points, &depth_map),
-        engine_flags,
-        depth_table: map.as_ref().map_or_else(Vec::new, map::Map::rows),
-        goodput: map::of_the_day(scenario, &costs),
-        depth_map,
-        changes: changes::changes(scenario, links, &costs)?,
-        observed: observed::rows(scenario, links, &memory)?,
-        assumptions: assumptions(scenario, links),
-        compared: Vec::new(),
-        seed: scenario.seed,
-        best,
-        points,
-        memory,
+        schedule: map.and_then(map::Map::vllm_schedule),
     })
 }
 
@@ -215,8 +258,9 @@ fn allreduce_rows(
     rows
 }
 
-fn assumptions(scenario: &Scenario, links: &Links<'_>) -> Vec<Assumption> {
+fn assumptions(scenario: &Scenario, links: &Links<'_>, refits: Vec<Assumption>) -> Vec<Assumption> {
     let mut all = scenario.assumptions.clone();
+    all.extend(refits);
     for (what, settled_by) in links.assumptions() {
         let line = format!("wiring: {what}");
         if !all.iter().any(|a| a.what == line) {

@@ -173,6 +173,9 @@ pub(super) fn point(
     context: u64,
     kv_tokens: Option<u64>,
 ) -> Option<Point> {
+    if scenario.draft.is_none() {
+        return Some(plain_point(costs, users, context, kv_tokens));
+    }
     let tried = try_depths(scenario, costs, users, context);
     let best = best(&tried)?;
     let band = band(scenario, costs, users, best);
@@ -202,6 +205,36 @@ pub(super) fn point(
         ties,
         fits: kv_tokens.map(|tokens| u64::from(users).saturating_mul(context) <= tokens),
     })
+}
+
+/// A load without any draft: the plain figures, nothing gained.
+fn plain_point(costs: &Costs<'_>, users: u32, context: u64, kv_tokens: Option<u64>) -> Point {
+    let cost = costs.cycle(users, context, 0, 1);
+    let tok_s = f64::from(users) * 1000.0 / cost.plain_ms;
+    Point {
+        concurrency: users,
+        context,
+        steps: 0,
+        draft_tokens: 1,
+        accept_length: 1.0,
+        baseline_tok_s: tok_s,
+        spec_tok_s: tok_s,
+        speedup: 1.0,
+        speedup_low: 1.0,
+        speedup_high: 1.0,
+        probability_pays: 0.0,
+        verdict: Verdict::DoesNotPay,
+        baseline_step_ms: cost.plain_ms,
+        cycle_ms: cost.plain_ms,
+        draft_ms: 0.0,
+        verify_ms: cost.plain_ms,
+        baseline_parts_ms: cost.parts.map(|p| p.plain),
+        draft_parts_ms: None,
+        verify_parts_ms: None,
+        break_even_accept_length: 1.0,
+        ties: Vec::new(),
+        fits: kv_tokens.map(|tokens| u64::from(users).saturating_mul(context) <= tokens),
+    }
 }
 
 fn verdict(band: &Band) -> Verdict {

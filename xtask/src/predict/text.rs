@@ -350,7 +350,7 @@ fn closing(answer: &Answer, out: &mut String) {
         }
     };
     section(
-        "what would flip it",
+        "what would flip it (where the middle of the band crosses 1)",
         answer.flips.iter().map(|f| f.note.clone()).collect(),
     );
     section(

@@ -16,7 +16,7 @@ pub(super) struct Summary {
 
 /// Judges by the lightest load asked for; says up to which load it holds.
 pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) -> Summary {
-    let Some(first) = points.first() else {
+    let Some(first) = points.first().filter(|_| scenario.draft.is_some()) else {
         return Summary {
             verdict: Verdict::DoesNotPay,
             because: "no draft was asked for (--draft none), so there is nothing to gain"
@@ -27,7 +27,7 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
     };
     let pays_up_to = points
         .iter()
-        .take_while(|p| p.speedup > 1.0)
+        .take_while(|p| p.speedup > 1.0 && p.fits != Some(false))
         .last()
         .map(|p| p.concurrency);
     if super::does_not_fit(memory) {

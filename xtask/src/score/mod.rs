@@ -126,9 +126,9 @@ pub(crate) fn run(args: &crate::cli::ScoreArgs) -> anyhow::Result<ExitCode> {
         crate::input::print(
             &(serde_json::to_string_pretty(&serde_json::json!({"schema": 1, "areas": areas}))?
                 + "\n"),
-        );
+        )?;
     } else {
-        crate::input::print(&report::text(&areas, args.rows));
+        crate::input::print(&report::text(&areas, args.rows))?;
     }
     if let Some(path) = &args.write {
         crate::input::write_text(path, &report::markdown(&areas), "--write")?;
