@@ -88,7 +88,11 @@ fn until(points: &[Point], pays_up_to: Option<u32>) -> String {
         (Some(sure), Some(up_to)) if sure < up_to => format!(", measure first above {sure}"),
         _ => String::new(),
     };
+    let next = points.iter().find(|p| Some(p.concurrency) > pays_up_to);
     match (pays_up_to, points.last()) {
+        (Some(up_to), _) if next.is_some_and(|p| p.speedup > 1.0) => {
+            format!("beyond {up_to} users the KV pool is full{doubt}")
+        }
         (Some(up_to), Some(last)) if up_to < last.concurrency => {
             format!("turn it off above {up_to} users{doubt}")
         }
