@@ -4,7 +4,8 @@
 use pcie_sim::{Algorithm, Arch, Options, Topology, all_reduce};
 
 use super::engine_url::{EngineRun, Plan, drive};
-use super::law::{Calibrated, Point, Runs, Scratch};
+use super::law::{Calibrated, Point};
+use super::scratch::{Runs, Scratch};
 use super::steps::Progress;
 use super::table::Row;
 use crate::cli::VerifyHwArgs;
@@ -200,13 +201,8 @@ fn compare(plan: &Plan, steps: Option<u32>, outcome: &mut Outcome) -> anyhow::Re
         );
         None
     } else {
-        let scenario = outcome.scenario.as_ref();
-        Some(Calibrated::of_engine(
-            &outcome.sweep,
-            &engine,
-            held,
-            scenario,
-        )?)
+        let known = outcome.scenario.as_ref().zip(scratch.as_ref());
+        Some(Calibrated::of_engine(&outcome.sweep, &engine, held, known)?)
     };
     let mut notes: Vec<String> = calibrated
         .iter()

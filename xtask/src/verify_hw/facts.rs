@@ -56,23 +56,6 @@ pub(crate) struct LinkFacts {
     pub(crate) max_lanes: Option<u32>,
 }
 
-impl LinkFacts {
-    /// PCIe generation of a rate.
-    pub(crate) fn generation(gt_s: f64) -> Option<u8> {
-        [
-            (2.5, 1),
-            (5.0, 2),
-            (8.0, 3),
-            (16.0, 4),
-            (32.0, 5),
-            (64.0, 6),
-        ]
-        .iter()
-        .find(|(rate, _)| (gt_s - rate).abs() < 0.3)
-        .map(|(_, generation)| *generation)
-    }
-}
-
 /// Reads everything; runs in a child, since the driver may hang.
 ///
 /// # Errors
@@ -281,7 +264,5 @@ mod tests {
             (link.gt_s, link.lanes, link.max_gt_s),
             (2.5, 16, Some(32.0))
         );
-        assert_eq!(LinkFacts::generation(32.0), Some(5));
-        assert_eq!(LinkFacts::generation(7.0), None);
     }
 }

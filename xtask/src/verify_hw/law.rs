@@ -1,13 +1,13 @@
-//! The two predictions: calibrated from this machine's plain steps, and from scratch from the
-//! catalogue. Neither sees a speculative run.
+//! The calibrated prediction: the cycle law on this machine's plain steps. It never sees a
+//! speculative run.
 
 use kvplan::{KvLayout, Sharding};
 use spec_decode::HeadKind;
 use spec_decode::cycle::{DraftStep, GraphLadder, Growth, KvReading, Speculation, Sweep, cycle};
 
-use crate::scenario::{EngineKind, Scenario};
-use crate::step_time::cycle::{Chain, CycleParts};
-use crate::step_time::{self, Draft, Engine, Overhead, Server, Setup};
+use super::scratch::Scratch;
+use super::standin::run::Found;
+use crate::scenario::Scenario;
 
 /// Share of the data sheet's bandwidth at which attention reads further KV (the same figure and
 /// source as in `score`: slope of measured decode attention on an H200, 0.87 to 1.0).
@@ -62,7 +62,8 @@ pub(crate) struct Calibrated {
 }
 
 impl Calibrated {
-    /// From a sweep of (concurrency, tok/s of all) of a serving engine.
+    /// From a sweep of (concurrency, tok/s of all) of a serving engine. With a scratch model,
+    /// draft steps and what lies beyond the sweep are the model's, moved to the sweep.
     ///
     /// # Errors
     /// The sweep has no usable points.
@@ -70,31 +71,38 @@ impl Calibrated {
         sweep: &[(f64, f64)],
         engine: &str,
         held_tokens: f64,
-        scenario: Option<&Scenario>,
+        known: Option<(&Scenario, &Scratch<'_>)>,
     ) -> anyhow::Result<Self> {
+        let mut steps_ms: Vec<(f64, f64)> = sweep
+            .iter()
+            .map(|(concurrency, tok_s)| (*concurrency, 1000.0 * concurrency / tok_s))
+            .collect();
         let mut assumed = Vec::new();
-        let growth = match scenario {
-            Some(s) => growth(s),
-            None => {
-                assumed.push(
-                    "a dense model (--model would settle it): how steps grow beyond the sweep"
-                        .to_string(),
-                );
-                Growth::DENSE
-            }
-        };
-        let ladder = GraphLadder::of_engine(engine);
-        let mut sweep = Sweep::from_tok_s(sweep, ladder, growth)
-            .map_err(|e| crate::input::error(format!("plain sweep: {e}")))?;
-        if let Some(kv) = scenario.map(|s| kv_reading(s, held_tokens)) {
-            sweep = sweep.with_kv(kv);
+        let mut draft_ms = None;
+        if let Some((_, scratch)) = known {
+            draft_ms = Some(drafts(&steps_ms, scratch, held_tokens));
+            extend(&mut steps_ms, |n| scratch.plain_ms(n, held_tokens));
         } else {
-            assumed.push("reading the KV cache is not told apart (--model and --gpu)".to_string());
+            assumed.push(
+                "a dense model, its cache not told apart, 0.6 ms a draft step (--model and --gpu \
+                 would settle them)"
+                    .to_string(),
+            );
         }
+        let growth = known.map_or(Growth::DENSE, |(scenario, _)| growth(scenario));
+        let mut sweep = Sweep::from_step_ms(&steps_ms, GraphLadder::of_engine(engine), growth)
+            .map_err(|e| crate::input::error(format!("plain sweep: {e}")))?;
+        if let Some((scenario, scratch)) = known {
+            // Sampling and output are paid by sequence as the cache is, not by verified token.
+            let mut by_sequence = kv_reading(scenario, held_tokens);
+            by_sequence.ms_per_sequence += scratch.sequence_ms;
+            sweep = sweep.with_kv(by_sequence);
+        }
+        let scenario = known.map(|(scenario, _)| scenario);
         Ok(Self {
             sweep,
             draft: draft_step(scenario),
-            draft_ms: None,
+            draft_ms,
             attention_ms: Vec::new(),
             attention_of_many_ms: Vec::new(),
             head: scenario.map_or(HeadKind::Eagle3, |s| s.acceptance.head),
@@ -112,29 +120,34 @@ impl Calibrated {
     /// # Errors
     /// The sweep has no usable points.
     pub(crate) fn of_steps(
-        steps_ms: &[(u32, f64)],
-        attention_ms: &[(u32, f64)],
-        attention_of_many_ms: &[(u32, u32, f64)],
-        draft_ms: Vec<(u32, f64)>,
+        found: &Found,
         scenario: &Scenario,
+        scratch: &Scratch<'_>,
+        held_tokens: f64,
     ) -> anyhow::Result<Self> {
-        let core: Vec<(f64, f64)> = steps_ms
+        let steps_ms: Vec<(f64, f64)> = found
+            .plain
+            .iter()
+            .map(|(n, ms)| (f64::from(*n), *ms))
+            .collect();
+        let draft_ms = drafts(&steps_ms, scratch, held_tokens);
+        let mut core: Vec<(f64, f64)> = found
+            .plain
             .iter()
             .map(|(n, ms)| {
-                (
-                    f64::from(*n),
-                    ms - looked_up(attention_ms, *n).unwrap_or(0.0),
-                )
+                let attention = looked_up(&found.attention, *n).unwrap_or(0.0);
+                (f64::from(*n), ms - attention)
             })
             .collect();
+        extend(&mut core, |n| scratch.plain_ms(n, 1.0));
         let sweep = Sweep::from_step_ms(&core, GraphLadder::of_engine(""), growth(scenario))
             .map_err(|e| crate::input::error(format!("plain steps: {e}")))?;
         Ok(Self {
             sweep,
             draft: draft_step(Some(scenario)),
             draft_ms: Some(draft_ms),
-            attention_ms: attention_ms.to_vec(),
-            attention_of_many_ms: attention_of_many_ms.to_vec(),
+            attention_ms: found.attention.clone(),
+            attention_of_many_ms: found.attention_of_many.clone(),
             head: scenario.acceptance.head,
             assumed: Vec::new(),
         })
@@ -176,6 +189,33 @@ impl Calibrated {
     }
 }
 
+/// Draft steps from the architecture, moved by how the plain step of the same load came out: the
+/// draft has the target's kinds of work, on the same GPU.
+fn drafts(steps_ms: &[(f64, f64)], scratch: &Scratch<'_>, held_tokens: f64) -> Vec<(u32, f64)> {
+    let moved = |&(n, ms): &(f64, f64)| {
+        let concurrency = n.round().clamp(1.0, 1e9) as u32;
+        let ratio = ms / scratch.plain_ms(concurrency, held_tokens);
+        Some((
+            concurrency,
+            ratio * scratch.draft_step_ms(concurrency, held_tokens)?,
+        ))
+    };
+    steps_ms.iter().filter_map(moved).collect()
+}
+
+/// Goes on beyond the last point as the model does: it knows where compute takes over.
+fn extend(steps_ms: &mut Vec<(f64, f64)>, model_ms: impl Fn(u32) -> f64) {
+    steps_ms.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let Some(&(last, last_ms)) = steps_ms.last() else {
+        return;
+    };
+    let count = |n: f64| n.round().clamp(1.0, 1e6) as u32;
+    for factor in [1.5, 2.0, 3.0, 4.0, 6.0, 8.0] {
+        let more = model_ms(count(last * factor)) - model_ms(count(last));
+        steps_ms.push((last * factor, last_ms + more.max(0.0)));
+    }
+}
+
 fn looked_up(table: &[(u32, f64)], concurrency: u32) -> Option<f64> {
     let same = table.iter().find(|(c, _)| *c == concurrency)?;
     Some(same.1)
@@ -210,118 +250,65 @@ fn kv_reading(scenario: &Scenario, held_tokens: f64) -> KvReading {
     }
 }
 
-/// Launch and host costs of what runs the steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Runs {
-    /// The scenario's serving engine.
-    Engine,
-    /// The stand-in model: graphs, a small host loop.
-    StandIn,
-}
+#[cfg(test)]
+mod tests {
+    use super::super::scratch::Runs;
+    use super::*;
+    use crate::cli::ScenarioArgs;
 
-/// The prediction from architecture, catalogue and all-reduce times.
-pub(crate) struct Scratch<'a> {
-    scenario: &'a Scenario,
-    runs: Runs,
-    server: Server<'a>,
-    ladder: GraphLadder,
-}
+    /// vLLM 0.24.0 on one H200, Llama-3.1-8B with dummy weights, 128 prompt tokens, measured with
+    /// `verify-hw --engine-url` (docs/HARDWARE.md): users, tok/s.
+    const PLAIN: [(f64, f64); 8] = [
+        (1.0, 205.4),
+        (2.0, 412.1),
+        (4.0, 813.7),
+        (8.0, 1602.5),
+        (16.0, 3169.9),
+        (32.0, 5951.6),
+        (64.0, 10698.0),
+        (128.0, 17564.7),
+    ];
+    /// The same with EAGLE-3, 3 steps, forced acceptance: users, tok/s, accept length.
+    const SPECULATIVE: [(u32, f64, f64); 7] = [
+        (1, 430.8, 2.74),
+        (2, 845.6, 2.68),
+        (4, 1670.6, 2.69),
+        (8, 3255.5, 2.68),
+        (16, 6275.5, 2.69),
+        (32, 11715.2, 2.72),
+        (64, 17465.1, 2.71),
+    ];
 
-impl<'a> Scratch<'a> {
-    /// Prepares it; `all_reduce_us` gives the time of one all-reduce by bytes.
-    pub(crate) fn new(
-        scenario: &'a Scenario,
-        runs: Runs,
-        all_reduce_us: &'a dyn Fn(f64) -> f64,
-    ) -> Self {
-        let engine = match scenario.engine.kind {
-            EngineKind::Sglang => Engine::Sglang,
-            EngineKind::Vllm => Engine::Vllm,
-            EngineKind::TrtLlm => Engine::Trtllm,
-            EngineKind::LlamaCpp => Engine::Llamacpp,
-        };
-        let mut overhead = Overhead::of(engine, scenario.engine.version.as_deref());
-        if runs == Runs::StandIn {
-            overhead = super::standin::overhead(overhead);
-        }
-        let mut sharding = Sharding::tp(u64::from(scenario.tp));
-        sharding.dcp = u64::from(scenario.dcp);
-        let setup = Setup {
-            sharding,
-            kv_dtype: scenario.kv_dtype,
-            overhead,
-            graphs: true,
-        };
-        let ladder = match runs {
-            Runs::Engine => GraphLadder::of_engine(scenario.engine.kind.name()),
-            Runs::StandIn => GraphLadder::of_engine(""),
-        };
-        Self {
-            scenario,
-            runs,
-            server: Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us),
-            ladder,
-        }
-    }
-
-    fn draft(&self) -> Option<Draft<'_>> {
-        let draft = self.scenario.draft.as_ref()?;
-        Some(draft.model.as_ref().map_or(Draft::Mtp, Draft::Head))
-    }
-
-    fn parts(&self, point: &Point) -> CycleParts {
-        let chain = Chain {
-            sequences: f64::from(point.concurrency),
-            verified_tokens: f64::from(point.steps) + 1.0,
-            draft_steps: f64::from(draft_passes(self.scenario.acceptance.head, point.steps)),
-            context: point.held_tokens,
-        };
-        let tp = u64::from(self.scenario.tp);
-        let mut parts = step_time::cycle::cycle(&self.server, self.draft(), tp, &chain, |n| {
-            self.ladder.padded(n)
-        });
-        if self.runs == Runs::StandIn {
-            // An engine's own work between draft steps; here they are one graph.
-            parts.draft.other_ms = 0.0;
-            // It routes every token by itself, where a real model's neighbours choose alike.
-            let tokens = chain.sequences * chain.verified_tokens;
-            let kv_ms = parts.verify.kv_ms;
-            parts.verify = self.server.plain(tokens, chain.context);
-            parts.verify.kv_ms = kv_ms;
-        }
-        parts
-    }
-
-    /// A plain step, ms.
-    pub(crate) fn plain_ms(&self, concurrency: u32, held_tokens: f64) -> f64 {
-        self.server.plain_ms(f64::from(concurrency), held_tokens)
-    }
-
-    /// One draft step, ms.
-    pub(crate) fn draft_step_ms(&self, concurrency: u32, held_tokens: f64) -> Option<f64> {
-        let tp = u64::from(self.scenario.tp);
-        let draft = self.draft()?;
-        let step = self
-            .server
-            .draft(draft, tp, f64::from(concurrency), held_tokens);
-        Some(match self.runs {
-            Runs::Engine => step.total(),
-            Runs::StandIn => step.total() - step.other_ms,
+    #[test]
+    fn vllms_speedup_on_an_h200_follows_from_its_plain_sweep() {
+        let scenario = Scenario::resolve(&ScenarioArgs {
+            model: Some("llama-3.1-8b".into()),
+            draft: Some("eagle3".into()),
+            gpu: Some("h200-sxm".into()),
+            gpus: Some(1),
+            engine: Some("vllm@0.24.0".into()),
+            ..ScenarioArgs::default()
         })
-    }
-
-    /// The cycle at a point.
-    pub(crate) fn at(&self, point: &Point) -> Predicted {
-        let parts = self.parts(point);
-        let passes = draft_passes(self.scenario.acceptance.head, point.steps);
-        let cycle_ms = parts.total_ms();
-        Predicted {
-            plain_ms: parts.plain.total(),
-            verify_ms: parts.verify.total(),
-            draft_step_ms: parts.draft.total() / f64::from(passes.max(1)),
-            cycle_ms,
-            speedup: parts.speedup(point.accept_length),
-            tok_s: 1000.0 * f64::from(point.concurrency) * point.accept_length / cycle_ms,
+        .expect("a scenario");
+        let reduce = |_: f64| 0.0;
+        let scratch = Scratch::new(&scenario, Runs::Engine, &reduce);
+        let held = 240.0;
+        let law = Calibrated::of_engine(&PLAIN, "vllm", held, Some((&scenario, &scratch)));
+        let law = law.expect("a sweep");
+        for (concurrency, tok_s, accept_length) in SPECULATIVE {
+            let predicted = law.at(&Point {
+                concurrency,
+                held_tokens: held,
+                steps: 3,
+                accept_length,
+            });
+            let error = predicted.tok_s / tok_s - 1.0;
+            // Beyond the last plain point (128) the model extends the sweep.
+            let limit = if concurrency * 4 > 128 { 0.09 } else { 0.03 };
+            assert!(
+                error.abs() < limit,
+                "{concurrency} users: {error:+.3} {predicted:?}"
+            );
         }
     }
 }

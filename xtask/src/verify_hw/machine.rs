@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use allreduce::probe::{Figure, Part};
-use kvplan::Sharding;
 
-use super::engine_mode::{catalogue_all_reduce_us, users};
+use super::compare::compare;
 use super::facts::{Facts, LinkFacts};
-use super::law::{Calibrated, Point, Runs, Scratch};
 use super::links::{self, Finding};
 use super::ranks::CurvePoint;
-use super::standin::run::{Found, Measured, Plan};
+use super::standin::run::{Found, Plan};
 use super::standin::shapes;
 use super::steps::{Job, Progress, in_child};
 use super::table::Row;
@@ -25,9 +23,6 @@ const CURVE_DEADLINE: Duration = Duration::from_secs(60);
 /// A stand-in of 140 GB takes most of a minute to fill and measure.
 const STAND_IN_DEADLINE: Duration = Duration::from_secs(400);
 
-/// Error of a speedup that holds: calibrated, from scratch.
-const SPEEDUP_LIMITS: (f64, f64) = (0.05, 0.12);
-const MEMORY_LIMIT: f64 = 0.02;
 const GIB: f64 = (1_u64 << 30) as f64;
 /// Sizes of every curve, beside the model's own.
 const CURVE_BYTES: [u64; 7] = [
@@ -364,212 +359,70 @@ fn algorithms(args: &VerifyHwArgs, tp: usize) -> Vec<String> {
     }
 }
 
-/// Log-linear between the points of one algorithm, or of the fastest of ours for `auto`.
-fn curve_us(curve: &[CurvePoint], algorithm: &str, bytes: f64) -> Option<f64> {
-    let mut points: Vec<(f64, f64)> = Vec::new();
-    for p in curve {
-        let ours = algorithm == "auto" && p.algorithm != "nccl";
-        if p.algorithm != algorithm && !ours {
-            continue;
-        }
-        match points.iter_mut().find(|q| q.0 == p.bytes as f64) {
-            Some(known) => known.1 = known.1.min(p.time_us),
-            None => points.push((p.bytes as f64, p.time_us)),
-        }
-    }
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let above = points.iter().position(|p| p.0 >= bytes);
-    match (above, points.first(), points.last()) {
-        (Some(0), Some(first), _) => Some(first.1),
-        (Some(i), _, _) => {
-            let (low, high) = (points.get(i - 1)?, points.get(i)?);
-            let share = (bytes / low.0).ln() / (high.0 / low.0).ln();
-            Some((low.1.ln() + share * (high.1 / low.1).ln()).exp())
-        }
-        (None, _, Some(last)) => Some(last.1 * bytes / last.0),
-        _ => None,
-    }
-}
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::standin::run::Measured;
+    use super::super::table::Row;
+    use super::*;
+    use crate::cli::ScenarioArgs;
 
-fn compare(outcome: &Outcome, plan: &Plan) -> Vec<Row> {
-    let mut rows = Vec::new();
-    let scenario = &outcome.scenario;
-    let speed = |limit: f64| (!outcome.mock).then_some(limit);
-    for run in &outcome.runs {
-        let suffix = if run.algorithm == "none" {
-            String::new()
-        } else {
-            format!(", all-reduce {}", run.algorithm)
+    /// A small outcome with a miss in it.
+    pub(crate) fn outcome() -> Outcome {
+        let scenario = Scenario::resolve(&ScenarioArgs {
+            model: Some("llama-3.1-8b".into()),
+            gpu: Some("h200-sxm".into()),
+            gpus: Some(2),
+            ..ScenarioArgs::default()
+        });
+        let gpu = super::super::facts::GpuFacts {
+            name: "NVIDIA H200".into(),
+            ..Default::default()
         };
-        // From scratch: the catalogue's links; with a measured curve the calibrated side sees it
-        // through the plain steps already.
-        let reduce = |bytes: f64| catalogue_all_reduce_us(&named(scenario, &run.algorithm), bytes);
-        let scratch = Scratch::new(scenario, Runs::StandIn, &reduce);
-        let held_tokens = plan.context as f64 + plan.output as f64 / 2.0;
-        let draft_ms = calibrated_drafts(&scratch, &run.found, held_tokens);
-        let law = Calibrated::of_steps(
-            &run.found.plain,
-            &run.found.attention,
-            &run.found.attention_of_many,
-            draft_ms,
-            scenario,
-        );
-        for (tokens, ms) in &run.found.plain {
-            let predicted = scratch.plain_ms(*tokens, held_tokens);
-            rows.push(
-                Row::new(
-                    "plain step",
-                    format!("{}{suffix}", users(*tokens)),
-                    "ms",
-                    *ms,
-                )
-                .from_scratch(Some(predicted), None),
+        let points = [(1, 2.0), (8, 2.2), (64, 1.5)].map(|(concurrency, speedup)| Measured {
+            concurrency,
+            steps: 3,
+            plain_tok_s: 200.0,
+            spec_tok_s: 200.0 * speedup,
+            ..Measured::default()
+        });
+        let rows = points.map(|p| {
+            let what = format!(
+                "{}, 3 steps, all-reduce nccl",
+                super::super::engine_mode::users(p.concurrency)
             );
-        }
-        for m in &run.found.points {
-            let point = point(m, held_tokens);
-            let calibrated = law.as_ref().ok().map(|l| l.at(&point));
-            let catalogue = scratch.at(&point);
-            let what = format!("{}, {} steps{suffix}", users(m.concurrency), m.steps);
-            let row = |group, unit, measured| Row::new(group, what.clone(), unit, measured);
-            rows.push(
-                row("verify", "ms", m.verify_ms)
-                    .calibrated(calibrated.map(|p| p.verify_ms), None)
-                    .from_scratch(Some(catalogue.verify_ms), None),
-            );
-            rows.push(
-                row("draft step", "ms", m.draft_step_ms)
-                    .calibrated(calibrated.map(|p| p.draft_step_ms), None)
-                    .from_scratch(Some(catalogue.draft_step_ms), None),
-            );
-            rows.push(
-                row("speculative rate", "tok/s", m.spec_tok_s)
-                    .calibrated(calibrated.map(|p| p.tok_s), None)
-                    .from_scratch(Some(catalogue.tok_s), None),
-            );
-            rows.push(
-                row("speedup", "x", m.spec_tok_s / m.plain_tok_s)
-                    .calibrated(calibrated.map(|p| p.speedup), speed(SPEEDUP_LIMITS.0))
-                    .from_scratch(Some(catalogue.speedup), speed(SPEEDUP_LIMITS.1)),
-            );
+            Row::new("speedup", what, "x", p.spec_tok_s / p.plain_tok_s)
+                .calibrated(Some(1.7), Some(0.2))
+        });
+        Outcome {
+            scenario: scenario.expect("a scenario"),
+            facts: Facts {
+                gpus: vec![gpu.clone(), gpu],
+                ..Facts::default()
+            },
+            figures: vec![Figure {
+                what: "h2d_gb_s".into(),
+                from: "0".into(),
+                to: "host".into(),
+                value: 55.0,
+                wrong: 0,
+            }],
+            curve: vec![CurvePoint {
+                algorithm: "nccl".into(),
+                bytes: 8192,
+                time_us: 6.7,
+            }],
+            runs: vec![Run {
+                algorithm: "nccl".into(),
+                found: Found {
+                    plain: vec![(1, 5.0)],
+                    points: points.to_vec(),
+                    ..Found::default()
+                },
+            }],
+            rows: rows.to_vec(),
+            findings: Vec::new(),
+            notes: vec!["a note".into()],
+            mock: false,
         }
     }
-    rows.extend(all_reduce_rows(outcome));
-    rows.extend(memory_rows(outcome));
-    rows.extend(links::host_copies(
-        &outcome.figures,
-        scenario.gpu,
-        outcome.facts.gpus.len(),
-    ));
-    rows.extend(links::pairs(&outcome.figures, scenario.gpu));
-    rows
-}
-
-/// The scenario with another all-reduce.
-fn named(scenario: &Scenario, algorithm: &str) -> Scenario {
-    let mut other = scenario.clone();
-    if algorithm != "auto" && algorithm != "none" {
-        other.allreduce = algorithm.to_string();
-    }
-    other
-}
-
-fn point(m: &Measured, held_tokens: f64) -> Point {
-    Point {
-        concurrency: m.concurrency,
-        held_tokens,
-        steps: m.steps,
-        accept_length: m.accept_length,
-    }
-}
-
-/// Draft steps from the architecture, moved by how the plain step of the same load came out: the
-/// draft has the target's kinds of work, on the same GPU.
-fn calibrated_drafts(scratch: &Scratch<'_>, found: &Found, held_tokens: f64) -> Vec<(u32, f64)> {
-    found
-        .plain
-        .iter()
-        .filter_map(|(n, ms)| {
-            let ratio = ms / scratch.plain_ms(*n, held_tokens);
-            Some((*n, ratio * scratch.draft_step_ms(*n, held_tokens)?))
-        })
-        .collect()
-}
-
-fn all_reduce_rows(outcome: &Outcome) -> Vec<Row> {
-    let hidden = outcome.scenario.model.hidden;
-    let mut rows = Vec::new();
-    for tokens in [1, 4, 16, 64, 256] {
-        let bytes = 2 * tokens * hidden;
-        for algorithm in ["nccl", "auto", "host-staged"] {
-            let Some(us) = curve_us(&outcome.curve, algorithm, bytes as f64) else {
-                continue;
-            };
-            let model = (algorithm != "auto")
-                .then(|| {
-                    catalogue_all_reduce_us(&named(&outcome.scenario, algorithm), bytes as f64)
-                })
-                .filter(|us| *us > 0.0);
-            let name = if algorithm == "auto" {
-                "ours, fastest"
-            } else {
-                algorithm
-            };
-            rows.push(
-                Row::new("all-reduce", format!("{name}, {bytes} bytes"), "us", us)
-                    .from_scratch(model, None),
-            );
-        }
-    }
-    rows
-}
-
-fn memory_rows(outcome: &Outcome) -> Vec<Row> {
-    let Some(run) = outcome.runs.first() else {
-        return Vec::new();
-    };
-    let m = &run.found.memory;
-    let scenario = &outcome.scenario;
-    let sharding = Sharding::tp(u64::from(scenario.tp));
-    let per_gpu = if outcome.mock { f64::NAN } else { 1.0 };
-    let mut planned = scenario.model.total_weight_bytes(&sharding);
-    let mut rows = Vec::new();
-    if let Some(draft) = scenario.draft.as_ref().and_then(|d| d.model.as_ref()) {
-        // The stand-in, like the engines, shares the target's embedding with the draft.
-        let own = draft.total_weight_bytes(&sharding) - draft.vocab_table_bytes(&sharding);
-        planned += own;
-        rows.push(gib_row("draft weights", m.draft_weights as f64, own, None));
-    }
-    let weights = m.free_before.saturating_sub(m.free_after_weights) as f64 * per_gpu;
-    rows.push(gib_row(
-        "weights taken",
-        weights,
-        planned,
-        Some(MEMORY_LIMIT),
-    ));
-    if let Some(free) = m.free_after_pool {
-        let expected = m.free_before as f64 - planned - m.pool as f64;
-        let used = m.total as f64 - free as f64;
-        let planned_used = m.total as f64 - expected;
-        rows.push(gib_row(
-            "weights and planned KV pool in use",
-            used,
-            planned_used,
-            Some(MEMORY_LIMIT),
-        ));
-        rows.push(gib_row("free beside them", free as f64, expected, None));
-    }
-    let catalogue = scenario.gpu.memory_gib * GIB;
-    rows.push(gib_row(
-        "memory of the card",
-        m.total as f64,
-        catalogue,
-        Some(MEMORY_LIMIT),
-    ));
-    rows.retain(|r| r.measured.is_finite() && r.measured > 0.0);
-    rows
-}
-
-fn gib_row(what: &str, measured: f64, planned: f64, limit: Option<f64>) -> Row {
-    Row::new("memory", what, "GiB", measured / GIB).from_scratch(Some(planned / GIB), limit)
 }

@@ -1,6 +1,7 @@
 //! `verify-hw`: measure this machine, predict from the measurements, run the real thing, show
 //! both.
 
+mod compare;
 mod engine_mode;
 mod engine_url;
 mod facts;
@@ -9,15 +10,17 @@ mod law;
 mod links;
 mod machine;
 pub(crate) mod metrics;
+mod output;
 mod ranks;
+mod report;
+mod save;
+mod scratch;
 mod standin;
 mod steps;
 mod table;
 
 use std::process::ExitCode;
 use std::time::Duration;
-
-use serde_json::{Value, json};
 
 use crate::cli::VerifyHwArgs;
 use crate::input;
@@ -89,61 +92,26 @@ fn on_this_machine(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<E
     let outcome = machine::run(args, progress)?;
     progress.finish();
     let held = table::held(&outcome.rows).filter(|_| !outcome.mock);
+    if let Some(path) = &args.report {
+        write(path, &report::render(&outcome, held))?;
+    }
+    if let Some(path) = &args.save {
+        let sweep = save::save(&outcome, path)?;
+        eprintln!(
+            "saved: predict --box {} --baseline {} gives the calibrated answer anywhere",
+            path.display(),
+            sweep.display()
+        );
+    }
     if args.json {
         println!(
             "{}",
-            serde_json::to_string_pretty(&machine_json(&outcome, held, args.quick))?
+            serde_json::to_string_pretty(&output::machine_json(&outcome, held, args.quick))?
         );
     } else {
-        print!("{}", machine_text(&outcome, held));
+        print!("{}", output::machine_text(&outcome, held));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn machine_json(outcome: &machine::Outcome, held: Option<bool>, quick: bool) -> Value {
-    let runs: Vec<Value> = outcome
-        .runs
-        .iter()
-        .map(|r| json!({"allreduce": r.algorithm, "found": r.found}))
-        .collect();
-    let figures: Vec<String> = outcome.figures.iter().map(ToString::to_string).collect();
-    json!({
-        "schema": 1,
-        "mode": "stand-in",
-        "mock": outcome.mock,
-        "quick": quick,
-        "model": outcome.scenario.model.name,
-        "gpu": outcome.scenario.gpu.name,
-        "tp": outcome.scenario.tp,
-        "facts": outcome.facts,
-        "probes": figures,
-        "all_reduce": outcome.curve,
-        "runs": runs,
-        "rows": outcome.rows,
-        "findings": outcome.findings,
-        "notes": outcome.notes,
-        "held": held,
-    })
-}
-
-fn machine_text(outcome: &machine::Outcome, held: Option<bool>) -> String {
-    let mut out = String::new();
-    if outcome.mock {
-        out.push_str("MOCK: several ranks share a GPU; times say nothing of a real group\n");
-    }
-    out.push_str(&table::render(&outcome.rows));
-    out.push('\n');
-    for finding in &outcome.findings {
-        out.push_str(&format!(
-            "why slow: {}\n  try first: {}\n",
-            finding.what, finding.fix
-        ));
-    }
-    for note in &outcome.notes {
-        out.push_str(&format!("note: {note}\n"));
-    }
-    out.push_str(verdict(held));
-    out
 }
 
 fn with_engine(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<ExitCode> {
@@ -165,57 +133,12 @@ fn with_engine(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<ExitC
     if args.json {
         println!(
             "{}",
-            serde_json::to_string_pretty(&engine_json(&outcome, held))?
+            serde_json::to_string_pretty(&output::engine_json(&outcome, held))?
         );
     } else {
-        print!("{}", engine_text(&outcome, held));
+        print!("{}", output::engine_text(&outcome, held));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn engine_json(outcome: &engine_mode::Outcome, held: Option<bool>) -> Value {
-    let points = |run: &Option<engine_url::EngineRun>| run.as_ref().map(|r| json!(r));
-    json!({
-        "schema": 1,
-        "mode": "engine",
-        "plain": points(&outcome.plain),
-        "speculative": points(&outcome.speculative),
-        "rows": outcome.rows,
-        "notes": outcome.notes,
-        "held": held,
-    })
-}
-
-fn engine_text(outcome: &engine_mode::Outcome, held: Option<bool>) -> String {
-    let mut out = String::new();
-    for run in [&outcome.plain, &outcome.speculative].into_iter().flatten() {
-        out.push_str(&format!(
-            "\n# {} at {}{}\n{}",
-            run.model,
-            run.url,
-            if run.speculative() {
-                ", speculative"
-            } else {
-                ", plain"
-            },
-            run.csv()
-        ));
-    }
-    out.push_str(&table::render(&outcome.rows));
-    out.push('\n');
-    for note in &outcome.notes {
-        out.push_str(&format!("note: {note}\n"));
-    }
-    out.push_str(verdict(held));
-    out
-}
-
-fn verdict(held: Option<bool>) -> &'static str {
-    match held {
-        Some(true) => "HELD  every prediction is within its limit\n",
-        Some(false) => "NOT HELD  predictions marked ! are outside their limit\n",
-        None => "nothing to compare yet\n",
-    }
 }
 
 fn write(path: &std::path::Path, text: &str) -> anyhow::Result<()> {

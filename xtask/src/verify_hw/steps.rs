@@ -57,11 +57,6 @@ impl Progress {
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
-
-    /// Time since the start, s.
-    pub(crate) fn elapsed_s(&self) -> f64 {
-        self.began.elapsed().as_secs_f64()
-    }
 }
 
 /// What a child is asked to do.

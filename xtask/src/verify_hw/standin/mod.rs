@@ -1,10 +1,13 @@
 //! A stand-in for the scenario's model on this GPU: real shapes, random weights, CUDA graphs.
 
 pub(crate) mod check;
+mod draws;
 pub(crate) mod model;
+mod ops;
 pub(crate) mod pass;
 pub(crate) mod run;
 pub(crate) mod shapes;
+mod work;
 
 use crate::step_time::Overhead;
 

@@ -14,6 +14,22 @@ pub(crate) struct LayerWeights {
     pub(crate) ffn: FfnWeights,
 }
 
+impl LayerWeights {
+    /// The weights of its dense products: attention in and out, then the feed-forward's, or the
+    /// router and the shared expert.
+    pub(crate) fn products(&self) -> Vec<&DeviceBuffer> {
+        let mut found = vec![&self.qkv, &self.out];
+        match &self.ffn {
+            FfnWeights::Dense { up, down } => found.extend([up, down]),
+            FfnWeights::Moe { router, shared, .. } => {
+                found.push(router);
+                found.extend(shared.iter().flat_map(|(up, down)| [up, down]));
+            }
+        }
+        found
+    }
+}
+
 /// The weights of a feed-forward.
 #[derive(Debug, Clone)]
 pub(crate) enum FfnWeights {

@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use allreduce::Result;
 use allreduce::device::{Device, DeviceBuffer, Graph, PinnedBuffer, Stream};
+use allreduce::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::check::{self, Check};
+use super::draws::{Draws, expected_tokens};
 use super::model::{Cache, Kernels, Weights};
-use super::pass::{Builder, PassShape, Reduce, Work, record};
+use super::pass::{Builder, PassShape, Reduce, record};
 use super::shapes::{DraftShapes, FfnShape, Shapes};
+use super::work::Work;
 use crate::verify_hw::steps::note;
 
 /// Share of free memory that the sweep's cache may take.
@@ -131,6 +133,7 @@ pub(crate) fn rank(
     let free = |device: &Device| -> Result<u64> { Ok(device.memory_bytes()?.0 as u64) };
     found.memory.total = device.memory_bytes()?.1 as u64;
     found.memory.free_before = free(device)?;
+    room(plan, found.memory.free_before, found.memory.total)?;
     let target = Weights::new(stream, &kernels.small, &plan.target, None, 0, plan.seed)?;
     let draft = plan
         .draft
@@ -216,6 +219,31 @@ pub(crate) fn rank(
     }
     found.seconds = began.elapsed().as_secs_f64();
     Ok(found)
+}
+
+/// Refuses a GPU that cannot hold the weights, before the driver does.
+fn room(plan: &Plan, free: u64, total: u64) -> Result<()> {
+    let draft = plan
+        .draft
+        .as_ref()
+        .map_or(0, |d| d.shapes.weight_bytes(false));
+    let needed = plan.target.weight_bytes(true) + draft + (1 << 30);
+    if needed <= free {
+        return Ok(());
+    }
+    let held = (total - free) as f64 / total as f64;
+    Err(Error::Invalid(format!(
+        "its weights need {:.1} GiB of a GPU and {:.1} of {:.1} GiB are free{}",
+        gib(needed),
+        gib(free),
+        gib(total),
+        if held > 0.1 {
+            "; another process holds the rest (nvidia-smi shows which): end it, or pick another GPU \
+             with CUDA_VISIBLE_DEVICES"
+        } else {
+            "; spread it with --tp, or name a smaller --model"
+        }
+    )))
 }
 
 fn gib(bytes: u64) -> f64 {
@@ -454,64 +482,4 @@ fn ms(time: Duration) -> f64 {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// Mean tokens of a cycle.
-fn expected_tokens(alphas: &[f64], steps: usize) -> f64 {
-    let mut reached = 1.0;
-    let mut sum = 1.0;
-    for alpha in alphas.iter().take(steps) {
-        reached *= alpha;
-        sum += reached;
-    }
-    sum
-}
-
-/// Accept lengths drawn from the chain; equal seeds draw equally on every rank.
-struct Draws(u64);
-
-impl Draws {
-    fn new(seed: u64, concurrency: usize, steps: usize) -> Self {
-        Self(seed ^ (concurrency as u64) << 32 ^ (steps as u64) << 24)
-    }
-
-    /// A number in [0, 1) (splitmix64).
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// Tokens of one cycle, the bonus token included.
-    fn tokens(&mut self, alphas: &[f64], steps: usize) -> u32 {
-        let mut tokens = 1;
-        for alpha in alphas.iter().take(steps) {
-            if self.unit() >= *alpha {
-                break;
-            }
-            tokens += 1;
-        }
-        tokens
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn draws_follow_the_chain_and_the_seed() {
-        let alphas = [0.75, 0.7, 0.65];
-        let mut draws = Draws::new(1, 8, 3);
-        let mean = (0..200_000)
-            .map(|_| f64::from(draws.tokens(&alphas, 3)))
-            .sum::<f64>()
-            / 200_000.0;
-        assert!((mean - expected_tokens(&alphas, 3)).abs() < 0.01, "{mean}");
-        let again = |seed| Draws::new(seed, 8, 3).unit();
-        assert_eq!(again(1), again(1));
-        assert_ne!(again(1), again(2));
-    }
 }

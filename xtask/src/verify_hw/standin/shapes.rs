@@ -179,6 +179,30 @@ impl Shapes {
             .unwrap_or(8)
     }
 
+    /// Bytes of all weights; the embedding may be another model's.
+    pub(crate) fn weight_bytes(&self, embedding: bool) -> u64 {
+        let layers: usize = self
+            .layers
+            .iter()
+            .map(|l| {
+                let heads = l.heads * l.dim;
+                let attention = (heads + 2 * l.kv_heads * l.dim) * l.inputs + heads;
+                let ffn = match l.ffn {
+                    FfnShape::Dense { inter } => 3 * inter,
+                    FfnShape::Moe {
+                        experts,
+                        inter,
+                        shared,
+                        ..
+                    } => experts * (3 * inter + 1) + 3 * shared,
+                };
+                attention + ffn
+            })
+            .sum();
+        let rows = layers + self.vocab + if embedding { self.embedding } else { 0 };
+        2 * (rows * self.hidden) as u64
+    }
+
     /// Bytes of one cached token, all layers, keys and values.
     pub(crate) fn kv_bytes_per_token(&self) -> usize {
         self.layers.iter().map(|l| 4 * l.kv_heads * l.dim).sum()

@@ -1,0 +1,128 @@
+//! The prediction from scratch: architecture, catalogue and all-reduce times, nothing measured.
+
+use kvplan::Sharding;
+use spec_decode::cycle::GraphLadder;
+
+use super::law::{Point, Predicted, draft_passes};
+use crate::scenario::{EngineKind, Scenario};
+use crate::step_time::cycle::{Chain, CycleParts};
+use crate::step_time::{self, Draft, Engine, Overhead, Server, Setup};
+
+/// Launch and host costs of what runs the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// The scenario's serving engine.
+    Engine,
+    /// The stand-in model: graphs, a small host loop.
+    StandIn,
+}
+
+/// The prediction from architecture, catalogue and all-reduce times.
+pub(crate) struct Scratch<'a> {
+    scenario: &'a Scenario,
+    runs: Runs,
+    /// What the engine's host does for each sequence of a step, ms.
+    pub(crate) sequence_ms: f64,
+    server: Server<'a>,
+    ladder: GraphLadder,
+}
+
+impl<'a> Scratch<'a> {
+    /// Prepares it; `all_reduce_us` gives the time of one all-reduce by bytes.
+    pub(crate) fn new(
+        scenario: &'a Scenario,
+        runs: Runs,
+        all_reduce_us: &'a dyn Fn(f64) -> f64,
+    ) -> Self {
+        let engine = match scenario.engine.kind {
+            EngineKind::Sglang => Engine::Sglang,
+            EngineKind::Vllm => Engine::Vllm,
+            EngineKind::TrtLlm => Engine::Trtllm,
+            EngineKind::LlamaCpp => Engine::Llamacpp,
+        };
+        let mut overhead = Overhead::of(engine, scenario.engine.version.as_deref());
+        if runs == Runs::StandIn {
+            overhead = super::standin::overhead(overhead);
+        }
+        let mut sharding = Sharding::tp(u64::from(scenario.tp));
+        sharding.dcp = u64::from(scenario.dcp);
+        let setup = Setup {
+            sharding,
+            kv_dtype: scenario.kv_dtype,
+            overhead,
+            graphs: true,
+        };
+        let ladder = match runs {
+            Runs::Engine => GraphLadder::of_engine(scenario.engine.kind.name()),
+            Runs::StandIn => GraphLadder::of_engine(""),
+        };
+        Self {
+            scenario,
+            runs,
+            sequence_ms: overhead.sequence_us * 1e-3,
+            server: Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us),
+            ladder,
+        }
+    }
+
+    fn draft(&self) -> Option<Draft<'_>> {
+        let draft = self.scenario.draft.as_ref()?;
+        Some(draft.model.as_ref().map_or(Draft::Mtp, Draft::Head))
+    }
+
+    fn parts(&self, point: &Point) -> CycleParts {
+        let chain = Chain {
+            sequences: f64::from(point.concurrency),
+            verified_tokens: f64::from(point.steps) + 1.0,
+            draft_steps: f64::from(draft_passes(self.scenario.acceptance.head, point.steps)),
+            context: point.held_tokens,
+        };
+        let tp = u64::from(self.scenario.tp);
+        let mut parts = step_time::cycle::cycle(&self.server, self.draft(), tp, &chain, |n| {
+            self.ladder.padded(n)
+        });
+        if self.runs == Runs::StandIn {
+            // An engine's own work between draft steps; here they are one graph.
+            parts.draft.other_ms = 0.0;
+            // It routes every token by itself, where a real model's neighbours choose alike.
+            let tokens = chain.sequences * chain.verified_tokens;
+            let kv_ms = parts.verify.kv_ms;
+            parts.verify = self.server.plain(tokens, chain.context);
+            parts.verify.kv_ms = kv_ms;
+        }
+        parts
+    }
+
+    /// A plain step, ms.
+    pub(crate) fn plain_ms(&self, concurrency: u32, held_tokens: f64) -> f64 {
+        self.server.plain_ms(f64::from(concurrency), held_tokens)
+    }
+
+    /// One draft step, ms.
+    pub(crate) fn draft_step_ms(&self, concurrency: u32, held_tokens: f64) -> Option<f64> {
+        let tp = u64::from(self.scenario.tp);
+        let draft = self.draft()?;
+        let step = self
+            .server
+            .draft(draft, tp, f64::from(concurrency), held_tokens);
+        Some(match self.runs {
+            Runs::Engine => step.total(),
+            Runs::StandIn => step.total() - step.other_ms,
+        })
+    }
+
+    /// The cycle at a point.
+    pub(crate) fn at(&self, point: &Point) -> Predicted {
+        let parts = self.parts(point);
+        let passes = draft_passes(self.scenario.acceptance.head, point.steps);
+        let cycle_ms = parts.total_ms();
+        Predicted {
+            plain_ms: parts.plain.total(),
+            verify_ms: parts.verify.total(),
+            draft_step_ms: parts.draft.total() / f64::from(passes.max(1)),
+            cycle_ms,
+            speedup: parts.speedup(point.accept_length),
+            tok_s: 1000.0 * f64::from(point.concurrency) * point.accept_length / cycle_ms,
+        }
+    }
+}
