@@ -122,20 +122,8 @@ pub(crate) fn run(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<Ou
         match in_child::<Found>(&job, STAND_IN_DEADLINE, progress) {
             Ok(found) => outcome.runs.push(Run { algorithm, found }),
             Err(e) if outcome.runs.is_empty() && tp == 1 => {
-                return Err(input::error(format!(
-                    "verify-hw: {} on GPU 0: {e}; {:.1} of {:.1} GiB were free",
-                    outcome.scenario.model.name,
-                    outcome
-                        .facts
-                        .gpus
-                        .first()
-                        .map_or(0.0, |g| g.free_bytes as f64 / GIB),
-                    outcome
-                        .facts
-                        .gpus
-                        .first()
-                        .map_or(0.0, |g| g.total_bytes as f64 / GIB),
-                )));
+                let name = &outcome.scenario.model.name;
+                return Err(input::error(format!("verify-hw: stand-in of {name}: {e}")));
             }
             Err(e) => outcome
                 .notes
