@@ -286,3 +286,21 @@ fn vllm_033_an_unpruned_glm_5_2_in_nvfp4_cannot_lie_on_four_96_gb_cards() {
     let cost = kvplan::speculation_cost(&four).expect("cost");
     close(cost.draft_gib, 6.96, 0.07 * 6.96);
 }
+
+/// The cache of 50 sliding layers was counted over the whole context, in an fp8 that llama.cpp does
+/// not have: 55 GiB for Gemma-4-31B at 131,072 tokens.
+#[test]
+fn llama_cpp_keeps_windows_of_sliding_layers_in_16_bits() {
+    let gemma = model("gemma-4-31b", Some("nvfp4"));
+    let mut setup = setup(&gemma, 1, "llamacpp", 96.0);
+    setup.context_tokens = Some(131_072);
+    let now = plan(&setup);
+    // 10 layers see all (4 heads of 512, keys and values), 50 see 1024 (16 heads of 256); a cache
+    // of the window and one micro-batch of 512.
+    let full = 131_072.0 * 10.0 * 4.0 * 1024.0 * 2.0;
+    let windows = 1536.0 * 50.0 * 16.0 * 512.0 * 2.0;
+    close(now.pool_gib, (full + windows) / kvplan::GIB, 0.01);
+    assert_eq!(now.kv_dtype, KvDtype::Bf16);
+    setup.engine = kvplan::Engine::parse("llamacpp@2024-06").expect("engine");
+    assert!(plan(&setup).pool_gib > 5.0 * now.pool_gib);
+}

@@ -1,7 +1,8 @@
 //! llama.cpp: the cache is sized by the context, not by a fraction; it fits or it does not.
 
 use crate::GIB;
-use crate::kv::KvLayout;
+use crate::formats::KvDtype;
+use crate::kv::{KvLayout, layer_kv_bytes, window};
 use crate::ledger::Ledger;
 use crate::parts;
 use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
@@ -27,35 +28,42 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let computed = weights.gib();
     let weights_gib = setup.observed.weights_gib.unwrap_or(computed);
     let draft = parts::draft_of(setup, true);
+    let dtype = kv_dtype(setup);
     let layout = KvLayout {
         dsa_fp8: false,
         index_cache: false,
-        dtype: setup.kv_dtype(),
+        dtype,
     };
-    let target = setup.model.kv_bytes_per_token(&setup.sharding, &layout);
-    let cell = target.saturating_add(draft.kv_bytes_per_token);
     let context = setup.context();
     let slots = setup.max_running.unwrap_or(1).max(1);
     let ubatch = setup.batched_tokens.unwrap_or(UBATCH_TOKENS);
+    let windows = Windows::of(setup, &layout, slots, ubatch);
+    let target = setup.model.kv_bytes_per_token(&setup.sharding, &layout);
+    let cell = (target - windows.bytes_per_cell).saturating_add(draft.kv_bytes_per_token);
     // Scores of one micro-batch over the context in f32, per head on this card, beside the forward
     // buffers; without flash attention this exceeds the cache (8470 MiB seen beside 1167).
     let buffers = parts::forward_gib(setup.model, &setup.sharding, ubatch)
         + ubatch as f64 * setup.model.vocab as f64 * 4.0 / GIB;
-    let pool_gib = context as f64 * cell as f64 / GIB;
+    let windows_gib = windows.bytes(context) / GIB;
+    let pool_gib = context as f64 * cell as f64 / GIB + windows_gib;
     let before = parts::free_before_gib(setup);
     let draft_gib = (draft.weight_bytes + draft.table_bytes) / GIB;
     let room = before - weights_gib - draft_gib - buffers;
     let longest = if cell > 0 {
-        (room.max(0.0) * GIB / cell as f64) as u64
+        ((room - windows_gib).max(0.0) * GIB / cell as f64) as u64
     } else {
         0
     };
     let refusal = (pool_gib > room).then(|| Refusal {
         short_gib: pool_gib - room,
         engine_says: "failed to allocate the KV cache".to_string(),
-        remedy: format!(
-            "--ctx-size {longest}, or --cache-type-k/-v q8_0, or fewer layers offloaded"
-        ),
+        remedy: if longest > 0 {
+            format!("--ctx-size {longest}, or --cache-type-k/-v q8_0, or fewer layers offloaded")
+        } else {
+            "the weights fill the card: more cards, fewer bits, or fewer layers offloaded \
+             (--n-gpu-layers)"
+                .to_string()
+        },
     });
     let ledger = ledger(
         setup,
@@ -72,7 +80,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         pool_gib,
         kv_tokens: if fits { context } else { 0 },
         kv_bytes_per_token: cell as f64,
-        kv_dtype: setup.kv_dtype(),
+        kv_dtype: dtype,
         max_running: slots,
         max_concurrency: if fits { slots as f64 } else { 0.0 },
         context_tokens: context,
@@ -84,9 +92,49 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         ledger,
         assumptions: vec![format!(
             "KV type {}; every layer on the cards",
-            setup.kv_dtype().name()
+            dtype.name()
         )],
     })
+}
+
+/// The cache type asked for, else f16; the fp8 and fp4 of other engines do not exist here.
+fn kv_dtype(setup: &Setup<'_>) -> KvDtype {
+    match setup.kv_dtype {
+        None | Some(KvDtype::Fp8 | KvDtype::Fp4) => KvDtype::Bf16,
+        Some(asked) => asked,
+    }
+}
+
+/// Cells of sliding layers: a cache of their own that holds the window of every slot and one
+/// micro-batch, in 256s (llama-kv-cache-iswa.cpp, since May 2025; `--swa-full` undoes it).
+struct Windows {
+    /// Bytes of one cell over all sliding layers.
+    bytes_per_cell: u64,
+    /// Most cells.
+    cells: u64,
+}
+
+impl Windows {
+    fn of(setup: &Setup<'_>, layout: &KvLayout, slots: u64, ubatch: u64) -> Self {
+        if !setup.engine.version.since((u32::MAX, 0, 0), (2025, 5)) {
+            return Self {
+                bytes_per_cell: 0,
+                cells: 0,
+            };
+        }
+        let sliding = || setup.model.layers.iter().filter(|l| window(l).is_some());
+        let bytes = sliding().map(|layer| layer_kv_bytes(layer, &setup.sharding, layout));
+        let widest = sliding().filter_map(window).max().unwrap_or(0);
+        let cells = widest.saturating_mul(slots).saturating_add(ubatch);
+        Self {
+            bytes_per_cell: bytes.fold(0, u64::saturating_add),
+            cells: cells.div_ceil(256).saturating_mul(256),
+        }
+    }
+
+    fn bytes(&self, context: u64) -> f64 {
+        self.cells.min(context) as f64 * self.bytes_per_cell as f64
+    }
 }
 
 /// Lines of the card from [free before, draft, cache, buffers], GiB.
@@ -99,7 +147,11 @@ fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 4], fits: bool
     ledger
         .exact("draft: weights", draft_gib, "a second model")
         .of_speculation();
-    ledger.exact("KV cache", pool_gib, "context x bytes a token");
+    ledger.exact(
+        "KV cache",
+        pool_gib,
+        "context x bytes a token; windows of sliding layers",
+    );
     let source = "one micro-batch; larger without flash attention";
     ledger.estimate("compute buffers", buffers, 0.8, source);
     ledger.close(if fits { "free" } else { "missing (negative)" });

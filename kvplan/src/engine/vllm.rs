@@ -351,7 +351,7 @@ fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
 
 /// What helps where nothing is left for the pool; a higher utilisation does not where weights and
 /// activations alone exceed the card.
-fn remedy_without_pool(setup: &Setup<'_>, b: &Budget) -> String {
+fn remedy_without_pool(setup: &Setup<'_>, b: &Budget, need_gib: f64) -> String {
     let fixed = b.total * b.utilisation - b.rest;
     let mut remedy = if fixed >= b.total {
         "weights and activations fill the card at any utilisation: more GPUs, or a smaller weight \
@@ -361,6 +361,11 @@ fn remedy_without_pool(setup: &Setup<'_>, b: &Budget) -> String {
         "raise --gpu-memory-utilization, lower --max-num-batched-tokens or --max-num-seqs"
             .to_string()
     };
+    if fixed < b.total && fixed + need_gib >= b.total {
+        remedy.push_str(&format!(
+            ", and --max-model-len too: {need_gib:.2} GiB for one request are not on the card"
+        ));
+    }
     if setup.speculation.is_some() {
         remedy.push_str(", or drop the draft");
     }
@@ -377,7 +382,7 @@ fn refusal(setup: &Setup<'_>, b: &Budget, groups: &Groups, blocks: u64) -> Optio
             engine_says: "No available memory for the cache blocks. Try increasing \
                           `gpu_memory_utilization` when initializing the engine."
                 .to_string(),
-            remedy: remedy_without_pool(setup, b),
+            remedy: remedy_without_pool(setup, b, need_gib),
         });
     }
     if groups.concurrency(blocks, context, batched) >= 1.0 {

@@ -153,7 +153,9 @@ pub(crate) fn setup<'a>(
         scenario.gpu.family,
         crate::gpus::Family::Hopper | crate::gpus::Family::Blackwell
     ));
-    setup.kv_dtype = Some(scenario.kv_dtype);
+    // Left out where nobody asked for another, so that the plan does not say it was asked for.
+    let by_itself = scenario.model.kv_dtype.unwrap_or_default();
+    setup.kv_dtype = Some(scenario.kv_dtype).filter(|dtype| *dtype != by_itself);
     setup.fraction = scenario.mem_fraction;
     setup.speculation = speculation(scenario);
     let asked = scenario
@@ -224,9 +226,13 @@ fn report(
                 .map_err(fail)
         })
         .transpose()?;
-    let other_kv = [kvplan::KvDtype::Bf16, kvplan::KvDtype::Fp8]
+    let smaller = match setup.engine.kind {
+        EngineKind::LlamaCpp => kvplan::KvDtype::Q8_0,
+        _ => kvplan::KvDtype::Fp8,
+    };
+    let other_kv = [kvplan::KvDtype::Bf16, smaller]
         .into_iter()
-        .filter(|dtype| *dtype != setup.kv_dtype())
+        .filter(|dtype| *dtype != cost.with.kv_dtype)
         .filter_map(|dtype| {
             let mut other = setup.clone();
             other.kv_dtype = Some(dtype);

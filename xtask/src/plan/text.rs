@@ -29,10 +29,14 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
         (false, _) => "REFUSED",
     };
     let mut line = |text: String| out.push_str(&format!("{text}\n"));
+    let setting = if report.engine.kind == EngineKind::LlamaCpp {
+        with.context_tokens.to_string()
+    } else {
+        format!("{:.3}", with.fraction)
+    };
     line(format!(
-        "{word:<8} {} {:.3} ({})",
+        "{word:<8} {} {setting} ({})",
         fraction_flag(report),
-        with.fraction,
         with.fraction_source
     ));
     if let Some(refusal) = &with.refusal {
@@ -182,6 +186,10 @@ fn target(report: &Report, out: &mut String) {
     let Some((context, requests, answer)) = &report.target else {
         return;
     };
+    // The context itself is the setting: the first line has said whether it fits.
+    if report.engine.kind == EngineKind::LlamaCpp {
+        return;
+    }
     let load = format!(
         "{requests} requests of {} tokens",
         thousands(*context as f64)
