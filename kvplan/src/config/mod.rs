@@ -132,25 +132,7 @@ fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, C
         checkpoint_scale: 1.0,
         assumptions: scheme.notes.clone(),
     };
-    for index in 0..count {
-        let attention = attention::read(&node, index, hidden, model.max_positions)?;
-        let ffn = ffn::read(&node, index, hidden)?;
-        let formats = scheme.layer(index, None);
-        if node.model_type().starts_with("falcon_h1") {
-            // Both mixers run side by side in every layer: as a layer without a feed-forward
-            // before the one with it, which has the same tensors, cache and state.
-            model.layers.push(Layer {
-                attention: attention::parallel_mamba(&node)?,
-                ffn: Ffn::None,
-                formats,
-            });
-        }
-        model.layers.push(Layer {
-            attention,
-            ffn,
-            formats,
-        });
-    }
+    decoder_layers(&node, &scheme, count, &mut model)?;
     model.other_params = other_params(&node, hidden, &model.layers)?;
     draft::read_head(&node, &mut model)?;
     read_mtp(&node, &scheme, &mut model)?;
@@ -165,6 +147,36 @@ fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, C
         return Err(node.error("", "no layer mixes tokens; this is not a language model"));
     }
     Ok(model)
+}
+
+/// Reads every decoder layer, in order.
+fn decoder_layers(
+    node: &Node<'_>,
+    scheme: &QuantScheme,
+    count: u64,
+    model: &mut Model,
+) -> Result<(), ConfigError> {
+    let hidden = model.hidden;
+    for index in 0..count {
+        let attention = attention::read(node, index, hidden, model.max_positions)?;
+        let ffn = ffn::read(node, index, hidden)?;
+        let formats = scheme.layer(index, None);
+        if node.model_type().starts_with("falcon_h1") {
+            // Both mixers run side by side in every layer: as a layer without a feed-forward
+            // before the one with it, which has the same tensors, cache and state.
+            model.layers.push(Layer {
+                attention: attention::parallel_mamba(node)?,
+                ffn: Ffn::None,
+                formats,
+            });
+        }
+        model.layers.push(Layer {
+            attention,
+            ffn,
+            formats,
+        });
+    }
+    Ok(())
 }
 
 /// Refuses files that lie beside a config and are given by mistake.

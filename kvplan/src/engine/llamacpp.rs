@@ -54,17 +54,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     } else {
         0
     };
-    let refusal = (pool_gib > room).then(|| Refusal {
-        short_gib: pool_gib - room,
-        engine_says: "failed to allocate the KV cache".to_string(),
-        remedy: if longest > 0 {
-            format!("--ctx-size {longest}, or --cache-type-k/-v q8_0, or fewer layers offloaded")
-        } else {
-            "the weights fill the card: more cards, fewer bits, or fewer layers offloaded \
-             (--n-gpu-layers)"
-                .to_string()
-        },
-    });
+    let refusal = (pool_gib > room).then(|| refusal(pool_gib - room, longest));
     let ledger = ledger(
         setup,
         &weights,
@@ -95,6 +85,20 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
             dtype.name()
         )],
     })
+}
+
+fn refusal(short_gib: f64, longest: u64) -> Refusal {
+    Refusal {
+        short_gib,
+        engine_says: "failed to allocate the KV cache".to_string(),
+        remedy: if longest > 0 {
+            format!("--ctx-size {longest}, or --cache-type-k/-v q8_0, or fewer layers offloaded")
+        } else {
+            "the weights fill the card: more cards, fewer bits, or fewer layers offloaded \
+             (--n-gpu-layers)"
+                .to_string()
+        },
+    }
 }
 
 /// The cache type asked for, else f16; the fp8 and fp4 of other engines do not exist here.

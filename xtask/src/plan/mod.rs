@@ -364,7 +364,7 @@ mod tests {
 
             weights    computed from the architecture 72.25 GiB, observed 72.30 GiB
             assumed    SGLang version not given: the rules of 0.5.18 are used
-            assumed    KV dtype bf16 (asked for)
+            assumed    KV dtype bf16 (the default)
             assumed    kimi-k2.5 on rtx-pro-6000-server, tp 8
         "#]].assert_eq(&text);
     }
