@@ -82,25 +82,25 @@ pub(crate) struct ScenarioArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) gpu: Option<String>,
     /// Number of GPUs in the box
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
     /// The wiring: `nvidia-smi topo -m`, NCCL topology XML, `lspci -tv`, or our TOML
     #[arg(long, value_name = "FILE")]
     pub(crate) topology: Option<PathBuf>,
     /// Tensor-parallel size [default: all GPUs]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) tp: Option<u32>,
     /// Serving engine, with its version where it matters
     #[arg(long, value_name = "sglang|vllm|trtllm|llamacpp[@VERSION]")]
     pub(crate) engine: Option<String>,
     /// Memory fraction (SGLang --mem-fraction-static, vLLM --gpu-memory-utilization)
-    #[arg(long, value_name = "F")]
+    #[arg(long, value_name = "F", allow_negative_numbers = true)]
     pub(crate) mem_fraction: Option<f64>,
     /// KV cache dtype (bf16, fp8, fp4, or a GGUF type)
     #[arg(long, value_name = "DTYPE")]
     pub(crate) kv_dtype: Option<String>,
     /// Decode context parallel size
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) dcp: Option<u32>,
     /// Tokens of context a request holds while decoding (`32k` is 32768)
     #[arg(long, value_name = "TOKENS", allow_hyphen_values = true)]
@@ -109,19 +109,20 @@ pub(crate) struct ScenarioArgs {
     #[arg(long, value_name = "1,2,4,…", allow_hyphen_values = true)]
     pub(crate) concurrency: Option<String>,
     /// Fix the number of draft steps instead of searching
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) steps: Option<u32>,
     /// Fix the tree width
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) topk: Option<u32>,
     /// Fix the number of tokens the target verifies per sequence
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) draft_tokens: Option<u32>,
     /// What was measured of acceptance: `2.3@3` (accept length at a depth, bonus token included),
     /// `rates:.65,.40,.24` (cumulative by position), or a log
     #[arg(long, value_name = "LEN@DEPTH|rates:…|LOG")]
     pub(crate) accept: Option<String>,
-    /// What the requests are (chat, code, math, translation, …): sets the acceptance prior
+    /// What the requests are (chat, code, math, translation, …): sets the acceptance prior, where
+    /// no accept length is given
     #[arg(long)]
     pub(crate) task: Option<String>,
     /// Sampling temperature
@@ -139,7 +140,8 @@ pub(crate) struct ScenarioArgs {
     /// Take what a log says as flags
     #[arg(long, value_name = "LOG")]
     pub(crate) from_log: Option<PathBuf>,
-    /// Seed of everything random
+    /// Seed of everything random: the load and text of `verify-hw`; `predict` and `plan` draw
+    /// nothing and only show it
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 }
@@ -161,7 +163,7 @@ pub(crate) struct PredictArgs {
     /// Write a trace for ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
     pub(crate) trace: Option<PathBuf>,
-    /// Print where every constant comes from
+    /// Print where every constant comes from (JSON always does)
     #[arg(long)]
     pub(crate) sources: bool,
     /// Exit with 0 when it pays, 10 when it does not, 11 when it must be measured first
@@ -188,7 +190,7 @@ pub(crate) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print where every constant comes from
+    /// Print where every constant comes from (JSON always does)
     #[arg(long)]
     pub(crate) sources: bool,
 }
@@ -227,7 +229,7 @@ pub(crate) struct SimulateArgs {
     /// Write a trace for ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
     pub(crate) trace: Option<PathBuf>,
-    /// Print where every constant comes from
+    /// Print where every constant comes from (JSON always does)
     #[arg(long)]
     pub(crate) sources: bool,
 }
@@ -275,7 +277,7 @@ pub(crate) struct AcceptCommandArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print where every constant comes from
+    /// Print where every constant comes from (JSON always does)
     #[arg(long)]
     pub(crate) sources: bool,
     /// Seed of everything random

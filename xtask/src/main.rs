@@ -27,7 +27,10 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
     match run(&cli.command) {
         Ok(code) => code,
         Err(error) => {
@@ -39,6 +42,50 @@ fn main() -> ExitCode {
             }
         }
     }
+}
+
+/// What the parser refuses, in one line; help and version print as usual.
+fn refused(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            input::print(&error.render().to_string());
+            return ExitCode::SUCCESS;
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            eprintln!(
+                "error: no command given; `cargo xtask predict` answers the built-in case, --help lists the rest"
+            );
+            return ExitCode::from(2);
+        }
+        _ => {}
+    }
+    eprintln!("error: {}", one_line(&error.render().to_string()));
+    ExitCode::from(2)
+}
+
+/// The parser's message without its usage block, its hints folded in.
+fn one_line(rendered: &str) -> String {
+    let mut line = String::new();
+    for part in rendered.lines().map(str::trim) {
+        if part.starts_with("Usage:") || part.starts_with("For more information") {
+            break;
+        }
+        let part = part.strip_prefix("error: ").unwrap_or(part);
+        if part.is_empty() {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(if line.ends_with(':') { " " } else { "; " });
+        }
+        line.push_str(part);
+    }
+    line.replace(
+        "invalid digit found in string",
+        "not a whole number of 0 or more",
+    )
+    .replace("invalid float literal", "not a number")
+    .replace("number too large to fit in target type", "too large")
 }
 
 fn run(command: &cli::Command) -> anyhow::Result<ExitCode> {

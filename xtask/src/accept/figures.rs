@@ -54,6 +54,7 @@ fn one(text: &str, cycles: Option<f64>) -> anyhow::Result<Figure> {
             cycles,
         },
         AcceptFlag::Rates(cumulative) => Evidence::PositionRates { cumulative, cycles },
+        AcceptFlag::Counts { cycles, accepted } => Evidence::PositionCounts { cycles, accepted },
         AcceptFlag::File(path) => return from_log(&path, cycles),
     };
     evidence.check().map_err(refuse)?;
@@ -69,7 +70,8 @@ fn engine_form(
 ) -> anyhow::Result<Option<Evidence>> {
     let refuse = |e: AcceptanceError| input::error(format!("--accept {text}: {e}"));
     let metric = match form {
-        "counts" => return counts(text, rest).map(Some),
+        // One reader with `predict --accept`.
+        "counts" => return Ok(None),
         "alphas" => {
             let alphas = numbers(text, rest)?;
             let cumulative = cumulative(&alphas).map_err(refuse)?;
@@ -127,24 +129,6 @@ fn engine_form(
         accept_length,
         cycles: counted,
     }))
-}
-
-/// `1000:650,400,240`
-fn counts(text: &str, rest: &str) -> anyhow::Result<Evidence> {
-    let wrong = || {
-        input::error(format!(
-            "--accept {text}: give counts:CYCLES:ACCEPTED1,ACCEPTED2,…"
-        ))
-    };
-    let (cycles, accepted) = rest.split_once(':').ok_or_else(wrong)?;
-    let accepted: Option<Vec<u64>> = accepted
-        .split(',')
-        .map(|part| part.trim().parse().ok())
-        .collect();
-    Ok(Evidence::PositionCounts {
-        cycles: cycles.trim().parse().map_err(|_| wrong())?,
-        accepted: accepted.filter(|a| a.len() <= 256).ok_or_else(wrong)?,
-    })
 }
 
 fn numbers(text: &str, list: &str) -> anyhow::Result<Vec<f64>> {

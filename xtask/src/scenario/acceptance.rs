@@ -2,10 +2,11 @@
 
 use spec_decode::{AcceptancePrior, Chain, Evidence, HeadKind, Posterior, PriorQuery, Task};
 
+use super::Notes;
 use super::file::AssumedAccept;
+use super::merge::{Given, Merged};
 use super::model::Draft;
 use super::parse::{self, AcceptFlag};
-use super::{Notes, merge::Merged};
 use crate::explain::{AcceptReading, accept_from_log};
 use crate::input;
 
@@ -55,8 +56,9 @@ pub(super) fn resolve(
     let head = draft.map_or(HeadKind::Eagle3, |d| d.head);
     let query = query(merged, draft, head, context, notes)?;
     let prior = AcceptancePrior::new(&query);
+    unmoved(merged, notes);
     if let Some(given) = &merged.accept {
-        return measured(&given.value, &given.source, head, &prior, steps, notes);
+        return measured(given, head, &prior, steps, notes);
     }
     if let Some(assumed) = &merged.assumed.accept_length {
         return from_assumption(assumed, head, notes);
@@ -81,6 +83,33 @@ pub(super) fn resolve(
         head,
         known: Known::Prior(posterior),
     })
+}
+
+/// Says what `--task` and `--temperature` do not move where an accept length is there already.
+fn unmoved(merged: &Merged, notes: &mut Notes) {
+    let mut given = Vec::new();
+    if merged.task.as_ref().is_some_and(|g| g.source == "--task") {
+        given.push("--task");
+    }
+    let temperature = merged.temperature.as_ref();
+    if temperature.is_some_and(|g| g.source == "--temperature") {
+        given.push("--temperature");
+    }
+    if given.is_empty() {
+        return;
+    }
+    let flags = given.join(" and ");
+    if merged.accept.is_some() {
+        notes.assume(
+            format!("{flags}: the accept length is the one measured; only other depths lean on it"),
+            "",
+        );
+    } else if merged.assumed.accept_length.is_some() {
+        notes.assume(
+            format!("{flags}: ignored, the scenario itself assumes an accept length"),
+            "--accept, or --model (which drops the scenario's assumption)",
+        );
+    }
 }
 
 fn query(
@@ -116,14 +145,15 @@ fn query(
 }
 
 fn measured(
-    text: &str,
-    source: &str,
+    given: &Given<String>,
     head: HeadKind,
     prior: &AcceptancePrior,
     steps: Option<u32>,
     notes: &mut Notes,
 ) -> anyhow::Result<Acceptance> {
-    let (evidence, source) = match parse::accept("--accept", text)? {
+    let (text, source) = (given.value.as_str(), given.source.as_str());
+    let flag = &given.named("--accept");
+    let (evidence, source) = match parse::accept(flag, text)? {
         AcceptFlag::Length {
             accept_length,
             depth,
@@ -142,10 +172,14 @@ fn measured(
             },
             source.to_string(),
         ),
+        AcceptFlag::Counts { cycles, accepted } => (
+            Evidence::PositionCounts { cycles, accepted },
+            source.to_string(),
+        ),
         AcceptFlag::File(path) => from_log(&path, steps)?,
     };
     let posterior = Posterior::new(prior, std::slice::from_ref(&evidence))
-        .map_err(|e| input::error(format!("--accept {text}: {e}")))?;
+        .map_err(|e| input::error(format!("{flag} {text}: {e}")))?;
     let (shown, depth) = match &evidence {
         Evidence::AcceptLength {
             accept_length,
@@ -173,7 +207,7 @@ fn from_log(path: &std::path::Path, steps: Option<u32>) -> anyhow::Result<(Evide
     let shown = path.display().to_string();
     if !path.exists() {
         return Err(input::error(format!(
-            "--accept {shown}: neither LENGTH@DEPTH (2.3@3), rates:.65,.40, nor a file that exists"
+            "--accept {shown}: neither LENGTH@DEPTH (2.3@3), rates:.65,.40, counts:1000:650,400, alphas:.65,.6, nor a file that exists (`accept` reads the engines' other forms)"
         )));
     }
     let log = accept_from_log(&input::read_text(path)?, &shown)?;

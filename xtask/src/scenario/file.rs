@@ -32,8 +32,10 @@ pub(crate) struct ScenarioFile {
     pub(crate) engine: Option<String>,
     pub(crate) mem_fraction: Option<f64>,
     pub(crate) kv_dtype: Option<String>,
-    pub(crate) context: Option<u64>,
-    pub(crate) concurrency: Option<Vec<u32>>,
+    #[serde(default, deserialize_with = "as_typed")]
+    pub(crate) context: Option<String>,
+    #[serde(default, deserialize_with = "as_typed")]
+    pub(crate) concurrency: Option<String>,
     pub(crate) steps: Option<u32>,
     pub(crate) topk: Option<u32>,
     pub(crate) draft_tokens: Option<u32>,
@@ -122,6 +124,38 @@ pub(crate) struct AssumedContext {
     pub(crate) why: String,
 }
 
+/// A number, a text such as `"32k"` or a list, as the flag of the same name takes it.
+fn as_typed<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    fn text(value: &toml::Value) -> Option<String> {
+        match value {
+            toml::Value::String(text) => Some(text.clone()),
+            toml::Value::Integer(number) => Some(number.to_string()),
+            toml::Value::Array(list) => {
+                let parts: Option<Vec<String>> = list.iter().map(text).collect();
+                parts.map(|parts| parts.join(","))
+            }
+            _ => None,
+        }
+    }
+    let value = toml::Value::deserialize(deserializer)?;
+    text(&value).map(Some).ok_or_else(|| {
+        serde::de::Error::custom("give a whole number, a text such as \"32k\", or a list of them")
+    })
+}
+
+/// The parser's words for types, as people write them.
+fn in_words(message: &str) -> String {
+    message
+        .replace("expected u32", "expected a whole number of 0 or more")
+        .replace("expected u64", "expected a whole number of 0 or more")
+        .replace("expected f64", "expected a number")
+        .replace("expected a string", "expected a text in quotes")
+        .replace("expected a sequence", "expected a list in brackets")
+        .replace("floating point", "number")
+        .replace("sequence", "list")
+        .replace("struct ", "table ")
+}
+
 impl ScenarioFile {
     /// The built-in scenario of a name, or the file of a path.
     pub(crate) fn load(name: &str) -> anyhow::Result<Self> {
@@ -144,7 +178,7 @@ impl ScenarioFile {
             let line = error.span().map_or(1, |span| {
                 1 + text[..span.start.min(text.len())].matches('\n').count()
             });
-            input::error(format!("{name}:{line}: {}", error.message()))
+            input::error(format!("{name}:{line}: {}", in_words(error.message())))
         })?;
         file.check(name)?;
         Ok(file)

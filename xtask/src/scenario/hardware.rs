@@ -67,7 +67,7 @@ pub(crate) fn resolve(request: &BoxRequest) -> anyhow::Result<Hardware> {
 
 fn named_box(name: &str, request: &BoxRequest) -> anyhow::Result<Hardware> {
     let path = Path::new(name);
-    let (wiring, source) = if path.extension().is_some() && path.exists() {
+    let (wiring, source) = if path.is_file() || (path.extension().is_some() && path.exists()) {
         let text = input::read_text(path)?;
         let wiring =
             BoxSpec::from_toml(&text).map_err(|e| input::error(format!("--box {name}: {e}")))?;
@@ -85,6 +85,15 @@ fn named_box(name: &str, request: &BoxRequest) -> anyhow::Result<Hardware> {
         return Err(input::error(format!(
             "--topology beside --box {name}: the box already says its wiring; give --gpu and --gpus \
              with --topology instead"
+        )));
+    }
+    if let Some(gpus) = request.gpus
+        && gpus as usize > wiring.gpu_count()
+    {
+        return Err(input::error(format!(
+            "--gpus {gpus}: the box {} has {} GPUs; name the card with --gpu for another box",
+            wiring.name,
+            wiring.gpu_count()
         )));
     }
     let card = request

@@ -28,6 +28,22 @@ impl<T> Given<T> {
     }
 }
 
+impl<T: std::fmt::Display> Given<T> {
+    /// The value as an error names it: `--flag VALUE`, or the file and line that say so.
+    pub(crate) fn shown(&self, flag: &str) -> String {
+        format!("{} {}", self.named(flag), self.value)
+    }
+
+    /// The same without the value.
+    pub(crate) fn named(&self, flag: &str) -> String {
+        if self.source.starts_with("--") || self.assumed {
+            return flag.to_string();
+        }
+        let name = flag.trim_start_matches('-').replace('-', "_");
+        format!("{}: {name}", self.source)
+    }
+}
+
 /// Everything that was given, unresolved.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Merged {
@@ -87,7 +103,7 @@ pub(super) fn merge(args: &ScenarioArgs, notes: &mut Notes) -> anyhow::Result<Me
     if let Some(path) = &args.from_log {
         let shown = path.display().to_string();
         let log = explain::scenario_from_log(&input::read_text(path)?, &shown)?;
-        apply_log(&mut merged, log, args, &shown);
+        apply_log(&mut merged, log, args, &shown, notes);
     }
     apply_flags(&mut merged, args);
     Ok(merged)
@@ -111,13 +127,8 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
     merged.engine = text(file.engine);
     merged.mem_fraction = file.mem_fraction.map(|v| Given::new(v, &source));
     merged.kv_dtype = text(file.kv_dtype);
-    merged.context = text(file.context.map(|c| c.to_string()));
-    merged.concurrency = text(file.concurrency.map(|list| {
-        list.iter()
-            .map(u32::to_string)
-            .collect::<Vec<_>>()
-            .join(",")
-    }));
+    merged.context = text(file.context);
+    merged.concurrency = text(file.concurrency);
     merged.steps = number(file.steps);
     merged.topk = number(file.topk);
     merged.draft_tokens = number(file.draft_tokens);
@@ -139,7 +150,13 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
     merged.assumed = file.assumed;
 }
 
-fn apply_log(merged: &mut Merged, log: explain::LogScenario, args: &ScenarioArgs, shown: &str) {
+fn apply_log(
+    merged: &mut Merged,
+    log: explain::LogScenario,
+    args: &ScenarioArgs,
+    shown: &str,
+    notes: &mut Notes,
+) {
     let at = |line: usize| format!("{shown}:{line}");
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
@@ -179,7 +196,17 @@ fn apply_log(merged: &mut Merged, log: explain::LogScenario, args: &ScenarioArgs
     if let Some((length, line)) = log.accept_length
         && let Some((steps, _)) = log.steps
     {
-        merged.accept = Some(Given::new(format!("{length}@{steps}"), at(line)));
+        if (1.0..=f64::from(steps) + 1.0).contains(&length) {
+            merged.accept = Some(Given::new(format!("{length}@{steps}"), at(line)));
+        } else {
+            notes.assume(
+                format!(
+                    "{}: accept length {length} cannot come from {steps} draft steps; left out",
+                    at(line)
+                ),
+                "--accept LENGTH@DEPTH",
+            );
+        }
     }
 }
 
@@ -255,6 +282,15 @@ fn apply_box(merged: &mut Merged, args: &ScenarioArgs) {
     }
     if args.gpu.is_some() {
         merged.hardware.gpu.clone_from(&args.gpu);
+    }
+    if args.gpus.is_some()
+        && args.box_name.is_none()
+        && args.gpu.is_none()
+        && merged.tp.as_ref().map(|tp| tp.value) != args.gpus
+    {
+        // Some of the scenario's cards: cut otherwise than what was observed.
+        merged.observed = ObservedFile::default();
+        merged.tp = args.tp.map(|tp| Given::new(tp, "--tp"));
     }
     if args.gpus.is_some() {
         merged.hardware.gpus = args.gpus;

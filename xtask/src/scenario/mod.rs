@@ -1,6 +1,7 @@
 //! A scenario: what is served, where and how, resolved once, every value with its source.
 
 mod acceptance;
+mod engine;
 pub(crate) mod file;
 pub(crate) mod hardware;
 mod merge;
@@ -156,7 +157,7 @@ impl Scenario {
                 assumption.settles_it.clone(),
             );
         }
-        let engine = engine(merged, notes)?;
+        let engine = engine::resolve(merged, notes)?;
         let model = model::target(merged, notes)?;
         let (tp, ranks) = tensor_parallel(merged, &hardware.wiring, &model, notes)?;
         let draft = model::draft(merged, &model, notes)?;
@@ -165,9 +166,9 @@ impl Scenario {
         let (steps, topk, draft_tokens) = tree(merged, notes)?;
         let acceptance = acceptance::resolve(merged, draft.as_ref(), context, steps, notes)?;
         Ok(Self {
-            kv_dtype: kv_dtype(merged, &model, notes)?,
+            kv_dtype: kv_dtype(merged, engine.kind, &model, notes)?,
             mem_fraction: mem_fraction(merged, notes)?,
-            dcp: dcp(merged, tp, notes)?,
+            dcp: dcp(merged, tp, engine.kind, notes)?,
             baseline: sweep::baseline(merged.baseline.as_deref(), notes)?,
             allreduce: allreduce(merged, notes)?,
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
@@ -199,25 +200,6 @@ impl Scenario {
     }
 }
 
-fn engine(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<EngineChoice> {
-    let (text, source) = match &merged.engine {
-        Some(given) => (given.value.clone(), given.source.clone()),
-        None => {
-            notes.assume("engine: SGLang", "--engine");
-            ("sglang".to_string(), "assumed".to_string())
-        }
-    };
-    let (name, version) = parse::engine(&text);
-    let kind = EngineKind::parse(&name).ok_or_else(|| {
-        input::error(format!(
-            "--engine {text}: not an engine known here; give sglang, vllm, trtllm or llamacpp, with \
-             @VERSION where it matters"
-        ))
-    })?;
-    notes.input("engine", text, source);
-    Ok(EngineChoice { kind, version })
-}
-
 fn tensor_parallel(
     merged: &merge::Merged,
     wiring: &BoxSpec,
@@ -237,24 +219,38 @@ fn tensor_parallel(
                 .rev()
                 .find(|tp| kvplan::Sharding::tp(u64::from(*tp)).check(model).is_ok())
                 .unwrap_or(1);
-            (
-                tp,
-                "all GPUs of the box that the heads divide by".to_string(),
-            )
+            let source = if tp < all {
+                "as many GPUs as the model's heads divide by"
+            } else if all < have {
+                "--gpus"
+            } else {
+                "all GPUs of the box"
+            };
+            (tp, source.to_string())
         }
     };
+    let shown = merged
+        .tp
+        .as_ref()
+        .map_or_else(|| format!("--tp {tp}"), |g| g.shown("--tp"));
     if tp == 0 {
-        return Err(input::error("--tp 0: give at least 1"));
+        return Err(input::error(format!("{shown}: give at least 1")));
     }
     if tp > have {
         return Err(input::error(format!(
-            "--tp {tp}: the box has {have} GPU{}",
+            "{shown}: the box has {have} GPU{}",
             if have == 1 { "" } else { "s" }
         )));
     }
     kvplan::Sharding::tp(u64::from(tp))
         .check(model)
-        .map_err(|why| input::error(format!("--tp {tp}: {why}")))?;
+        .map_err(|why| input::error(format!("{shown}: {why}")))?;
+    if merged.tp.is_none() && tp < have {
+        notes.assume(
+            format!("tensor parallelism over {tp} of the box's {have} GPUs ({source})"),
+            "--tp",
+        );
+    }
     notes.input("tp", tp, source);
     Ok((tp, (0..tp as usize).collect()))
 }
@@ -262,7 +258,7 @@ fn tensor_parallel(
 fn context(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<u64> {
     match &merged.context {
         Some(given) => {
-            let tokens = parse::context("--context", &given.value)?;
+            let tokens = parse::context(&given.named("--context"), &given.value)?;
             notes.input("context", tokens, given.source.clone());
             if given.assumed {
                 notes.assume(
@@ -283,7 +279,7 @@ fn context(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<u64> {
 fn concurrency(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<parse::Loads> {
     let ((values, shares), source) = match &merged.concurrency {
         Some(given) => (
-            parse::concurrency("--concurrency", &given.value)?,
+            parse::concurrency(&given.named("--concurrency"), &given.value)?,
             given.source.clone(),
         ),
         None => (
@@ -305,8 +301,8 @@ fn tree(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Tree> {
             };
             if !(1..=max).contains(&given.value) {
                 return Err(input::error(format!(
-                    "{flag} {}: give a number from 1 to {max}",
-                    given.value
+                    "{}: give a number from 1 to {max}",
+                    given.shown(flag)
                 )));
             }
             notes.input(name, given.value, given.source.clone());
@@ -320,6 +316,7 @@ fn tree(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Tree> {
 
 fn kv_dtype(
     merged: &merge::Merged,
+    engine: EngineKind,
     model: &kvplan::Model,
     notes: &mut Notes,
 ) -> anyhow::Result<kvplan::KvDtype> {
@@ -335,10 +332,29 @@ fn kv_dtype(
     };
     let dtype = kvplan::KvDtype::parse(&given.value).ok_or_else(|| {
         input::error(format!(
-            "--kv-dtype {}: not a KV format; give bf16, fp8, fp4, or a GGUF type such as q8_0",
-            given.value
+            "{}: not a KV format; give bf16, fp8, fp4, or a GGUF type such as q8_0",
+            given.shown("--kv-dtype")
         ))
     })?;
+    let llamacpp = engine == EngineKind::LlamaCpp;
+    let runs = match dtype {
+        kvplan::KvDtype::Bf16 => true,
+        kvplan::KvDtype::Fp8 => !llamacpp,
+        kvplan::KvDtype::Fp4 => engine == EngineKind::Sglang || engine == EngineKind::TrtLlm,
+        _ => llamacpp,
+    };
+    if !runs {
+        return Err(input::error(format!(
+            "{}: {} has no such KV cache; give {}",
+            given.shown("--kv-dtype"),
+            engine.name(),
+            match engine {
+                EngineKind::LlamaCpp => "f16, q8_0, q5_1, q5_0, q4_1 or q4_0",
+                EngineKind::Vllm => "bf16 or fp8",
+                EngineKind::Sglang | EngineKind::TrtLlm => "bf16, fp8 or fp4",
+            }
+        )));
+    }
     notes.input("kv_dtype", dtype.name(), given.source.clone());
     Ok(dtype)
 }
@@ -349,23 +365,45 @@ fn mem_fraction(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Opt
     };
     if !(given.value > 0.0 && given.value <= 1.0) {
         return Err(input::error(format!(
-            "--mem-fraction {}: give a fraction above 0 and up to 1, such as 0.88",
-            given.value
+            "{}: give a fraction above 0 and up to 1, such as 0.88",
+            given.shown("--mem-fraction")
         )));
     }
     notes.input("mem_fraction", given.value, given.source.clone());
     Ok(Some(given.value))
 }
 
-fn dcp(merged: &merge::Merged, tp: u32, notes: &mut Notes) -> anyhow::Result<u32> {
+fn dcp(
+    merged: &merge::Merged,
+    tp: u32,
+    engine: EngineKind,
+    notes: &mut Notes,
+) -> anyhow::Result<u32> {
     let Some(given) = &merged.dcp else {
         return Ok(1);
     };
     if given.value == 0 || !tp.is_multiple_of(given.value) {
         return Err(input::error(format!(
-            "--dcp {}: must divide the tensor-parallel size {tp}",
-            given.value
+            "{}: must divide the tensor-parallel size {tp}",
+            given.shown("--dcp")
         )));
+    }
+    if given.value > 1 && matches!(engine, EngineKind::TrtLlm | EngineKind::LlamaCpp) {
+        return Err(input::error(format!(
+            "{}: {} has no decode context parallelism; leave it out",
+            given.shown("--dcp"),
+            engine.name()
+        )));
+    }
+    if given.value > 1 && engine == EngineKind::Sglang {
+        notes.assume(
+            format!(
+                "dcp {}: only the step times follow it; SGLang's memory rules and flags for it are \
+                 not known here",
+                given.value
+            ),
+            "--engine vllm, whose KV pool is divided by it",
+        );
     }
     notes.input("dcp", given.value, given.source.clone());
     Ok(given.value)

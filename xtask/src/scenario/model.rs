@@ -57,8 +57,14 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
         }
         return Ok(model);
     }
-    let found = catalog::find_in(&given.value, quant)
-        .map_err(|e| input::error(format!("--model {}: {e}", given.value)))?;
+    let found = catalog::find_in(&given.value, quant).map_err(|e| {
+        let beside = if given.source.starts_with("--") {
+            ""
+        } else {
+            "; say which it is with --model"
+        };
+        input::error(format!("{}: {e}{beside}", given.shown("--model")))
+    })?;
     notes.input("model", found.name.clone(), given.source.clone());
     notes.input("quant", found.quant.clone(), found.source.clone());
     for line in &found.model.assumptions {
@@ -112,8 +118,14 @@ fn read_config(files: &ConfigFiles, given: &str) -> anyhow::Result<Model> {
     let text = input::read_text(&files.config)?;
     let quant = files.quant.as_deref().map(input::read_text).transpose()?;
     let name = model_name(&files.config, given);
-    let model = Model::from_config_and_quant(&text, quant.as_deref(), &name)
-        .map_err(|e| input::error(e.to_string()))?;
+    let model = Model::from_config_and_quant(&text, quant.as_deref(), &name).map_err(|e| {
+        // The message begins with the model's name; users know it by its file.
+        let message = e.to_string();
+        let what = message
+            .strip_prefix(&format!("{name}: "))
+            .unwrap_or(&message);
+        input::error(format!("{}: {what}", files.config.display()))
+    })?;
     match &files.index {
         None => Ok(model),
         Some(index) => model
@@ -183,7 +195,8 @@ pub(super) fn draft(
         }
         Err(_) if kind == "eagle3" => assumed_head(target, notes).map(Some),
         Err(e) => Err(input::error(format!(
-            "--draft {wanted}: {e}; or give its config.json, `mtp`, `eagle3` or `none`"
+            "{}: {e}; or give its config.json, `mtp`, `eagle3` or `none`",
+            given.shown("--draft")
         ))),
     }
 }

@@ -47,7 +47,7 @@ pub(crate) type Loads = (Vec<u32>, Option<Vec<f64>>);
 /// each (`1:60,8:30,64:10`, any scale) it is a distribution of load, and the shares are returned.
 pub(crate) fn concurrency(flag: &str, text: &str) -> anyhow::Result<Loads> {
     let mut loads: Vec<(u32, Option<f64>)> = Vec::new();
-    for part in split_list(flag, text)? {
+    for part in split_list(flag, text, text)? {
         if part.contains('-') && !part.starts_with('-') || part.contains("..") {
             return Err(input::error(format!(
                 "{flag} {text}: {part} is a range; list the loads, such as 1,4,16,64"
@@ -93,7 +93,7 @@ pub(crate) fn concurrency(flag: &str, text: &str) -> anyhow::Result<Loads> {
 /// Byte sizes: a list of counts from 1 up.
 pub(crate) fn byte_sizes(flag: &str, text: &str) -> anyhow::Result<Vec<u64>> {
     let mut values = Vec::new();
-    for part in split_list(flag, text)? {
+    for part in split_list(flag, text, text)? {
         let lower = part.to_ascii_lowercase();
         let number = ["ib", "b"]
             .iter()
@@ -113,7 +113,7 @@ pub(crate) fn byte_sizes(flag: &str, text: &str) -> anyhow::Result<Vec<u64>> {
 /// GPU numbers: a list such as `0,1,4,5`.
 pub(crate) fn gpu_list(flag: &str, text: &str) -> anyhow::Result<Vec<usize>> {
     let mut values = Vec::new();
-    for part in split_list(flag, text)? {
+    for part in split_list(flag, text, text)? {
         let value: usize = part
             .parse()
             .map_err(|_| input::error(format!("{flag} {text}: {part} is not a GPU number")))?;
@@ -157,6 +157,13 @@ pub(crate) enum AcceptFlag {
     },
     /// Cumulative acceptance rate by position, as vLLM prints.
     Rates(Vec<f64>),
+    /// Verify passes and the drafts accepted by position.
+    Counts {
+        /// Verify passes.
+        cycles: u64,
+        /// Accepted at each position.
+        accepted: Vec<u64>,
+    },
     /// A log file to read.
     File(std::path::PathBuf),
 }
@@ -165,6 +172,12 @@ pub(crate) enum AcceptFlag {
 pub(crate) fn accept(flag: &str, text: &str) -> anyhow::Result<AcceptFlag> {
     if let Some(list) = text.strip_prefix("rates:") {
         return accept_rates(flag, text, list);
+    }
+    if let Some(list) = text.strip_prefix("alphas:") {
+        return accept_alphas(flag, text, list);
+    }
+    if let Some(list) = text.strip_prefix("counts:") {
+        return accept_counts(flag, text, list);
     }
     if let Some((length, depth)) = text.split_once('@')
         && let (Ok(accept_length), Ok(depth)) =
@@ -198,9 +211,45 @@ pub(crate) fn accept(flag: &str, text: &str) -> anyhow::Result<AcceptFlag> {
     Ok(AcceptFlag::File(text.into()))
 }
 
+/// Conditional acceptance by position, as cumulative rates.
+fn accept_alphas(flag: &str, text: &str, list: &str) -> anyhow::Result<AcceptFlag> {
+    let mut reached = 1.0;
+    let mut rates = Vec::new();
+    for part in split_list(flag, text, list)? {
+        let alpha: f64 = part
+            .parse()
+            .ok()
+            .filter(|a: &f64| (0.0..=1.0).contains(a))
+            .ok_or_else(|| {
+                input::error(format!("{flag} {text}: {part} is not a rate from 0 to 1"))
+            })?;
+        reached *= alpha;
+        rates.push(reached);
+    }
+    Ok(AcceptFlag::Rates(rates))
+}
+
+/// `CYCLES:ACCEPTED1,ACCEPTED2,…`, tokens accepted by position.
+fn accept_counts(flag: &str, text: &str, rest: &str) -> anyhow::Result<AcceptFlag> {
+    let wrong = || {
+        input::error(format!(
+            "{flag} {text}: give counts:CYCLES:ACCEPTED1,ACCEPTED2,… as counts:1000:650,400,240"
+        ))
+    };
+    let (cycles, list) = rest.split_once(':').ok_or_else(wrong)?;
+    let accepted: Result<Vec<u64>, _> = split_list(flag, text, list)?
+        .into_iter()
+        .map(str::parse)
+        .collect();
+    Ok(AcceptFlag::Counts {
+        cycles: cycles.trim().parse().map_err(|_| wrong())?,
+        accepted: accepted.map_err(|_| wrong())?,
+    })
+}
+
 fn accept_rates(flag: &str, text: &str, list: &str) -> anyhow::Result<AcceptFlag> {
     let mut rates: Vec<f64> = Vec::new();
-    for part in split_list(flag, list)? {
+    for part in split_list(flag, text, list)? {
         let rate: f64 = part
             .parse()
             .ok()
@@ -222,6 +271,7 @@ fn accept_rates(flag: &str, text: &str, list: &str) -> anyhow::Result<AcceptFlag
 /// Splits `name@version`.
 pub(crate) fn engine(text: &str) -> (String, Option<String>) {
     match text.split_once('@') {
+        // An `@` without a version is refused by the caller.
         Some((name, version)) if !version.trim().is_empty() => (
             name.trim().to_ascii_lowercase(),
             Some(version.trim().trim_start_matches('v').to_string()),
@@ -231,14 +281,17 @@ pub(crate) fn engine(text: &str) -> (String, Option<String>) {
     }
 }
 
-fn split_list<'a>(flag: &str, text: &'a str) -> anyhow::Result<Vec<&'a str>> {
-    let parts: Vec<&str> = text
+/// `text` is what was typed, for the message; `list` the part of it that is a list.
+fn split_list<'a>(flag: &str, text: &str, list: &'a str) -> anyhow::Result<Vec<&'a str>> {
+    let parts: Vec<&str> = list
         .split(',')
         .map(str::trim)
         .filter(|part| !part.is_empty())
         .collect();
     if parts.is_empty() {
-        return Err(input::error(format!("{flag} {text}: an empty list")));
+        return Err(input::error(format!(
+            "{flag} {text}: an empty list; separate entries by commas"
+        )));
     }
     if parts.len() > MAX_LIST {
         return Err(input::error(format!(

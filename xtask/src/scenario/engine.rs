@@ -1,0 +1,83 @@
+//! The engine and its version.
+
+use super::merge::Merged;
+use super::{EngineChoice, EngineKind, Notes, parse};
+use crate::input;
+
+/// Reads `--engine NAME[@VERSION]`; SGLang where nothing says it.
+pub(super) fn resolve(merged: &Merged, notes: &mut Notes) -> anyhow::Result<EngineChoice> {
+    let (text, source) = match &merged.engine {
+        Some(given) => (given.value.clone(), given.source.clone()),
+        None => {
+            notes.assume("engine: SGLang", "--engine");
+            ("sglang".to_string(), "assumed".to_string())
+        }
+    };
+    let shown = merged
+        .engine
+        .as_ref()
+        .map_or_else(|| format!("--engine {text}"), |g| g.shown("--engine"));
+    let (name, version) = parse::engine(&text);
+    let kind = EngineKind::parse(&name).ok_or_else(|| {
+        input::error(format!(
+            "{shown}: not an engine known here; give sglang, vllm, trtllm or llamacpp, with \
+             @VERSION where it matters"
+        ))
+    })?;
+    check_version(kind, &text, version.as_deref(), &shown, notes)?;
+    notes.input("engine", text, source);
+    Ok(EngineChoice { kind, version })
+}
+
+/// A version is a number with a point (0.5.12) or a month (2026-05). One that no release had is
+/// refused; one newer than the rules known here takes the newest rules, and that is said.
+fn check_version(
+    kind: EngineKind,
+    text: &str,
+    version: Option<&str>,
+    shown: &str,
+    notes: &mut Notes,
+) -> anyhow::Result<()> {
+    let newest = kvplan::Engine::newest(match kind {
+        EngineKind::Sglang => kvplan::EngineKind::Sglang,
+        EngineKind::Vllm => kvplan::EngineKind::Vllm,
+        EngineKind::TrtLlm => kvplan::EngineKind::TensorRtLlm,
+        EngineKind::LlamaCpp => kvplan::EngineKind::LlamaCpp,
+    })
+    .version;
+    let wrong = |what: &str| {
+        input::error(format!(
+            "{shown}: {what}; write {0}@{newest} or {0}@2026-05, or leave the version out",
+            kind.name()
+        ))
+    };
+    let Some(version) = version else {
+        return if text.contains('@') {
+            Err(wrong("no version behind the @"))
+        } else {
+            Ok(())
+        };
+    };
+    // llama.cpp counts builds (b6123): nothing here depends on them.
+    if kind == EngineKind::LlamaCpp {
+        return Ok(());
+    }
+    let found = kvplan::Version::find(version)
+        .ok_or_else(|| wrong("not a version (two numbers with a point, or a month)"))?;
+    match (found, newest) {
+        (kvplan::Version::Number(0, 0, _), _) => Err(wrong("no release has this number")),
+        (kvplan::Version::Number(a, b, c), kvplan::Version::Number(x, y, z))
+            if (a, b, c) > (x, y, z) =>
+        {
+            notes.assume(
+                format!(
+                    "{} {version}: newer than the rules known here, those of {newest} are used",
+                    kind.name()
+                ),
+                "",
+            );
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
