@@ -360,6 +360,10 @@ fn task_level(task: Option<Task>) -> f64 {
     }
 }
 
+/// Trained lengths over which a head's gain falls to 1/e beyond its training; from the one head
+/// measured (see the catalogue's `[context]`).
+const DECAY_RATIO: f64 = 3.0;
+
 impl AcceptancePrior {
     /// The prior for what is known.
     pub fn new(query: &PriorQuery) -> Self {
@@ -398,13 +402,19 @@ impl AcceptancePrior {
         if let (Some(context), Some(trained)) = (query.context_tokens, query.trained_context_tokens)
             && context > trained
         {
-            // The fall is that of the head: nothing of task or pair survives beyond its training.
-            if let Ok(chain) =
-                Chain::with_slope(catalogue.context.accept_length_beyond, 3, slope.mean)
-            {
+            // The one head measured keeps e^-((ratio - 1) / 3) of what it gains over plain: 2.30,
+            // 1.40 and 1.09 at 1, 5 and 8 times its trained length. Others fall otherwise, so the
+            // spread grows as the gain goes.
+            let kept = (-(context / trained.max(1.0) - 1.0) / DECAY_RATIO).exp();
+            let within = Chain::new(level.mean, slope.mean).accept_length(3);
+            let least = catalogue.context.accept_length_beyond.min(within);
+            let length = least.max(1.0 + (within - 1.0) * kept);
+            if let Ok(chain) = Chain::with_slope(length, 3, slope.mean) {
                 level = Spread {
                     mean: chain.level,
-                    sd: catalogue.context.level_sd_beyond,
+                    sd: level
+                        .sd
+                        .hypot((1.0 - kept) * catalogue.context.level_sd_beyond),
                 };
             }
             sources.push(format!(
@@ -469,9 +479,20 @@ mod tests {
     }
 
     #[test]
-    fn a_head_beyond_its_trained_context_is_expected_to_accept_next_to_nothing() {
+    fn one_token_past_the_trained_context_changes_next_to_nothing() {
         let mut query = PriorQuery::of(HeadKind::Eagle3);
-        query.context_tokens = Some(16_384.0);
+        query.trained_context_tokens = Some(2048.0);
+        query.context_tokens = Some(2048.0);
+        let at = AcceptancePrior::new(&query).level.mean;
+        query.context_tokens = Some(2049.0);
+        let past = AcceptancePrior::new(&query).level.mean;
+        assert!(past <= at && at - past < 0.01, "{at} {past}");
+    }
+
+    #[test]
+    fn a_head_far_beyond_its_trained_context_is_expected_to_accept_next_to_nothing() {
+        let mut query = PriorQuery::of(HeadKind::Eagle3);
+        query.context_tokens = Some(40_960.0);
         query.trained_context_tokens = Some(2048.0);
         let prior = AcceptancePrior::new(&query);
         let length = Chain::new(prior.level.mean, prior.slope.mean).accept_length(3);

@@ -70,8 +70,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let all_reduce = all_reduce_us(links, choice);
     let mut costs = Costs::new(scenario, &all_reduce, links)?;
     costs.pin = pin(scenario, links)?;
-    let mut refits = Vec::new();
-    let memory = memory(scenario, &mut refits)?;
+    let memory = crate::plan::memory(scenario)?;
     let points: Vec<Point> = scenario
         .concurrency
         .iter()
@@ -100,45 +99,13 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         depth_map,
         changes: changes::changes(scenario, links, &costs)?,
         observed: observed::rows(scenario, links, &memory)?,
-        assumptions: assumptions(scenario, links, refits),
+        assumptions: assumptions(scenario, links),
         compared: Vec::new(),
         seed: scenario.seed,
         best,
         points,
         memory,
     })
-}
-
-/// The memory plan. Where the engine's automatic fraction would be refused but a legal one exists,
-/// the plan is made with that one, and says so: the user has to set it anyway.
-fn memory(scenario: &Scenario, refits: &mut Vec<Assumption>) -> anyhow::Result<Memory> {
-    let automatic = crate::plan::memory(scenario)?;
-    let (Some(low), Some(high)) = (automatic.fraction_min, automatic.fraction_max) else {
-        return Ok(automatic);
-    };
-    if scenario.mem_fraction.is_some() || !does_not_fit(&automatic) || low >= high {
-        return Ok(automatic);
-    }
-    let mut set = scenario.clone();
-    // Two decimals, as people set it, but inside the legal interval.
-    let rounded = (high * 100.0).floor() / 100.0;
-    let fraction = if rounded > low {
-        rounded
-    } else {
-        (low + high) / 2.0
-    };
-    set.mem_fraction = Some(fraction);
-    let planned = crate::plan::memory(&set)?;
-    if does_not_fit(&planned) {
-        return Ok(automatic);
-    }
-    refits.push(Assumption {
-        what: format!(
-            "memory fraction {fraction:.3}: the engine's automatic one would be refused, so it has to be set"
-        ),
-        settled_by: "--mem-fraction".to_string(),
-    });
-    Ok(planned)
 }
 
 fn best(scenario: &Scenario, point: &Point, draft_tp: u32) -> Best {
@@ -258,9 +225,8 @@ fn allreduce_rows(
     rows
 }
 
-fn assumptions(scenario: &Scenario, links: &Links<'_>, refits: Vec<Assumption>) -> Vec<Assumption> {
+fn assumptions(scenario: &Scenario, links: &Links<'_>) -> Vec<Assumption> {
     let mut all = scenario.assumptions.clone();
-    all.extend(refits);
     for (what, settled_by) in links.assumptions() {
         let line = format!("wiring: {what}");
         if !all.iter().any(|a| a.what == line) {

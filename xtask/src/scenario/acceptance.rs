@@ -137,10 +137,22 @@ fn query(
         notes.input("temperature", given.value, given.source.clone());
     }
     query.context_tokens = Some(context as f64);
-    query.trained_context_tokens = draft
+    // A config says how far positions reach, not how long the training texts were: it is a reason
+    // to measure, not a figure.
+    let reach = draft
         .and_then(|d| d.model.as_ref())
-        .and_then(|m| m.max_positions)
-        .map(|tokens| tokens as f64);
+        .and_then(|m| m.max_positions);
+    if merged.accept.is_none()
+        && let Some(reach) = reach.filter(|reach| context > *reach)
+    {
+        notes.assume(
+            format!(
+                "the draft keeps its acceptance at {context} tokens although its config reaches {reach}: \
+                 a head trained short falls to about 1.1 tokens a cycle"
+            ),
+            "--accept measured at this context",
+        );
+    }
     Ok(query)
 }
 
