@@ -55,92 +55,47 @@ fn temporary(name: &str, content: &[u8]) -> PathBuf {
     path
 }
 
+/// Keys of the contract, by where they stand (a JSON pointer) in the default answer.
+const CONTRACT: [(&str, &str); 6] = [
+    (
+        "",
+        "schema scenario verdict because best break_even_accept_length pays_up_to_concurrency \
+         points memory allreduce flips engine_flags depth_table",
+    ),
+    (
+        "/best",
+        "steps topk draft_tokens draft_tp allreduce speedup speedup_low speedup_high \
+         probability_pays",
+    ),
+    (
+        "/points/0",
+        "concurrency context steps accept_length baseline_tok_s spec_tok_s speedup speedup_low \
+         speedup_high baseline_step_ms cycle_ms draft_ms verify_ms verify_parts_ms",
+    ),
+    (
+        "/points/0/verify_parts_ms",
+        "weights experts kv compute allreduce launch other",
+    ),
+    (
+        "/memory",
+        "fits kv_tokens kv_tokens_without_speculation fraction_min fraction_max ledger",
+    ),
+    (
+        "/allreduce/0",
+        "algorithm bytes time_us time_us_low time_us_high",
+    ),
+];
+
 #[test]
 fn the_default_prediction_has_every_key_of_the_contract() {
     let output = xtask(&["predict", "--json"]);
     assert!(output.status.success());
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    for key in [
-        "schema",
-        "scenario",
-        "verdict",
-        "because",
-        "best",
-        "break_even_accept_length",
-        "pays_up_to_concurrency",
-        "points",
-        "memory",
-        "allreduce",
-        "flips",
-        "engine_flags",
-        "depth_table",
-    ] {
-        assert!(answer.get(key).is_some(), "no {key}");
-    }
-    for key in [
-        "steps",
-        "topk",
-        "draft_tokens",
-        "draft_tp",
-        "allreduce",
-        "speedup",
-        "speedup_low",
-        "speedup_high",
-        "probability_pays",
-    ] {
-        assert!(answer["best"].get(key).is_some(), "no best.{key}");
-    }
-    for key in [
-        "concurrency",
-        "context",
-        "steps",
-        "accept_length",
-        "baseline_tok_s",
-        "spec_tok_s",
-        "speedup",
-        "speedup_low",
-        "speedup_high",
-        "baseline_step_ms",
-        "cycle_ms",
-        "draft_ms",
-        "verify_ms",
-        "verify_parts_ms",
-    ] {
-        assert!(answer["points"][0].get(key).is_some(), "no points.{key}");
-    }
-    for key in [
-        "weights",
-        "experts",
-        "kv",
-        "compute",
-        "allreduce",
-        "launch",
-        "other",
-    ] {
-        let part = &answer["points"][0]["verify_parts_ms"];
-        assert!(part.get(key).is_some(), "no verify_parts_ms.{key}");
-    }
-    for key in [
-        "fits",
-        "kv_tokens",
-        "kv_tokens_without_speculation",
-        "fraction_min",
-        "fraction_max",
-        "ledger",
-    ] {
-        assert!(answer["memory"].get(key).is_some(), "no memory.{key}");
-    }
-    for key in [
-        "algorithm",
-        "bytes",
-        "time_us",
-        "time_us_low",
-        "time_us_high",
-    ] {
-        assert!(
-            answer["allreduce"][0].get(key).is_some(),
-            "no allreduce.{key}"
-        );
+    for (pointer, keys) in CONTRACT {
+        let part = answer.pointer(pointer).expect(pointer);
+        for key in keys.split_whitespace() {
+            assert!(part.get(key).is_some(), "no {key} in {pointer}");
+        }
     }
     assert!(answer["engine_flags"]["sglang"].is_array());
     assert!(answer["engine_flags"]["vllm"].is_array());
