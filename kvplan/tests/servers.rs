@@ -304,3 +304,16 @@ fn llama_cpp_keeps_windows_of_sliding_layers_in_16_bits() {
     setup.engine = kvplan::Engine::parse("llamacpp@2024-06").expect("engine");
     assert!(plan(&setup).pool_gib > 5.0 * now.pool_gib);
 }
+
+/// 0 GiB free before the weights, as a cut log can say, gave a pool of NaN.
+#[test]
+fn nothing_free_before_the_weights_is_refused_not_divided_by() {
+    let llama = model("llama-3.1-8b", None);
+    for engine in ["sglang", "vllm", "trtllm"] {
+        let mut setup = setup(&llama, 1, engine, 80.0);
+        setup.observed.free_before_gib = Some(0.0);
+        setup.observed.free_after_gib = Some(0.0);
+        let error = kvplan::plan(&setup).expect_err(engine);
+        assert!(error.to_string().starts_with("free before"), "{error}");
+    }
+}

@@ -395,3 +395,39 @@ fn an_earlier_start_that_worked_is_the_advice_for_the_one_that_does_not() {
         "{found:?}"
     );
 }
+
+#[test]
+fn a_block_draft_of_one_step_is_as_deep_as_its_block() -> anyhow::Result<()> {
+    // DFlash: one step drafts the block; `--accept 2.41@1` was no accept length of one step.
+    let text = "server_args=ServerArgs(model_path='a/b', tp_size=1, speculative_algorithm='DFLASH', \
+                speculative_draft_model_path='a/d', speculative_num_steps=1, \
+                speculative_eagle_topk=1, speculative_num_draft_tokens=16)\n\
+                [2026-09-01 10:00:00] Load weight begin. avail mem=94.00 GB\n\
+                [2026-09-01 10:00:09] Load weight end. type=X, avail mem=21.70 GB, mem usage=72.30 GB.\n";
+    let scenario = scenario_from_log(text, "f")?;
+    assert_eq!(scenario.steps.map(|(n, _)| n), Some(15));
+    let chain = text.replace("num_draft_tokens=16", "num_draft_tokens=2");
+    let scenario = scenario_from_log(&chain, "f")?;
+    assert_eq!(scenario.steps.map(|(n, _)| n), Some(1));
+    Ok(())
+}
+
+#[test]
+fn hybrid_configs_give_the_bytes_of_the_layers_that_cache() {
+    let jamba = r#"{"model_type": "jamba", "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 65536,
+        "intermediate_size": 14336, "num_experts": 16, "num_experts_per_tok": 2,
+        "attn_layer_period": 8, "attn_layer_offset": 4, "expert_layer_period": 2,
+        "expert_layer_offset": 1, "mamba_d_state": 16, "mamba_expand": 2}"#;
+    assert_eq!(number(jamba, "kv_bytes_per_token"), Some(16_384.0));
+    let falcon = r#"{"model_type": "falcon_h1", "hidden_size": 3072, "num_hidden_layers": 44,
+        "num_attention_heads": 12, "num_key_value_heads": 2, "head_dim": 128,
+        "vocab_size": 130048, "intermediate_size": 12288, "mamba_d_head": 128,
+        "mamba_d_state": 256, "mamba_n_heads": 24}"#;
+    assert_eq!(number(falcon, "kv_bytes_per_token"), Some(45_056.0));
+    // What no layer kind describes is not counted as full attention.
+    let griffin = r#"{"model_type": "recurrent_gemma", "hidden_size": 2560,
+        "num_hidden_layers": 26, "num_attention_heads": 10, "num_key_value_heads": 1,
+        "vocab_size": 256000, "intermediate_size": 15360}"#;
+    assert_eq!(number(griffin, "kv_bytes_per_token"), None);
+}
