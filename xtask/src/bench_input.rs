@@ -2,6 +2,7 @@
 //! the text blocks of SGLang's and vLLM's serving benches, their JSON, and the tables and JSON of
 //! other tools.
 
+mod csv;
 mod json;
 mod tables;
 
@@ -64,15 +65,53 @@ pub(crate) fn points_from_doc(doc: &Doc, text: &str) -> Vec<BenchPoint> {
         points = tables::points(doc);
     }
     if points.is_empty() {
-        points = csv(doc);
+        points = csv_points(doc);
     }
     points
+}
+
+/// A plain sweep for `--baseline` and what looks odd in it.
+pub(crate) type SweepRead = (Vec<(f64, f64)>, Vec<String>);
+
+/// [`sweep_with_notes`] without the notes.
+pub(crate) fn sweep_from_text(text: &str, name: &str) -> anyhow::Result<Vec<(f64, f64)>> {
+    sweep_with_notes(text, name).map(|read| read.0)
 }
 
 /// A plain sweep for `--baseline`: (concurrency, output tokens a second), ascending, the last
 /// measurement of a concurrency winning. Points that ran with speculation and, where several
 /// contexts were measured, points beyond the shortest are left out.
-pub(crate) fn sweep_from_text(text: &str, name: &str) -> anyhow::Result<Vec<(f64, f64)>> {
+///
+/// # Errors
+/// No sweep in it, or a row of a CSV that cannot be read, by its line.
+pub(crate) fn sweep_with_notes(text: &str, name: &str) -> anyhow::Result<SweepRead> {
+    let doc = Doc::new(text);
+    let unknown = json::points(text).is_empty()
+        && serving_blocks(&doc).is_empty()
+        && tables::points(&doc).is_empty();
+    let rows = if unknown { csv::rows(&doc, name) } else { None };
+    let rows: Vec<csv::Row> = match rows {
+        Some(rows) => rows?,
+        None => {
+            let found = bench_sweep(text, name)?;
+            found
+                .into_iter()
+                .map(|(users, tok_s)| (users, tok_s, 0))
+                .collect()
+        }
+    };
+    // The bits of positive floats are in the order of the floats.
+    let by_load: BTreeMap<u64, f64> = rows.iter().map(|r| (r.0.to_bits(), r.1)).collect();
+    let sweep: Vec<(f64, f64)> = by_load
+        .into_iter()
+        .map(|(bits, tok_s)| (f64::from_bits(bits), tok_s))
+        .collect();
+    let notes = csv::oddities(&rows, &sweep);
+    Ok((sweep, notes))
+}
+
+/// The sweep in a bench output.
+fn bench_sweep(text: &str, name: &str) -> anyhow::Result<Vec<(f64, f64)>> {
     let points = points_from_text(text);
     if points.is_empty() {
         return Err(crate::input::error(format!(
@@ -205,7 +244,7 @@ fn block_line(point: &mut BenchPoint, requests: &mut Option<f64>, label: &str, v
 /// `concurrency,tok_s` lines, with or without a header, separated by commas, blanks or tabs.
 /// A text with other lines among them is not taken for CSV. A header that names the rate first
 /// turns the columns.
-fn csv(doc: &Doc) -> Vec<BenchPoint> {
+fn csv_points(doc: &Doc) -> Vec<BenchPoint> {
     let mut points = Vec::new();
     let mut rate_first = false;
     let mut other = 0;

@@ -171,3 +171,109 @@ fn a_scenario_file_takes_what_the_flags_take_and_names_types_in_words() {
     );
     let _ = std::fs::remove_file(path);
 }
+
+#[test]
+fn a_bad_row_of_a_sweep_is_named_by_its_line_and_odd_ones_are_noted() {
+    let path = temporary("sweep.csv", "");
+    let shown = path.to_string_lossy().into_owned();
+    let run = [&MODEL[..], &["--accept", "2.3@3", "--baseline", &shown]].concat();
+    for bad in ["2,abc", "2,-5", "0,90", "4,nan", "2,1e308", "7", "1;90,5"] {
+        std::fs::write(&path, format!("concurrency,tok_s\n1,90\n{bad}\n")).expect("written");
+        refuses(&run, &[&format!("{shown}:3: "), "users,tok_s"]);
+    }
+    for good in [
+        "# mine\nconcurrency,tok_s\n1,90 # one\n\"8\",\"500\"\n",
+        "1,90,first\n8,500,last\n",
+        "model,tok_s,users\na,90,1\na,500,8\n",
+        "1 90\n8  500\n",
+    ] {
+        std::fs::write(&path, good).expect("written");
+        let text = answers(&run);
+        assert!(text.contains("500"), "{good}: {text}");
+    }
+    std::fs::write(&path, "1,90\n1,91\n64,50\n").expect("written");
+    let text = answers(&run);
+    assert!(text.contains("again in line 2"), "{text}");
+    assert!(text.contains("throughput falls"), "{text}");
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn a_tree_is_priced_and_accepted_as_a_tree_and_vllm_gets_no_flags_for_it() {
+    let run =
+        |more: &[&'static str]| json(&[&with(&["--steps", "5", "--json"])[..], more].concat());
+    let chain = run(&["--draft-tokens", "6"]);
+    let tree = run(&["--topk", "8", "--draft-tokens", "32"]);
+    let small = run(&["--topk", "3", "--draft-tokens", "6"]);
+    let of =
+        |answer: &serde_json::Value, key: &str| answer["points"][0][key].as_f64().expect("one");
+    assert!(of(&tree, "accept_length") > of(&chain, "accept_length"));
+    assert!(of(&small, "accept_length") < of(&chain, "accept_length"));
+    assert!(of(&tree, "verify_ms") > of(&chain, "verify_ms"));
+    assert!(tree["engine_flags"]["vllm"].is_null());
+    assert!(chain["engine_flags"]["vllm"].is_array());
+    refuses(&with(&["--topk", "4"]), &["--topk 4", "--draft-tokens"]);
+}
+
+#[test]
+fn draft_tokens_that_are_wasted_or_mean_steps_are_said_so() {
+    let text = answers(&with(&["--draft-tokens", "16"]));
+    assert!(text.contains("15 draft steps: --draft-tokens 16"), "{text}");
+    let text = answers(&with(&["--steps", "3", "--draft-tokens", "64"]));
+    assert!(text.contains("4 tokens verified, not 64"), "{text}");
+    let text = answers(&with(&["--steps", "5", "--draft-tokens", "3"]));
+    assert!(
+        text.contains("3 of 5 drafted tokens are thrown away"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_fraction_to_paste_is_of_its_own_engine_and_starts() {
+    let flag = |answer: &serde_json::Value, engine: &str, name: &str| -> Option<String> {
+        let flags = answer["engine_flags"][engine].as_array()?;
+        let at = flags.iter().position(|flag| flag == name)?;
+        flags.get(at + 1)?.as_str().map(str::to_string)
+    };
+    let own = json(&with(&["--engine", "sglang", "--gpus", "2", "--json"]));
+    let other = json(&with(&["--engine", "vllm", "--gpus", "2", "--json"]));
+    let name = "--mem-fraction-static";
+    let sglang = flag(&own, "sglang", name).expect("a fraction");
+    assert_eq!(flag(&other, "sglang", name), Some(sglang));
+    // 70B in bf16 fits no single card: no fraction is worth pasting.
+    let tight = json(&[
+        "predict",
+        "--model",
+        "llama-3.3-70b",
+        "--quant",
+        "bf16",
+        "--gpu",
+        "h100",
+        "--json",
+    ]);
+    assert_eq!(
+        flag(&tight, "sglang", name),
+        None,
+        "{}",
+        tight["engine_flags"]
+    );
+    assert_eq!(flag(&tight, "vllm", "--gpu-memory-utilization"), None);
+}
+
+#[test]
+fn flags_to_paste_name_the_method_of_the_head() {
+    let trt = json(&with(&["--engine", "trtllm", "--json"]));
+    let extra = trt["engine_flags"]["trtllm_extra_yml"][0]
+        .as_str()
+        .expect("a line");
+    assert!(
+        extra.contains("decoding_type: Eagle, max_draft_len:"),
+        "{extra}"
+    );
+    let text = answers(&with(&["--engine", "llamacpp"]));
+    assert!(
+        text.contains("no llama.cpp flags for eagle3 heads"),
+        "{text}"
+    );
+    assert!(!text.contains("-md"), "{text}");
+}

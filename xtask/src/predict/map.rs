@@ -41,6 +41,10 @@ impl Map {
         kv_tokens: Option<u64>,
     ) -> Option<Self> {
         scenario.draft.as_ref()?;
+        if scenario.topk.is_some_and(|topk| topk > 1) {
+            // The table is one of chains.
+            return None;
+        }
         let small = |context: u64| u32::try_from(context).unwrap_or(u32::MAX);
         let own = small(scenario.context);
         let mut contexts = vec![own];
@@ -133,6 +137,9 @@ impl Map {
 /// Tokens a second under the scenario's distribution of load; `None` where it gives none.
 pub(super) fn of_the_day(scenario: &Scenario, costs: &Costs<'_>) -> Option<Goodput> {
     let shares = scenario.load_shares.as_ref()?;
+    if scenario.topk.is_some_and(|topk| topk > 1) {
+        return None;
+    }
     let load: Vec<LoadShare> = scenario
         .concurrency
         .iter()

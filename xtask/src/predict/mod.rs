@@ -141,7 +141,7 @@ fn paste(
         topk: scenario.topk.unwrap_or(1),
         draft_tokens: first.map_or(0, |p| p.draft_tokens),
         allreduce: &scenario.allreduce,
-        mem_fraction: memory.fraction,
+        memory,
         schedule: map.and_then(map::Map::vllm_schedule),
     })
 }
@@ -227,6 +227,10 @@ fn allreduce_rows(
 
 fn assumptions(scenario: &Scenario, links: &Links<'_>) -> Vec<Assumption> {
     let mut all = scenario.assumptions.clone();
+    all.extend(flags::missing(scenario).map(|what| Assumption {
+        what,
+        settled_by: String::new(),
+    }));
     for (what, settled_by) in links.assumptions() {
         let line = format!("wiring: {what}");
         if !all.iter().any(|a| a.what == line) {

@@ -29,6 +29,11 @@ pub(super) fn depths(scenario: &Scenario) -> Vec<Depth> {
             steps,
             tokens: tokens.unwrap_or(steps.saturating_add(1)),
         }],
+        // A tree holds any number of steps within its tokens.
+        (None, Some(tokens)) if scenario.topk.is_some_and(|topk| topk > 1) => DEPTHS
+            .filter(|steps| *steps < tokens)
+            .map(|steps| Depth { steps, tokens })
+            .collect(),
         (None, Some(tokens)) => vec![Depth {
             steps: tokens.saturating_sub(1).max(1),
             tokens,
@@ -40,6 +45,14 @@ pub(super) fn depths(scenario: &Scenario) -> Vec<Depth> {
             })
             .collect(),
     }
+}
+
+/// Accept length at a depth, of a chain or of the scenario's tree: low, mid, high.
+fn accept_band(scenario: &Scenario, depth: Depth) -> (f64, f64, f64) {
+    let topk = scenario.topk.unwrap_or(1);
+    scenario
+        .acceptance
+        .tree_band(depth.steps, topk, depth.tokens)
 }
 
 /// A depth at an operating point, costed.
@@ -62,9 +75,7 @@ pub(super) fn try_depths(
         .into_iter()
         .map(|depth| {
             let cost = costs.cycle(users, context, depth.steps, depth.tokens);
-            // Tokens verified beyond the draft are waste, drafts beyond the verify are too.
-            let usable = depth.steps.min(depth.tokens.saturating_sub(1));
-            let accept_length = scenario.acceptance.band(usable).1;
+            let accept_length = accept_band(scenario, depth).1;
             Tried {
                 depth,
                 cost,
@@ -104,8 +115,7 @@ pub(super) fn band(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &T
     } else {
         StepSource::Scratch
     };
-    let usable = tried.depth.steps.min(tried.depth.tokens.saturating_sub(1));
-    let (low_length, _, high_length) = scenario.acceptance.band(usable);
+    let (low_length, _, high_length) = accept_band(scenario, tried.depth);
     let conditions = Conditions {
         situation: Situation::new(step, accept),
         beyond: tried.cost.beyond,

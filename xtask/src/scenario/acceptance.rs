@@ -1,5 +1,6 @@
 //! Acceptance of a scenario: measured, assumed by the scenario file, or the prior alone.
 
+use spec_decode::trees::tree_accept_length;
 use spec_decode::{AcceptancePrior, Chain, Evidence, HeadKind, Posterior, PriorQuery, Task};
 
 use super::Notes;
@@ -42,6 +43,33 @@ impl Acceptance {
                 high.accept_length(depth),
             ),
         }
+    }
+}
+
+impl Acceptance {
+    /// The same for a tree of a width; a chain (width 1) accepts what both its steps and its
+    /// verified tokens (root included) allow. Small measured trees lose to chains of their size.
+    pub(crate) fn tree_band(&self, steps: u32, topk: u32, tokens: u32) -> (f64, f64, f64) {
+        let usable = steps.min(tokens.saturating_sub(1));
+        let (low, mid, high) = self.band(usable);
+        if topk <= 1 {
+            return (low, mid, high);
+        }
+        let chain = match &self.known {
+            Known::Measured(posterior) | Known::Prior(posterior) => posterior.chain(),
+            Known::Assumed { mid, .. } => *mid,
+        };
+        let tree = tree_accept_length(&chain, steps, topk, tokens);
+        let length = tree.accept_length;
+        let down = (length - length * low / mid).hypot(tree.half_width);
+        let up = (length * high / mid - length).hypot(tree.half_width);
+        let most = f64::from(usable) + 1.0;
+        let least = (length - down).max(1.0);
+        (
+            least.min(length),
+            length,
+            (length + up).min(most).max(length),
+        )
     }
 }
 

@@ -8,6 +8,7 @@ mod merge;
 pub(crate) mod model;
 pub(crate) mod parse;
 mod sweep;
+mod tree;
 
 pub(crate) use acceptance::{Acceptance, Known};
 pub(crate) use model::Draft;
@@ -163,7 +164,7 @@ impl Scenario {
         let draft = model::draft(merged, &model, notes)?;
         let context = context(merged, notes)?;
         let (concurrency, load_shares) = concurrency(merged, notes)?;
-        let (steps, topk, draft_tokens) = tree(merged, notes)?;
+        let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
         let acceptance = acceptance::resolve(merged, draft.as_ref(), context, steps, notes)?;
         Ok(Self {
             kv_dtype: kv_dtype(merged, engine.kind, &model, notes)?,
@@ -289,29 +290,6 @@ fn concurrency(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<pars
     };
     notes.input("concurrency", json!(values), source);
     Ok((values, shares))
-}
-
-type Tree = (Option<u32>, Option<u32>, Option<u32>);
-
-fn tree(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Tree> {
-    let mut value =
-        |name: &'static str, flag: &str, given: &Option<merge::Given<u32>>, max: u32| {
-            let Some(given) = given else {
-                return Ok(None);
-            };
-            if !(1..=max).contains(&given.value) {
-                return Err(input::error(format!(
-                    "{}: give a number from 1 to {max}",
-                    given.shown(flag)
-                )));
-            }
-            notes.input(name, given.value, given.source.clone());
-            Ok(Some(given.value))
-        };
-    let steps = value("steps", "--steps", &merged.steps, 64)?;
-    let topk = value("topk", "--topk", &merged.topk, 64)?;
-    let draft_tokens = value("draft_tokens", "--draft-tokens", &merged.draft_tokens, 1024)?;
-    Ok((steps, topk, draft_tokens))
 }
 
 fn kv_dtype(

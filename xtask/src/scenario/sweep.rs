@@ -15,7 +15,10 @@ pub(super) fn baseline(
         return Ok(None);
     };
     let shown = path.display().to_string();
-    let sweep = bench_input::sweep_from_text(&input::read_text(path)?, &shown)?;
+    let (sweep, odd) = bench_input::sweep_with_notes(&input::read_text(path)?, &shown)?;
+    for what in odd {
+        notes.assume(format!("--baseline {shown}: {what}"), "");
+    }
     notes.input("baseline", shown, "--baseline: your own measurement");
     Ok(Some(sweep))
 }
