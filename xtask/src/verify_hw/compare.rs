@@ -69,7 +69,7 @@ pub(crate) fn compare(outcome: &Outcome, plan: &Plan) -> Vec<Row> {
                     "ms",
                     *ms,
                 )
-                .from_scratch(Some(predicted), None),
+                .with_scratch(Some(predicted), None),
             );
         }
         for m in &run.found.points {
@@ -81,22 +81,22 @@ pub(crate) fn compare(outcome: &Outcome, plan: &Plan) -> Vec<Row> {
             rows.push(
                 row("verify", "ms", m.verify_ms)
                     .calibrated(calibrated.map(|p| p.verify_ms), None)
-                    .from_scratch(Some(catalogue.verify_ms), None),
+                    .with_scratch(Some(catalogue.verify_ms), None),
             );
             rows.push(
                 row("draft step", "ms", m.draft_step_ms)
                     .calibrated(calibrated.map(|p| p.draft_step_ms), None)
-                    .from_scratch(Some(catalogue.draft_step_ms), None),
+                    .with_scratch(Some(catalogue.draft_step_ms), None),
             );
             rows.push(
                 row("speculative rate", "tok/s", m.spec_tok_s)
                     .calibrated(calibrated.map(|p| p.tok_s), None)
-                    .from_scratch(Some(catalogue.tok_s), None),
+                    .with_scratch(Some(catalogue.tok_s), None),
             );
             rows.push(
                 row("speedup", "x", m.spec_tok_s / m.plain_tok_s)
                     .calibrated(calibrated.map(|p| p.speedup), speed(SPEEDUP_LIMITS.0))
-                    .from_scratch(Some(catalogue.speedup), speed(SPEEDUP_LIMITS.1)),
+                    .with_scratch(Some(catalogue.speedup), speed(SPEEDUP_LIMITS.1)),
             );
         }
     }
@@ -150,7 +150,7 @@ fn all_reduce_rows(outcome: &Outcome) -> Vec<Row> {
             };
             rows.push(
                 Row::new("all-reduce", format!("{name}, {bytes} bytes"), "us", us)
-                    .from_scratch(model, None),
+                    .with_scratch(model, None),
             );
         }
     }
@@ -204,5 +204,5 @@ fn memory_rows(outcome: &Outcome) -> Vec<Row> {
 }
 
 fn gib_row(what: &str, measured: f64, planned: f64, limit: Option<f64>) -> Row {
-    Row::new("memory", what, "GiB", measured / GIB).from_scratch(Some(planned / GIB), limit)
+    Row::new("memory", what, "GiB", measured / GIB).with_scratch(Some(planned / GIB), limit)
 }

@@ -3,7 +3,7 @@
 
 use pcie_sim::{Algorithm, Arch, Options, Topology, all_reduce};
 
-use super::engine_url::{EngineRun, Plan, drive};
+use super::engine_url::{EnginePoint, EngineRun, Plan, drive};
 use super::law::{Calibrated, Point};
 use super::scratch::{Runs, Scratch};
 use super::steps::Progress;
@@ -162,95 +162,112 @@ fn compare(plan: &Plan, steps: Option<u32>, outcome: &mut Outcome) -> anyhow::Re
         .scenario
         .as_ref()
         .map(|s| Scratch::new(s, Runs::Engine, &reduce));
-    let mut rows = Vec::new();
-    if let Some(run) = &outcome.plain {
-        for point in &run.points {
-            let held = held_tokens(point.context, point.output_tokens);
-            let ms = 1000.0 * f64::from(point.concurrency) / point.output_tok_s;
-            let predicted = scratch
-                .as_ref()
-                .map(|s| s.plain_ms(point.concurrency, held));
-            rows.push(
-                Row::new("plain step", users(point.concurrency), "ms", ms)
-                    .from_scratch(predicted, None),
-            );
+    let mut rows = plain_rows(outcome, scratch.as_ref());
+    let mut notes = Vec::new();
+    if let Some(run) = &outcome.speculative {
+        let law = calibrated(plan, run, outcome, scratch.as_ref())?;
+        match &law {
+            Some(law) => notes.extend(law.assumed.iter().map(|a| format!("assumed: {a}"))),
+            None => notes.push(
+                "no plain sweep: give a second --engine-url without speculation, or --baseline"
+                    .to_string(),
+            ),
         }
-    }
-    let Some(run) = &outcome.speculative else {
-        outcome.notes.push(
+        for measured in &run.points {
+            let sweep = &outcome.sweep;
+            rows.extend(rows_of(
+                measured,
+                steps,
+                sweep,
+                law.as_ref(),
+                scratch.as_ref(),
+            )?);
+        }
+    } else {
+        notes.push(
             "the server runs without speculation: this is the plain sweep; run again against the \
              speculative server with --baseline"
                 .to_string(),
         );
-        outcome.rows = rows;
-        return Ok(());
-    };
-    let engine = run
-        .engine
-        .clone()
-        .or_else(|| outcome.scenario.as_ref().map(|s| kind_name(s.engine.kind)))
-        .unwrap_or_default();
-    let held = held_tokens(
-        plan.context,
-        run.points.first().map_or(0, |p| p.output_tokens),
-    );
-    let calibrated = if outcome.sweep.is_empty() {
-        outcome.notes.push(
-            "no plain sweep: give a second --engine-url without speculation, or --baseline"
-                .to_string(),
-        );
-        None
-    } else {
-        let known = outcome.scenario.as_ref().zip(scratch.as_ref());
-        Some(Calibrated::of_engine(&outcome.sweep, &engine, held, known)?)
-    };
-    let mut notes: Vec<String> = calibrated
-        .iter()
-        .flat_map(|c| c.assumed.iter().map(|a| format!("assumed: {a}")))
-        .collect();
-    for measured in &run.points {
-        let Some(accept_length) = measured.accept_length else {
-            continue;
-        };
-        let point = Point {
-            concurrency: measured.concurrency,
-            held_tokens: held_tokens(measured.context, measured.output_tokens),
-            steps: measured.steps.or(steps).ok_or_else(|| {
-                input::error(
-                    "--steps: the server does not say how many tokens it drafts; give --steps N",
-                )
-            })?,
-            accept_length,
-        };
-        let law = calibrated.as_ref().map(|c| c.at(&point));
-        let model = scratch.as_ref().map(|s| s.at(&point));
-        let what = format!("{}, {} steps", users(point.concurrency), point.steps);
-        rows.push(
-            Row::new(
-                "speculative rate",
-                what.clone(),
-                "tok/s",
-                measured.output_tok_s,
-            )
-            .calibrated(law.map(|p| p.tok_s), None)
-            .from_scratch(model.map(|p| p.tok_s), None),
-        );
-        let plain = outcome
-            .sweep
-            .iter()
-            .find(|(c, _)| *c == f64::from(point.concurrency));
-        if let Some((_, plain_tok_s)) = plain {
-            rows.push(
-                Row::new("speedup", what, "x", measured.output_tok_s / plain_tok_s)
-                    .calibrated(law.map(|p| p.speedup), Some(CALIBRATED_LIMIT))
-                    .from_scratch(model.map(|p| p.speedup), Some(SCRATCH_LIMIT)),
-            );
-        }
     }
     drop(scratch);
     outcome.notes.append(&mut notes);
     outcome.rows = rows;
     Ok(())
+}
+
+fn plain_rows(outcome: &Outcome, scratch: Option<&Scratch<'_>>) -> Vec<Row> {
+    let points = outcome.plain.iter().flat_map(|run| &run.points);
+    points
+        .map(|point| {
+            let held = held_tokens(point.context, point.output_tokens);
+            let ms = 1000.0 * f64::from(point.concurrency) / point.output_tok_s;
+            let predicted = scratch.map(|s| s.plain_ms(point.concurrency, held));
+            Row::new("plain step", users(point.concurrency), "ms", ms).with_scratch(predicted, None)
+        })
+        .collect()
+}
+
+/// The law on the plain sweep, where there is one.
+fn calibrated(
+    plan: &Plan,
+    run: &EngineRun,
+    outcome: &Outcome,
+    scratch: Option<&Scratch<'_>>,
+) -> anyhow::Result<Option<Calibrated>> {
+    if outcome.sweep.is_empty() {
+        return Ok(None);
+    }
+    let engine = run
+        .engine
+        .clone()
+        .or_else(|| outcome.scenario.as_ref().map(|s| kind_name(s.engine.kind)))
+        .unwrap_or_default();
+    let output = run.points.first().map_or(0, |p| p.output_tokens);
+    let held = held_tokens(plan.context, output);
+    let known = outcome.scenario.as_ref().zip(scratch);
+    Calibrated::of_engine(&outcome.sweep, &engine, held, known).map(Some)
+}
+
+/// Rate and speedup of one measured point.
+fn rows_of(
+    measured: &EnginePoint,
+    steps: Option<u32>,
+    sweep: &[(f64, f64)],
+    law: Option<&Calibrated>,
+    scratch: Option<&Scratch<'_>>,
+) -> anyhow::Result<Vec<Row>> {
+    let Some(accept_length) = measured.accept_length else {
+        return Ok(Vec::new());
+    };
+    let point = Point {
+        concurrency: measured.concurrency,
+        held_tokens: held_tokens(measured.context, measured.output_tokens),
+        steps: measured.steps.or(steps).ok_or_else(|| {
+            input::error(
+                "--steps: the server does not say how many tokens it drafts; give --steps N",
+            )
+        })?,
+        accept_length,
+    };
+    let law = law.map(|c| c.at(&point));
+    let model = scratch.map(|s| s.at(&point));
+    let what = format!("{}, {} steps", users(point.concurrency), point.steps);
+    let tok_s = measured.output_tok_s;
+    let mut rows = vec![
+        Row::new("speculative rate", what.clone(), "tok/s", tok_s)
+            .calibrated(law.map(|p| p.tok_s), None)
+            .with_scratch(model.map(|p| p.tok_s), None),
+    ];
+    let same = |(c, _): &&(f64, f64)| *c == f64::from(point.concurrency);
+    if let Some((_, plain_tok_s)) = sweep.iter().find(same) {
+        rows.push(
+            Row::new("speedup", what, "x", tok_s / plain_tok_s)
+                .calibrated(law.map(|p| p.speedup), Some(CALIBRATED_LIMIT))
+                .with_scratch(model.map(|p| p.speedup), Some(SCRATCH_LIMIT)),
+        );
+    }
+    Ok(rows)
 }
 
 fn kind_name(kind: EngineKind) -> String {

@@ -66,7 +66,7 @@ pub(crate) fn host_copies(figures: &[Figure], gpu: &Gpu, gpus: usize) -> Vec<Row
             rows.push(
                 Row::new("host copies", what, "GB/s", measured)
                     .calibrated(calibrated, Some(LIMIT))
-                    .from_scratch(Some(scratch), Some(LIMIT)),
+                    .with_scratch(Some(scratch), Some(LIMIT)),
             );
         }
     };
@@ -143,7 +143,7 @@ pub(crate) fn pairs(figures: &[Figure], gpu: &Gpu) -> Vec<Row> {
                 units(what),
                 first.value,
             )
-            .from_scratch(predicted, None),
+            .with_scratch(predicted, None),
         );
     }
     rows
@@ -158,87 +158,102 @@ pub(crate) fn diagnose(
     gpu: &Gpu,
     loaded: Option<LinkFacts>,
 ) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut say = |what: String, fix: &str| {
-        findings.push(Finding {
-            what,
-            fix: fix.to_string(),
-        });
-    };
-    let gpus = facts.gpus.len();
-    match State::judge(figures, gpus) {
-        State::Healthy => {}
-        State::Collapsed => say(
-            "the fabric collapses when all GPUs talk at once, though pairs look perfect".into(),
-            "do not force one-shot all-reduce on all GPUs: use NCCL, or islands of one switch each",
-        ),
-        State::Staged => say(
-            "kernel loads from a peer are far slower than copies: the driver stages them".into(),
-            "use a driver that grants real peer access, or keep NCCL",
-        ),
-        State::Mirror => say(
-            "peer access looks fast but the data does not arrive".into(),
-            "set NCCL_P2P_DISABLE=1 now; then clear ACS redirection, iommu=pt, and test again",
-        ),
-        State::NoP2p if facts.peers.iter().flatten().all(|p| *p) && figures.is_empty() => {}
-        State::NoP2p => say(
-            "no peer access between the GPUs: everything goes through host memory".into(),
-            "check iommu=pt, ACS and resizable BAR; GeForce cards need a driver that grants it",
-        ),
-        State::Hangs => say(
-            "a probe of the links did not end".into(),
-            "set NCCL_P2P_DISABLE=1; then check IOMMU and ACS on all bridges",
-        ),
-    }
-    if let Some(link) = loaded.or_else(|| facts.gpus.first().and_then(|g| g.link)) {
-        let short = link.max_lanes.is_some_and(|most| link.lanes < most);
-        let slow = loaded.is_some() && link.max_gt_s.is_some_and(|most| link.gt_s < most - 0.3);
-        if short || slow {
-            say(
-                format!(
-                    "GPU 0's link runs at {} GT/s x{} where {} x{} is possible",
-                    link.gt_s,
-                    link.lanes,
-                    link.max_gt_s.unwrap_or(link.gt_s),
-                    link.max_lanes.unwrap_or(link.lanes)
-                ),
-                "reseat the card, check riser, slot and BIOS bifurcation",
-            );
-        }
-    }
+    let mut findings: Vec<Finding> = Vec::new();
+    findings.extend(fabric(facts, figures));
+    findings.extend(slot(facts, loaded));
     let expected = catalogue_gb_s(gpu);
     if let Some(measured) = value(figures, "h2d_gb_s", "0").filter(|m| *m < 0.75 * expected) {
-        say(
+        findings.push(finding(
             format!("host to device copies reach {measured:.1} of {expected:.1} GB/s"),
             "check the slot's generation and width under load, NUMA binding and the IOMMU",
-        );
+        ));
     }
-    if facts.acs_redirects.is_some_and(|n| n > 0) && gpu.nvlink_gb_s <= 0.0 && gpus > 1 {
-        say(
-            "ACS sends peer traffic up to the root on some bridges".into(),
+    let redirects = facts.acs_redirects.is_some_and(|n| n > 0);
+    if redirects && gpu.nvlink_gb_s <= 0.0 && facts.gpus.len() > 1 {
+        findings.push(finding(
+            "ACS sends peer traffic up to the root on some bridges",
             "clear ReqRedir (setpci ECAP_ACS+6.w=0) on root and switch ports, or turn ACS off in the BIOS",
-        );
+        ));
     }
-    let at = |name: &str| {
-        curve
-            .iter()
-            .filter(|p| p.algorithm == name)
-            .min_by_key(|p| p.bytes.abs_diff(16 << 10))
-    };
-    if let Some(nccl) = at("nccl") {
-        // Healthy boxes: 10 to 12 us on NVLink, 13 to 28 on PCIe at up to 8 GPUs.
-        let most = if gpu.nvlink_gb_s > 0.0 { 18.0 } else { 40.0 };
-        if nccl.time_us > most {
-            say(
-                format!(
-                    "NCCL takes {:.0} us for {} bytes; boxes like this one take under {most:.0}",
-                    nccl.time_us, nccl.bytes
-                ),
-                "look at NCCL_DEBUG=INFO: transport SHM means no P2P; try NCCL_P2P_LEVEL=SYS, NCCL_PROTO=LL",
-            );
-        }
-    }
+    findings.extend(slow_nccl(curve, gpu));
     findings
+}
+
+fn finding(what: impl Into<String>, fix: &str) -> Finding {
+    Finding {
+        what: what.into(),
+        fix: fix.to_string(),
+    }
+}
+
+/// What the pair and all-pairs rates say together.
+fn fabric(facts: &Facts, figures: &[Figure]) -> Option<Finding> {
+    let (what, fix) = match State::judge(figures, facts.gpus.len()) {
+        State::Healthy => return None,
+        State::Collapsed => (
+            "the fabric collapses when all GPUs talk at once, though pairs look perfect",
+            "do not force one-shot all-reduce on all GPUs: use NCCL, or islands of one switch each",
+        ),
+        State::Staged => (
+            "kernel loads from a peer are far slower than copies: the driver stages them",
+            "use a driver that grants real peer access, or keep NCCL",
+        ),
+        State::Mirror => (
+            "peer access looks fast but the data does not arrive",
+            "set NCCL_P2P_DISABLE=1 now; then clear ACS redirection, iommu=pt, and test again",
+        ),
+        State::NoP2p if facts.peers.iter().flatten().all(|p| *p) && figures.is_empty() => {
+            return None;
+        }
+        State::NoP2p => (
+            "no peer access between the GPUs: everything goes through host memory",
+            "check iommu=pt, ACS and resizable BAR; GeForce cards need a driver that grants it",
+        ),
+        State::Hangs => (
+            "a probe of the links did not end",
+            "set NCCL_P2P_DISABLE=1; then check IOMMU and ACS on all bridges",
+        ),
+    };
+    Some(finding(what, fix))
+}
+
+/// A link narrower, or under load slower, than both ends allow.
+fn slot(facts: &Facts, loaded: Option<LinkFacts>) -> Option<Finding> {
+    let link = loaded.or_else(|| facts.gpus.first().and_then(|g| g.link))?;
+    let short = link.max_lanes.is_some_and(|most| link.lanes < most);
+    let slow = loaded.is_some() && link.max_gt_s.is_some_and(|most| link.gt_s < most - 0.3);
+    (short || slow).then(|| {
+        let what = format!(
+            "GPU 0's link runs at {} GT/s x{} where {} x{} is possible",
+            link.gt_s,
+            link.lanes,
+            link.max_gt_s.unwrap_or(link.gt_s),
+            link.max_lanes.unwrap_or(link.lanes)
+        );
+        finding(
+            what,
+            "reseat the card, check riser, slot and BIOS bifurcation",
+        )
+    })
+}
+
+/// NCCL at 16 KiB. Healthy boxes: 7 to 12 us on NVLink, 13 to 28 on PCIe at up to 8 GPUs.
+fn slow_nccl(curve: &[CurvePoint], gpu: &Gpu) -> Option<Finding> {
+    let nccl = curve
+        .iter()
+        .filter(|p| p.algorithm == "nccl")
+        .min_by_key(|p| p.bytes.abs_diff(16 << 10))?;
+    let most = if gpu.nvlink_gb_s > 0.0 { 18.0 } else { 40.0 };
+    (nccl.time_us > most).then(|| {
+        let what = format!(
+            "NCCL takes {:.0} us for {} bytes; boxes like this one take under {most:.0}",
+            nccl.time_us, nccl.bytes
+        );
+        finding(
+            what,
+            "look at NCCL_DEBUG=INFO: transport SHM means no P2P; try NCCL_P2P_LEVEL=SYS, NCCL_PROTO=LL",
+        )
+    })
 }
 
 #[cfg(test)]

@@ -65,6 +65,33 @@ pub(crate) fn run(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<Ou
             args.ranks_per_gpu
         )));
     }
+    let facts = facts(progress)?;
+    let mut notes = Vec::new();
+    let scenario = scenario(args, &facts, &mut notes)?;
+    let plan = plan(args, &scenario, &mut notes)?;
+    let (figures, loaded) = probe(args, &facts, progress, &mut notes);
+    let curve = if scenario.tp > 1 {
+        curve(&scenario, progress, &mut notes)
+    } else {
+        Vec::new()
+    };
+    let mut outcome = Outcome {
+        findings: links::diagnose(&facts, &figures, &curve, scenario.gpu, loaded),
+        facts,
+        figures,
+        curve,
+        runs: Vec::new(),
+        rows: Vec::new(),
+        notes,
+        mock: args.ranks_per_gpu > 1,
+        scenario,
+    };
+    stand_ins(args, &plan, progress, &mut outcome)?;
+    outcome.rows = compare(&outcome, &plan);
+    Ok(outcome)
+}
+
+fn facts(progress: &Progress) -> anyhow::Result<Facts> {
     progress.begin("GPUs");
     let facts: Facts = in_child(&Job::Facts, FACTS_DEADLINE, progress)
         .map_err(|e| input::error(format!("verify-hw: {e}")))?;
@@ -75,54 +102,44 @@ pub(crate) fn run(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<Ou
              nvidia-cuda-nvrtc carries it) and put its folder on LD_LIBRARY_PATH",
         ));
     }
-    let mut notes = Vec::new();
-    let scenario = scenario(args, &facts, &mut notes)?;
-    let target = shapes::target(&scenario)?;
-    let draft = shapes::draft(&scenario)?;
-    let mock = args.ranks_per_gpu > 1;
-    let (figures, loaded) = probe(args, &facts, progress, &mut notes);
-    let tp = scenario.tp as usize;
-    let curve = if tp > 1 {
-        curve(&scenario, progress, &mut notes)
-    } else {
-        Vec::new()
-    };
-    let plan = Plan {
-        target,
-        draft,
-        concurrency: concurrency(args, &scenario),
-        depths: depths(args, &scenario),
-        context: usize::try_from(context(args, &scenario))
+    Ok(facts)
+}
+
+fn plan(args: &VerifyHwArgs, scenario: &Scenario, notes: &mut Vec<String>) -> anyhow::Result<Plan> {
+    Ok(Plan {
+        target: shapes::target(scenario)?,
+        draft: shapes::draft(scenario)?,
+        concurrency: concurrency(args, scenario),
+        depths: depths(args, scenario),
+        context: usize::try_from(context(args, scenario))
             .unwrap_or(usize::MAX)
             .min(1 << 20),
         output: if args.quick { 48 } else { 96 },
-        alphas: alphas(&scenario),
+        alphas: alphas(scenario),
         seed: scenario.seed,
-        pool_bytes: pool_bytes(&scenario, &mut notes),
-    };
-    let mut outcome = Outcome {
-        facts,
-        figures,
-        curve,
-        runs: Vec::new(),
-        rows: Vec::new(),
-        findings: Vec::new(),
-        notes,
-        mock,
-        scenario,
-    };
-    let algorithms = algorithms(args, tp);
-    for algorithm in algorithms {
-        progress.begin(&format!("stand-in of {}", outcome.scenario.model.name));
+        pool_bytes: pool_bytes(scenario, notes),
+    })
+}
+
+/// The stand-in with every all-reduce asked for; one that fails is a note where others ran.
+fn stand_ins(
+    args: &VerifyHwArgs,
+    plan: &Plan,
+    progress: &Progress,
+    outcome: &mut Outcome,
+) -> anyhow::Result<()> {
+    let name = outcome.scenario.model.name.clone();
+    let ranks = outcome.scenario.tp as usize;
+    for algorithm in algorithms(args, ranks) {
+        progress.begin(&format!("stand-in of {name}"));
         let job = Job::StandIn {
-            plan: plan.clone(),
-            ranks: tp,
+            plan: Box::new(plan.clone()),
+            ranks,
             algorithm: algorithm.clone(),
         };
         match in_child::<Found>(&job, STAND_IN_DEADLINE, progress) {
             Ok(found) => outcome.runs.push(Run { algorithm, found }),
-            Err(e) if outcome.runs.is_empty() && tp == 1 => {
-                let name = &outcome.scenario.model.name;
+            Err(e) if ranks == 1 => {
                 return Err(input::error(format!("verify-hw: stand-in of {name}: {e}")));
             }
             Err(e) => outcome
@@ -136,15 +153,7 @@ pub(crate) fn run(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<Ou
             outcome.notes.last().map_or("", String::as_str)
         )));
     }
-    outcome.findings = links::diagnose(
-        &outcome.facts,
-        &outcome.figures,
-        &outcome.curve,
-        outcome.scenario.gpu,
-        loaded,
-    );
-    outcome.rows = compare(&outcome, &plan);
-    Ok(outcome)
+    Ok(())
 }
 
 fn describe(facts: &Facts) -> String {

@@ -15,7 +15,8 @@ pub(crate) fn render(outcome: &Outcome, held: Option<bool>) -> String {
     for run in &outcome.runs {
         let mut lines: Vec<Line> = Vec::new();
         for point in &run.found.points {
-            let name = format!("{} steps", point.steps);
+            let plural = if point.steps == 1 { "" } else { "s" };
+            let name = format!("{} step{plural}", point.steps);
             let row = speedup_row(outcome, &run.algorithm, point.concurrency, point.steps);
             let line = match lines.iter_mut().position(|l| l.name == name) {
                 Some(at) => &mut lines[at],
@@ -89,7 +90,9 @@ fn head(outcome: &Outcome, held: Option<bool>) -> Markup {
 }
 
 fn groups(rows: &[Row]) -> Vec<&'static str> {
+    // What is judged comes first.
     let mut found: Vec<&'static str> = Vec::new();
+    found.extend(rows.iter().map(|r| r.group).find(|g| *g == "speedup"));
     for row in rows {
         if !found.contains(&row.group) {
             found.push(row.group);
@@ -179,34 +182,10 @@ fn speedup(lines: &[Line]) -> Markup {
     let mut svg = String::from(
         "<svg viewBox=\"0 0 420 270\" role=\"img\" font-size=\"11\" font-family=\"sans-serif\">",
     );
-    let mut tick = 0.0;
-    while tick <= most_y {
-        let (at, dash) = (
-            y(tick),
-            if tick == 1.0 {
-                ""
-            } else {
-                " stroke-dasharray=\"2 3\""
-            },
-        );
-        svg += &format!(
-            "<line x1=\"40\" x2=\"400\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#888\" stroke-width=\"{}\"{dash}/>\
-             <text x=\"34\" y=\"{:.1}\" text-anchor=\"end\">{tick}</text>",
-            if tick == 1.0 { 1.4 } else { 0.5 },
-            at + 4.0
-        );
-        tick += 0.5;
-    }
     let mut users: Vec<f64> = points().map(|p| p.0).collect();
     users.sort_by(f64::total_cmp);
     users.dedup();
-    for u in users {
-        svg += &format!(
-            "<text x=\"{:.1}\" y=\"246\" text-anchor=\"middle\">{u}</text>",
-            x(u)
-        );
-    }
-    svg += "<text x=\"220\" y=\"264\" text-anchor=\"middle\">users</text>";
+    svg += &axes(&users, most_y, &x, &y);
     for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let path: Vec<String> = line
             .predicted
@@ -236,6 +215,37 @@ fn speedup(lines: &[Line]) -> Markup {
             }
         }
     }
+}
+
+/// Grid, ticks and labels; the line at 1 is the strong one.
+fn axes(users: &[f64], most_y: f64, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) -> String {
+    let mut svg = String::new();
+    let mut tick = 0.0;
+    while tick <= most_y {
+        let (at, dash) = (
+            y(tick),
+            if tick == 1.0 {
+                ""
+            } else {
+                " stroke-dasharray=\"2 3\""
+            },
+        );
+        svg += &format!(
+            "<line x1=\"40\" x2=\"400\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#888\" stroke-width=\"{}\"{dash}/>\
+             <text x=\"34\" y=\"{:.1}\" text-anchor=\"end\">{tick}</text>",
+            if tick == 1.0 { 1.4 } else { 0.5 },
+            at + 4.0
+        );
+        tick += 0.5;
+    }
+    for u in users {
+        svg += &format!(
+            "<text x=\"{:.1}\" y=\"246\" text-anchor=\"middle\">{u}</text>",
+            x(*u)
+        );
+    }
+    svg += "<text x=\"220\" y=\"264\" text-anchor=\"middle\">users</text>";
+    svg
 }
 
 #[cfg(test)]

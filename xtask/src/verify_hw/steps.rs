@@ -75,7 +75,7 @@ pub(crate) enum Job {
     },
     /// The stand-in model.
     StandIn {
-        plan: super::standin::run::Plan,
+        plan: Box<super::standin::run::Plan>,
         ranks: usize,
         algorithm: String,
     },

@@ -73,7 +73,7 @@ impl Row {
 
     /// With a prediction from scratch.
     #[must_use]
-    pub(crate) fn from_scratch(mut self, value: Option<f64>, limit: Option<f64>) -> Self {
+    pub(crate) fn with_scratch(mut self, value: Option<f64>, limit: Option<f64>) -> Self {
         self.from_scratch = value.map(|v| Prediction::new(v, self.measured, limit));
         self
     }
@@ -148,8 +148,8 @@ mod tests {
         let inside = Row::new("speedup", "1 user", "x", 2.0).calibrated(Some(2.08), Some(0.05));
         let outside = Row::new("speedup", "8 users", "x", 2.0)
             .calibrated(Some(2.0), Some(0.05))
-            .from_scratch(Some(1.5), Some(0.12));
-        let shown = Row::new("step", "1 user", "ms", 5.0).from_scratch(Some(9.0), None);
+            .with_scratch(Some(1.5), Some(0.12));
+        let shown = Row::new("step", "1 user", "ms", 5.0).with_scratch(Some(9.0), None);
         assert_eq!(held(&[inside.clone(), shown.clone()]), Some(true));
         assert_eq!(held(&[inside, outside.clone()]), Some(false));
         assert_eq!(held(&[shown]), None);

@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 mod draws;
+mod memory;
 pub(crate) mod model;
 mod ops;
 pub(crate) mod pass;

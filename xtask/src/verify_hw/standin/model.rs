@@ -246,3 +246,37 @@ impl Kernels {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use allreduce::device::{compile_cubin, compiler_info};
+
+    #[test]
+    fn the_kernels_compile_for_every_architecture() {
+        if let Err(error) = compiler_info() {
+            println!("skipped: {error}");
+            return;
+        }
+        let define = |name: &'static str, value: &str| (name, value.to_string());
+        let files = [
+            ("decode.cu", include_str!("kernels/decode.cu"), vec![]),
+            (
+                "attention.cu",
+                include_str!("kernels/attention.cu"),
+                vec![define("DIM", "64"), define("ROWS", "32")],
+            ),
+            (
+                "moe.cu",
+                include_str!("kernels/moe.cu"),
+                vec![define("SLOTS", "4")],
+            ),
+        ];
+        for arch in ["sm_80", "sm_89", "sm_90", "sm_100", "sm_120"] {
+            for (name, source, defines) in &files {
+                let cubin = compile_cubin(name, source, arch, defines);
+                let cubin = cubin.unwrap_or_else(|e| panic!("{arch}: {e}"));
+                assert!(cubin.starts_with(b"\x7fELF"), "{arch} {name}");
+            }
+        }
+    }
+}

@@ -225,46 +225,12 @@ impl Builder<'_> {
             n(experts),
         ];
         self.launch(&module.kernel("sort")?, Launch::new(1, 512), &sort)?;
-        let grouped = module.kernel("grouped")?;
-        let enough = self.stream.device().multiprocessors() as usize * EXPERT_BLOCKS;
-        let product = |x: &DeviceBuffer,
-                       w: &DeviceBuffer,
-                       y: &DeviceBuffer,
-                       inputs: usize,
-                       outputs: usize,
-                       divide: usize| {
-            let split = outputs / 64 * experts.min(pairs) < enough;
-            let args = [
-                Arg::Device(x),
-                Arg::Device(w),
-                Arg::Device(y),
-                Arg::Device(&routed.order),
-                Arg::Device(&routed.starts),
-                Arg::Device(&routed.used),
-                n(inputs),
-                n(outputs),
-                n(experts),
-                n(divide),
-                Arg::U32(u32::from(split)),
-            ];
-            let rows = if split { 16 } else { 64 };
-            let shape = Launch {
-                grid: ((outputs / rows) as u32, experts.min(pairs) as u32, 1),
-                block: (128, 1, 1),
-                shared_bytes: 0,
-            };
-            self.launch(&grouped, shape, &args)
-        };
-        product(
-            &self.work.normed,
-            up,
-            &self.work.up,
-            hidden,
-            2 * inter,
-            topk,
-        )?;
+        let normed = &self.work.normed;
+        let up_sizes = [hidden, 2 * inter, experts, pairs, topk];
+        self.expert_product(normed, up, &self.work.up, up_sizes)?;
         self.silu(pairs, inter)?;
-        product(&self.work.act, down, &routed.rows, inter, hidden, 1)?;
+        let down_sizes = [inter, hidden, experts, pairs, 1];
+        self.expert_product(&self.work.act, down, &routed.rows, down_sizes)?;
         let gather = [
             Arg::Device(&routed.rows),
             Arg::Device(&routed.weights),
@@ -277,5 +243,42 @@ impl Builder<'_> {
             Launch::new(tokens as u32, 512),
             &gather,
         )
+    }
+
+    /// One grouped product over the sorted pairs; `divide` pairs of a token share a row of `x`.
+    fn expert_product(
+        &self,
+        x: &DeviceBuffer,
+        w: &DeviceBuffer,
+        y: &DeviceBuffer,
+        [inputs, outputs, experts, pairs, divide]: [usize; 5],
+    ) -> Result<()> {
+        let routed = &self.work.routed;
+        let module = self.kernels.experts.as_ref();
+        let module = module.ok_or_else(|| Error::Invalid("no expert kernels".into()))?;
+        let n = |value: usize| Arg::U32(value as u32);
+        let enough = self.stream.device().multiprocessors() as usize * EXPERT_BLOCKS;
+        let used = experts.min(pairs);
+        let split = outputs / 64 * used < enough;
+        let args = [
+            Arg::Device(x),
+            Arg::Device(w),
+            Arg::Device(y),
+            Arg::Device(&routed.order),
+            Arg::Device(&routed.starts),
+            Arg::Device(&routed.used),
+            n(inputs),
+            n(outputs),
+            n(experts),
+            n(divide),
+            Arg::U32(u32::from(split)),
+        ];
+        let rows = if split { 16 } else { 64 };
+        let shape = Launch {
+            grid: ((outputs / rows) as u32, used as u32, 1),
+            block: (128, 1, 1),
+            shared_bytes: 0,
+        };
+        self.launch(&module.kernel("grouped")?, shape, &args)
     }
 }

@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use allreduce::device::{Device, DeviceBuffer, Graph, PinnedBuffer, Stream};
-use allreduce::{Error, Result};
+use allreduce::Result;
+use allreduce::device::{Graph, PinnedBuffer, Stream};
 use serde::{Deserialize, Serialize};
 
 use super::check::{self, Check};
 use super::draws::{Draws, expected_tokens};
+use super::memory::{Memory, weights};
 use super::model::{Cache, Kernels, Weights};
 use super::pass::{Builder, PassShape, Reduce, record};
-use super::shapes::{DraftShapes, FfnShape, Shapes};
+use super::shapes::{DraftShapes, Shapes};
 use super::work::Work;
 use crate::verify_hw::steps::note;
 
@@ -54,20 +55,6 @@ pub(crate) struct Found {
     /// Points that did not fit the memory.
     pub(crate) skipped: Vec<String>,
     pub(crate) seconds: f64,
-}
-
-/// Bytes free on the GPU as the stand-in is built.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Memory {
-    pub(crate) total: u64,
-    pub(crate) free_before: u64,
-    /// With the target's and the draft's weights.
-    pub(crate) free_after_weights: u64,
-    pub(crate) target_weights: u64,
-    pub(crate) draft_weights: u64,
-    /// With the planned pool as well; `None`: it did not fit or was not tried.
-    pub(crate) free_after_pool: Option<u64>,
-    pub(crate) pool: u64,
 }
 
 /// One speculative operating point.
@@ -119,10 +106,7 @@ pub(crate) fn rank(
         }
     };
     let mut found = Found::default();
-    let experts = plan.target.layers.iter().find_map(|l| match l.ffn {
-        FfnShape::Moe { experts, .. } => Some(experts),
-        FfnShape::Dense { .. } => None,
-    });
+    let experts = plan.target.layers.iter().find_map(|l| l.experts());
     let dim = plan.target.layers.first().map_or(128, |l| l.dim);
     let kernels = Kernels::new(device, dim, experts)?;
     found.check = check::run(stream, &kernels, dim, experts.is_some())?;
@@ -130,48 +114,16 @@ pub(crate) fn rank(
         "kernels compiled and checked: attention off by {:.1e}, experts by {:.1e}",
         found.check.attention, found.check.experts
     ));
-    let free = |device: &Device| -> Result<u64> { Ok(device.memory_bytes()?.0 as u64) };
-    found.memory.total = device.memory_bytes()?.1 as u64;
-    found.memory.free_before = free(device)?;
-    room(plan, found.memory.free_before, found.memory.total)?;
-    let target = Weights::new(stream, &kernels.small, &plan.target, None, 0, plan.seed)?;
-    let draft = plan
-        .draft
-        .as_ref()
-        .map(|d| {
-            let shared = Some(&target.embedding);
-            Weights::new(
-                stream,
-                &kernels.small,
-                &d.shapes,
-                shared,
-                d.projected,
-                plan.seed + 1,
-            )
-        })
-        .transpose()?;
-    found.memory.free_after_weights = free(device)?;
-    found.memory.target_weights = target.bytes;
-    found.memory.draft_weights = draft.as_ref().map_or(0, |d| d.bytes);
-    try_pool(plan, device, &mut found)?;
-    say(format!(
-        "weights: {:.2} GiB, {:.2} GiB free",
-        gib(target.bytes + found.memory.draft_weights),
-        gib(found.memory.free_after_weights)
-    ));
+    let (target, draft) = weights(plan, stream, &kernels, &mut found)?;
+    say(found.memory.describe());
     let most = sequences(plan, found.memory.free_after_weights);
-    let passes = plan.concurrency.iter().filter(|c| **c <= most);
-    let depth = plan.depths.iter().max().copied().unwrap_or(0);
-    let tokens = passes.map(|c| c * (depth + 1)).max().unwrap_or(1).max(most);
+    let tokens = most_tokens(plan, most);
     let mut models = vec![&plan.target];
     models.extend(plan.draft.as_ref().map(|d| &d.shapes));
     let work = Work::new(stream, &models, tokens, most)?;
-    let cache = Cache::new(stream, &kernels.small, &plan.target, most, capacity(plan))?;
-    let draft_cache = plan
-        .draft
-        .as_ref()
-        .map(|d| Cache::new(stream, &kernels.small, &d.shapes, most, capacity(plan)))
-        .transpose()?;
+    let room = |shapes: &Shapes| Cache::new(stream, &kernels.small, shapes, most, capacity(plan));
+    let cache = room(&plan.target)?;
+    let draft_cache = plan.draft.as_ref().map(|d| room(&d.shapes)).transpose()?;
     stream.synchronize()?;
     let mut rig = Rig {
         plan,
@@ -183,30 +135,15 @@ pub(crate) fn rank(
         lengths: PinnedBuffer::new(device, most * 4)?,
         ids: PinnedBuffer::new(device, tokens * 4)?,
     };
-    for tokens in sweep(plan) {
-        if tokens > most {
-            found.skipped.push(format!(
-                "plain step of {tokens} sequences: no room for their cache"
-            ));
-            continue;
-        }
-        let ms = rig.plain(tokens, reduce)?;
-        found.plain.push((tokens as u32, ms));
-        let ms = rig.attention(tokens, 1)?;
-        found.attention.push((tokens as u32, ms));
-    }
-    let shown: Vec<String> = found
-        .plain
-        .iter()
-        .map(|(n, ms)| format!("{n}: {ms:.2}"))
-        .collect();
-    say(format!("plain steps, ms: {}", shown.join(", ")));
+    rig.sweep(most, reduce, &mut found)?;
+    let shown = found.plain.iter().map(|(n, ms)| format!("{n}: {ms:.2}"));
+    say(format!(
+        "plain steps, ms: {}",
+        shown.collect::<Vec<_>>().join(", ")
+    ));
     for &concurrency in plan.concurrency.iter().filter(|c| **c <= most) {
         for &steps in &plan.depths {
-            let ms = rig.attention(concurrency, steps + 1)?;
-            let key = (concurrency as u32, steps as u32 + 1);
-            found.attention_of_many.push((key.0, key.1, ms));
-            let point = rig.speculative(concurrency, steps, reduce)?;
+            let point = rig.point(concurrency, steps, reduce, &mut found)?;
             say(format!(
                 "{concurrency} x {steps} steps: {:.0} to {:.0} tok/s, {:.2}x at accept length {:.2}",
                 point.plain_tok_s,
@@ -214,40 +151,17 @@ pub(crate) fn rank(
                 point.spec_tok_s / point.plain_tok_s,
                 point.accept_length
             ));
-            found.points.push(point);
         }
     }
     found.seconds = began.elapsed().as_secs_f64();
     Ok(found)
 }
 
-/// Refuses a GPU that cannot hold the weights, before the driver does.
-fn room(plan: &Plan, free: u64, total: u64) -> Result<()> {
-    let draft = plan
-        .draft
-        .as_ref()
-        .map_or(0, |d| d.shapes.weight_bytes(false));
-    let needed = plan.target.weight_bytes(true) + draft + (1 << 30);
-    if needed <= free {
-        return Ok(());
-    }
-    let held = (total - free) as f64 / total as f64;
-    Err(Error::Invalid(format!(
-        "its weights need {:.1} GiB of a GPU and {:.1} of {:.1} GiB are free{}",
-        gib(needed),
-        gib(free),
-        gib(total),
-        if held > 0.1 {
-            "; another process holds the rest (nvidia-smi shows which): end it, or pick another GPU \
-             with CUDA_VISIBLE_DEVICES"
-        } else {
-            "; spread it with --tp, or name a smaller --model"
-        }
-    )))
-}
-
-fn gib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 30)
+/// Tokens of the largest pass.
+fn most_tokens(plan: &Plan, most: usize) -> usize {
+    let depth = plan.depths.iter().max().copied().unwrap_or(0);
+    let loads = plan.concurrency.iter().filter(|c| **c <= most);
+    loads.map(|c| c * (depth + 1)).max().unwrap_or(1).max(most)
 }
 
 /// Tokens a sequence may hold: the loop's output, and a last cycle beyond it.
@@ -283,24 +197,40 @@ fn sweep(plan: &Plan) -> Vec<usize> {
     counts
 }
 
-/// Takes the planned pool in pieces, looks, and gives it back.
-fn try_pool(plan: &Plan, device: &Device, found: &mut Found) -> Result<()> {
-    if plan.pool_bytes == 0 {
-        return Ok(());
-    }
-    let pieces = plan.target.layers.len().max(1) * 2;
-    let each = usize::try_from(plan.pool_bytes).unwrap_or(usize::MAX) / pieces;
-    let pool: Result<Vec<DeviceBuffer>> = (0..pieces)
-        .map(|_| DeviceBuffer::new(device, each))
-        .collect();
-    if let Ok(pool) = pool {
-        found.memory.pool = pool.iter().map(|p| p.bytes() as u64).sum();
-        found.memory.free_after_pool = Some(device.memory_bytes()?.0 as u64);
-    }
-    Ok(())
-}
-
 impl Rig<'_> {
+    /// Plain steps, and their attention alone, over all numbers of sequences that fit.
+    fn sweep(&mut self, most: usize, reduce: &mut Reduce<'_>, found: &mut Found) -> Result<()> {
+        for sequences in sweep(self.plan) {
+            if sequences > most {
+                found.skipped.push(format!(
+                    "plain step of {sequences} sequences: no room for their cache"
+                ));
+                continue;
+            }
+            let ms = self.plain(sequences, reduce)?;
+            found.plain.push((sequences as u32, ms));
+            let ms = self.attention(sequences, 1)?;
+            found.attention.push((sequences as u32, ms));
+        }
+        Ok(())
+    }
+
+    /// One operating point, its attention probed first.
+    fn point(
+        &mut self,
+        concurrency: usize,
+        steps: usize,
+        reduce: &mut Reduce<'_>,
+        found: &mut Found,
+    ) -> Result<Measured> {
+        let ms = self.attention(concurrency, steps + 1)?;
+        let (c, tokens) = (concurrency as u32, steps as u32 + 1);
+        found.attention_of_many.push((c, tokens, ms));
+        let point = self.speculative(concurrency, steps, reduce)?;
+        found.points.push(point);
+        Ok(point)
+    }
+
     fn stream(&self) -> &Stream {
         self.builder.stream
     }

@@ -29,6 +29,16 @@ pub(crate) struct LayerShape {
     pub(crate) ffn: FfnShape,
 }
 
+impl LayerShape {
+    /// Routed experts, where it has any.
+    pub(crate) fn experts(&self) -> Option<usize> {
+        match self.ffn {
+            FfnShape::Moe { experts, .. } => Some(experts),
+            FfnShape::Dense { .. } => None,
+        }
+    }
+}
+
 /// A feed-forward on one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -105,7 +115,7 @@ fn layer(layer: &Layer, ranks: u64) -> anyhow::Result<LayerShape> {
 
 fn shapes(model: &Model, vocab: u64, ranks: u64) -> anyhow::Result<Shapes> {
     let layers: anyhow::Result<Vec<_>> = model.layers.iter().map(|l| layer(l, ranks)).collect();
-    if model.hidden % 64 != 0 {
+    if !model.hidden.is_multiple_of(64) {
         return Err(uncovered("a hidden size that is no multiple of 64"));
     }
     Ok(Shapes {
