@@ -230,6 +230,12 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
         // Cut, stored or served otherwise: the observed figures are of another server.
         merged.observed = ObservedFile::default();
     }
+    if args.kv_dtype.is_some() || args.dcp.is_some() {
+        // The cache is read otherwise: the times seen are not this run's, the memory still is.
+        merged.observed.verify_ms = None;
+        merged.observed.spec_tok_s = None;
+        merged.observed.public = None;
+    }
     set(&mut merged.model, "--model", &args.model);
     set(&mut merged.quant, "--quant", &args.quant);
     set(&mut merged.draft, "--draft", &args.draft);
