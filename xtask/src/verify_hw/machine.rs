@@ -71,7 +71,12 @@ pub(crate) fn run(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<Ou
     let plan = plan(args, &scenario, &mut notes)?;
     let (figures, loaded) = probe(args, &facts, progress, &mut notes);
     let curve = if scenario.tp > 1 {
-        curve(&scenario, progress, &mut notes)
+        let beside: &[bool] = match args.ranks_per_gpu {
+            1 => &[true, false],
+            // NCCL refuses two ranks on one GPU.
+            _ => &[false],
+        };
+        curve(&scenario, beside, progress, &mut notes)
     } else {
         Vec::new()
     };
@@ -319,12 +324,17 @@ pub(crate) struct Probed {
     pub(crate) link: Option<LinkFacts>,
 }
 
-fn curve(scenario: &Scenario, progress: &Progress, notes: &mut Vec<String>) -> Vec<CurvePoint> {
+fn curve(
+    scenario: &Scenario,
+    nccl_beside: &[bool],
+    progress: &Progress,
+    notes: &mut Vec<String>,
+) -> Vec<CurvePoint> {
     let mut sizes = CURVE_BYTES.to_vec();
     sizes.extend([1, 4, 16, 64, 256].map(|tokens| 2 * tokens * scenario.model.hidden));
     sizes.sort_unstable();
     sizes.dedup();
-    for nccl in [true, false] {
+    for &nccl in nccl_beside {
         progress.begin("all-reduce");
         let job = Job::Curves {
             ranks: scenario.tp as usize,
