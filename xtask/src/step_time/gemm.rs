@@ -5,7 +5,7 @@
 //! weights repeat out of the last-level cache in a benchmark loop; a forward pass never finds its
 //! weights there, so the prediction leaves that term out.
 
-use super::op::{Class, Numbers, OpTime};
+use super::op::{Class, Numbers, OpTime, widened_per_ns};
 use crate::gpus::{Family, Gpu};
 
 /// Efficiencies of matrix products on a GPU family in one number class.
@@ -59,6 +59,10 @@ pub(crate) fn gemm_rates(family: Family, class: Class) -> GemmRates {
     }
 }
 
+/// Rows of one matrix instruction: the least that is computed, and the step in which more is.
+const MMA_ROWS: f64 = 16.0;
+/// Most rows of an output tile.
+const TILE_M_MAX: f64 = 128.0;
 /// Columns of an output tile.
 const TILE_N: f64 = 128.0;
 /// Fewest share of the SMs that splitting k is taken to fill.
@@ -76,10 +80,16 @@ pub(crate) fn gemm(gpu: &Gpu, numbers: &Numbers, m: f64, n: f64, k: f64) -> OpTi
     let memory_us = n * k * numbers.bytes / (bytes_per_us * r.bandwidth)
         + 2.0 * m * (k + n) / (bytes_per_us * ACTIVATION_BANDWIDTH);
     let sms = f64::from(gpu.sm_count.max(1));
-    let tile_m = tile_rows(numbers.class, m);
-    let fill = (m / tile_m).ceil() * (n / TILE_N).ceil() / sms;
+    let rows = billed_rows(m);
+    let tile_m = rows.min(TILE_M_MAX);
+    let fill = rows / tile_m * (n / TILE_N).ceil() / sms;
     let flops_per_us_sm = numbers.tflops * 1e6 / sms * r.compute;
-    let tile_us = (k * r.k_step_ns * 1e-3).max(2.0 * tile_m * TILE_N * k / flops_per_us_sm);
+    // A weight-only kernel has no table: fewer bytes to wait for, but every weight is widened.
+    let k_step_ns = match numbers.class {
+        Class::WeightOnly4 => TILE_N / widened_per_ns(gpu.family, numbers.bytes),
+        _ => r.k_step_ns,
+    };
+    let tile_us = (k * k_step_ns * 1e-3).max(2.0 * tile_m * TILE_N * k / flops_per_us_sm);
     // Below one wave idle SMs split k; above, half of the last wave's idle time is hidden.
     let waves = if fill < 1.0 {
         fill.max(LEAST_FILL).powf(r.split_k)
@@ -89,19 +99,13 @@ pub(crate) fn gemm(gpu: &Gpu, numbers: &Numbers, m: f64, n: f64, k: f64) -> OpTi
     OpTime::overlapped(r.fixed_us, memory_us, tile_us * waves, 1.0)
 }
 
-/// Rows of an output tile. Weight-only kernels (Marlin: `mma.m16n8k16` on 16-row blocks, near the
-/// ideal 4x of bf16 to 16 and more rows even on an A10) start at one instruction's 16 rows. For cards
-/// with much bandwidth and few tensor flops (RTX 3090) 64 would make a single token compute-bound.
-fn tile_rows(class: Class, m: f64) -> f64 {
-    let least = if class == Class::WeightOnly4 {
-        16.0
-    } else {
-        64.0
-    };
-    [16.0, 32.0, 64.0]
-        .into_iter()
-        .find(|rows| *rows >= least && m <= *rows)
-        .unwrap_or(128.0)
+/// Rows that are computed for `m` rows of input. Libraries keep tiles of many heights and pick one
+/// that wastes little, down to one matrix instruction's 16 rows (`mma.m16n8k16`; Marlin's blocks;
+/// cuBLAS and CUTLASS swap the operands of flat products). Products of 1 to 16 rows take one time in
+/// every table: what is billed below 16 rows shows only on cards with few tensor flops for their
+/// bandwidth (RTX 3090, H20), where 64-row tiles would make a single token compute-bound.
+fn billed_rows(m: f64) -> f64 {
+    (m / MMA_ROWS).ceil().max(1.0) * MMA_ROWS
 }
 
 #[cfg(test)]
@@ -158,15 +162,37 @@ mod tests {
         ),
     ];
 
+    /// Cards with the least tensor flops for their bandwidth: 71 TFLOPS at 936 GB/s, 148 at 4000.
     #[test]
-    fn one_row_of_four_bit_weights_waits_for_memory_on_a_3090() {
-        let gpu = find("rtx-3090").expect("catalogue");
-        let format = WeightFormat::Int4 {
+    fn few_rows_wait_for_memory_on_cards_with_few_flops() {
+        let int4 = WeightFormat::Int4 {
             group: 128,
             zero_point: false,
         };
-        let time = gemm(gpu, &Numbers::of(format, gpu), 1.0, 8192.0, 8192.0);
-        assert!(time.compute_us < 0.3 * time.memory_us, "{time:?}");
+        for name in ["rtx-3090", "h20"] {
+            let gpu = find(name).expect("catalogue");
+            for format in [WeightFormat::Bf16, WeightFormat::Fp8, int4] {
+                for m in [1.0, 8.0, 16.0] {
+                    let time = gemm(gpu, &Numbers::of(format, gpu), m, 8192.0, 8192.0);
+                    let share = time.compute_us / time.memory_us;
+                    assert!(share < 0.3, "{name} {format:?} m {m}: {time:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_cliff_at_any_number_of_rows() {
+        for name in ["rtx-3090", "h20", "h200", "rtx-pro-6000"] {
+            let gpu = find(name).expect("catalogue");
+            let numbers = Numbers::of(WeightFormat::Bf16, gpu);
+            let at = |m: f64| gemm(gpu, &numbers, m, 8192.0, 8192.0).total_us();
+            for m in 32..512 {
+                let m = f64::from(m);
+                let step = at(m + 1.0) / at(m);
+                assert!((1.0..1.5).contains(&step), "{name}: {step} after {m} rows");
+            }
+        }
     }
 
     #[test]

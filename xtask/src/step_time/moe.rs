@@ -9,14 +9,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::op::{Class, Numbers, OpTime};
+use super::gemm::gemm_rates;
+use super::op::{Class, Numbers, OpTime, is_mxfp4, widened_per_ns};
 use crate::gpus::{Family, Gpu};
 
 /// Skew of routing: the i-th most popular expert is chosen in proportion to i^-SKEW. 0.58 fits the
 /// skewed rows of every table (0.49 to 0.77), and is what a served model is taken to have.
 pub(crate) const ROUTING_SKEW: f64 = 0.58;
 
-/// Rows a tile of the grouped product has at least.
+/// Rows a tile of the grouped product has at least: one matrix instruction's.
 const TILE_ROWS: f64 = 16.0;
 
 /// Efficiencies of grouped expert products.
@@ -26,7 +27,7 @@ pub(crate) struct MoeRates {
     pub(crate) fixed_us: f64,
     /// Share of the data-sheet bandwidth.
     pub(crate) bandwidth: f64,
-    /// Share of the data-sheet rate on tiles of 16 rows and more.
+    /// Share of the data-sheet rate per routed row; low since every expert pads its last tile.
     pub(crate) compute: f64,
 }
 
@@ -39,18 +40,18 @@ const fn rates(fixed_us: f64, bandwidth: f64, compute: f64) -> MoeRates {
 }
 
 /// Fitted per family and class. Data-centre Blackwell has no table: bandwidth and compute shares
-/// are Hopper's and the RTX PRO's, the fixed part was lowered by hand, together with that of products and attention, until the
-/// served steps of Kimi-K2.5, Qwen3.5-397B and DeepSeek on such cards had no common bias.
+/// are Hopper's and the RTX PRO's, the fixed part was lowered by hand, together with that of
+/// products and attention, until the served steps of Kimi-K2.5, Qwen3.5-397B and DeepSeek on such
+/// cards had no common bias.
 pub(crate) fn moe_rates(family: Family, class: Class, bytes: f64) -> MoeRates {
     use Class::{Byte, Fp4, Half, WeightOnly4};
-    // MXFP4 (gpt-oss) runs other kernels than grouped int4: 0.53 bytes a weight against 0.56.
-    let mxfp4 = bytes < 0.54;
+    let mxfp4 = is_mxfp4(bytes);
     match (family, class) {
         (Family::Hopper | Family::Cdna3, Half) => rates(36.0, 0.90, 0.17),
         (Family::Hopper | Family::Cdna3, Byte | Fp4) => rates(42.0, 0.855, 0.24),
         (Family::Hopper | Family::Cdna3, WeightOnly4) if mxfp4 => rates(51.0, 0.65, 0.235),
         (Family::Hopper | Family::Cdna3, WeightOnly4) => rates(41.0, 0.72, 0.35),
-        (Family::Ampere | Family::Volta | Family::Turing, _) => rates(36.0, 0.87, 0.11),
+        (Family::Ampere | Family::Volta | Family::Turing, _) => rates(45.0, 0.77, 0.12),
         (Family::Ada | Family::BlackwellRtx, Half) => rates(33.0, 0.93, 0.18),
         (Family::Ada | Family::BlackwellRtx, Byte) => rates(39.5, 0.91, 0.217),
         (Family::Ada | Family::BlackwellRtx, Fp4) => rates(66.0, 0.91, 0.334),
@@ -167,8 +168,18 @@ pub(crate) fn experts(
     let local = (touched / shape.ranks).max(1.0);
     let weights = shape.matrices * shape.hidden * shape.inter;
     let memory_us = local * weights * numbers.bytes / (gpu.bandwidth_gb_s * 1e3 * r.bandwidth);
-    let rows = (TILE_ROWS * local).max(tokens * shape.topk / shape.ranks);
-    let compute_us = rows * 2.0 * weights / (numbers.tflops * 1e6 * r.compute);
+    // However few rows an expert has, one tile of it is multiplied at a dense tile's rate. Weights
+    // that must be widened first go through the ordinary lanes, whose number follows the SMs.
+    let tile_us = if numbers.class == Class::WeightOnly4 {
+        let per_us_sm = widened_per_ns(gpu.family, numbers.bytes) * 1e3;
+        weights / (per_us_sm * f64::from(gpu.sm_count.max(1)))
+    } else {
+        let dense = gemm_rates(gpu.family, numbers.class).compute;
+        TILE_ROWS * 2.0 * weights / (numbers.tflops * 1e6 * dense)
+    };
+    let rows = tokens * shape.topk / shape.ranks;
+    let rows_us = rows * 2.0 * weights / (numbers.tflops * 1e6 * r.compute);
+    let compute_us = (tile_us * local).max(rows_us);
     OpTime::overlapped(r.fixed_us, memory_us, compute_us, 4.0)
 }
 
