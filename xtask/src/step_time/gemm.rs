@@ -86,7 +86,7 @@ pub(crate) fn gemm(gpu: &Gpu, numbers: &Numbers, m: f64, n: f64, k: f64) -> OpTi
     let flops_per_us_sm = numbers.tflops * 1e6 / sms * r.compute;
     // A weight-only kernel has no table: fewer bytes to wait for, but every weight is widened.
     let k_step_ns = match numbers.class {
-        Class::WeightOnly4 => TILE_N / widened_per_ns(gpu.family, numbers.bytes),
+        Class::WeightOnly4 => TILE_N / widened_per_ns(gpu.family, false),
         _ => r.k_step_ns,
     };
     let tile_us = (k * k_step_ns * 1e-3).max(2.0 * tile_m * TILE_N * k / flops_per_us_sm);

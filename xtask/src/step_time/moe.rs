@@ -171,7 +171,7 @@ pub(crate) fn experts(
     // However few rows an expert has, one tile of it is multiplied at a dense tile's rate. Weights
     // that must be widened first go through the ordinary lanes, whose number follows the SMs.
     let tile_us = if numbers.class == Class::WeightOnly4 {
-        let per_us_sm = widened_per_ns(gpu.family, numbers.bytes) * 1e3;
+        let per_us_sm = widened_per_ns(gpu.family, is_mxfp4(numbers.bytes)) * 1e3;
         weights / (per_us_sm * f64::from(gpu.sm_count.max(1)))
     } else {
         let dense = gemm_rates(gpu.family, numbers.class).compute;

@@ -96,12 +96,12 @@ pub(crate) fn is_mxfp4(bytes: f64) -> bool {
 /// memory nor tensor flops: 16 to 47 a clock, fitted on the w4a16_mxfp4 and int4_wo rows of
 /// `data/op_times/moe_*` for Hopper and RTX PRO. Older cards, without a table, take the RTX PRO's;
 /// data-centre Blackwell what the served steps of Kimi-K2.5 INT4 ask for.
-pub(crate) fn widened_per_ns(family: Family, bytes: f64) -> f64 {
+pub(crate) fn widened_per_ns(family: Family, mxfp4: bool) -> f64 {
     match family {
-        Family::Hopper | Family::Cdna3 if is_mxfp4(bytes) => 55.0,
+        Family::Hopper | Family::Cdna3 if mxfp4 => 55.0,
         Family::Hopper | Family::Cdna3 => 82.0,
         Family::Blackwell => 166.0,
-        Family::BlackwellRtx | Family::Ada if is_mxfp4(bytes) => 28.0,
+        Family::BlackwellRtx | Family::Ada if mxfp4 => 28.0,
         _ => 46.0,
     }
 }
