@@ -1,5 +1,6 @@
 //! `accept`: accept length by depth from what was measured, with its band and what looks wrong.
 
+mod agree;
 mod figures;
 
 use std::process::ExitCode;
@@ -75,16 +76,28 @@ fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
         );
     }
     assumed.extend(figures.iter().flat_map(|f| f.assumed.iter().cloned()));
+    if args.context.is_some() && args.trained_context.is_none() {
+        assumed.push(
+            "--context: no effect without --trained-context, the longest context the head saw"
+                .to_string(),
+        );
+    }
+    let dispute = agree::dispute(&figures, &posterior);
+    let mut warned = warnings(args, &figures);
+    warned.extend(dispute.as_ref().map(|found| found.warning.clone()));
     Ok(Report {
         head,
         measured: figures.iter().map(|f| f.shown.clone()).collect(),
         depths: depths
             .iter()
-            .map(|&d| posterior.band(d, COVERAGE))
+            .map(|&d| {
+                let band = posterior.band(d, COVERAGE);
+                dispute.as_ref().map_or(band, |found| found.widen(&band))
+            })
             .collect(),
         tree: tree(args, &posterior, &depths)?,
         simulated: simulate(args, &posterior, &depths)?,
-        warnings: warnings(args, &figures),
+        warnings: warned,
         assumed,
         sources: prior.sources,
         posterior,

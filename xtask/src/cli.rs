@@ -172,7 +172,7 @@ pub(crate) struct PredictArgs {
 }
 
 /// Flags of `plan`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,

@@ -277,3 +277,113 @@ fn flags_to_paste_name_the_method_of_the_head() {
     );
     assert!(!text.contains("-md"), "{text}");
 }
+
+#[test]
+fn plan_names_the_flags_that_change_nothing() {
+    let text = answers(&["plan", "--task", "code", "--accept", "2.3@3", "--seed", "7"]);
+    assert!(
+        text.contains("ignored    --accept, --task, --seed"),
+        "{text}"
+    );
+    let plain = answers(&["plan"]);
+    assert!(!plain.contains("ignored"), "{plain}");
+    let vllm = [
+        "plan",
+        "--model",
+        "kimi-k2.5",
+        "--gpu",
+        "h200",
+        "--gpus",
+        "8",
+        "--engine",
+        "vllm",
+        "--json",
+    ];
+    let one = json(&vllm);
+    let two = json(&[&vllm[..], &["--dcp", "2"]].concat());
+    let tokens = |answer: &serde_json::Value| answer["memory"]["kv_tokens"].as_u64();
+    assert!(tokens(&two) > tokens(&one), "dcp divides vLLM's KV");
+    assert_eq!(two["ignored_flags"], serde_json::json!([]));
+}
+
+#[test]
+fn readings_that_contradict_each_other_are_warned_of_and_stay_in_the_band() {
+    let answer = json(&[
+        "accept", "--accept", "2.3@3", "--accept", "3.9@3", "--depths", "3", "--json",
+    ]);
+    assert_eq!(answer["warnings"][0]["kind"], "readings-disagree");
+    let band = &answer["depths"][0];
+    assert!(band["low"].as_f64().expect("low") <= 2.31, "{band}");
+    assert!(band["high"].as_f64().expect("high") >= 3.89, "{band}");
+    let agree = json(&["accept", "--accept", "2.3@3", "--accept", "2.4@3", "--json"]);
+    assert_eq!(agree["warnings"], serde_json::json!([]));
+}
+
+#[test]
+fn a_log_that_names_an_unknown_model_is_blamed_by_its_line() {
+    let log = "server_args=ServerArgs(model_path='/models/no-such-7b', tp_size=2, \
+               speculative_algorithm=None)\n";
+    let path = temporary("unknown.log", log);
+    let shown = path.to_string_lossy().into_owned();
+    refuses(
+        &["predict", "--from-log", &shown, "--gpu", "h100"],
+        &[&format!("{shown}:1: model"), "--model"],
+    );
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn accept_says_what_a_flag_lacks() {
+    refuses(&["accept", "--cycles", "500"], &["--cycles", "--accept"]);
+    let text = answers(&["accept", "--context", "32k"]);
+    assert!(text.contains("--context: no effect"), "{text}");
+}
+
+#[test]
+fn the_command_that_explain_offers_runs_once_its_blanks_are_filled() {
+    let data = std::env::var_os("SHARED_DATA").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"),
+        PathBuf::from,
+    );
+    let mut tried = 0;
+    let mut failed = Vec::new();
+    for folder in ["inputs/sglang_logs", "inputs/vllm_logs"] {
+        let Ok(entries) = std::fs::read_dir(data.join(folder)) else {
+            println!("skipped: no {folder}");
+            continue;
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let shown = path.to_string_lossy().into_owned();
+            let output = xtask(&["explain", &shown, "--json"]);
+            let Ok(report) = serde_json::from_slice::<serde_json::Value>(&output.stdout) else {
+                continue;
+            };
+            let Some(command) = report["predict"].as_str() else {
+                continue;
+            };
+            let words: Vec<&str> = command
+                .split_whitespace()
+                .skip(2)
+                .map(|word| match word {
+                    "MODEL" if command.contains("--draft mtp") => "deepseek-r1",
+                    "MODEL" => "qwen3-8b",
+                    "GPU" => "h200",
+                    "DRAFT" => "eagle3",
+                    other => other,
+                })
+                .collect();
+            tried += 1;
+            let run = xtask(&words);
+            let error = String::from_utf8_lossy(&run.stderr).into_owned();
+            // The model filled in is not the log's: its heads may not divide.
+            if run.status.code() != Some(0) && !error.contains("attention heads") {
+                failed.push(format!("{command}: {error}"));
+            }
+        }
+    }
+    assert!(
+        failed.is_empty(),
+        "{} of {tried}: {failed:#?}",
+        failed.len()
+    );
+}

@@ -30,6 +30,11 @@ pub(super) fn read(args: &AcceptCommandArgs) -> anyhow::Result<Vec<Figure>> {
             "--cycles {cycles}: give the number of verify passes, at least 1"
         )));
     }
+    if args.cycles.is_some() && args.accept.is_empty() {
+        return Err(input::error(
+            "--cycles: verify passes behind what? add --accept FIGURE",
+        ));
+    }
     args.accept
         .iter()
         .map(|text| one(text, args.cycles))

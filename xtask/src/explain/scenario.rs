@@ -1,6 +1,7 @@
 //! What a log says as scenario flags, for `--from-log LOG`.
 
 use super::facts::Facts;
+use crate::scenario::parse;
 
 /// Scenario flags as a log states them; `None` where it does not. Beside each the line.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -133,18 +134,20 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
             words.push(format!("{flag} {quoted}"));
         }
     };
-    let model = match &said.model {
-        Some((path, _)) => model_name(path),
-        None => "MODEL".to_string(),
-    };
-    push("--model", Some(model));
-    let engine = said
-        .engine
+    let known = said
+        .model
         .as_ref()
-        .map(|(engine, _)| match &said.engine_version {
-            Some((version, _)) => format!("{engine}@{version}"),
+        .map(|(path, _)| model_name(path))
+        .filter(|name| kvplan::catalog::find(name).is_ok());
+    let model = known.clone().unwrap_or_else(|| "MODEL".to_string());
+    push("--model", Some(model));
+    let engine = said.engine.as_ref().map(|(engine, _)| {
+        let version = said.engine_version.as_ref().map(|(version, _)| version);
+        match version.filter(|version| parse::is_version(version)) {
+            Some(version) => format!("{engine}@{version}"),
             None => engine.clone(),
-        });
+        }
+    });
     push("--engine", engine);
     let topology = files.iter().find(wired);
     push("--topology", topology.map(|facts| facts.file.clone()));
@@ -158,17 +161,18 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
         said.dcp.filter(|(n, _)| *n > 1).map(|(n, _)| n.to_string()),
     );
     push("--mem-fraction", said.mem_fraction.map(|(f, _)| short(f)));
-    push("--kv-dtype", said.kv_dtype.map(|(dtype, _)| dtype));
-    if said.draft.is_some() || said.spec_algorithm.is_some() {
-        let draft = said
-            .draft
-            .as_ref()
-            .map_or("mtp".to_string(), |(path, _)| model_name(path));
-        push("--draft", Some(draft));
-    }
+    let kv_dtype = said.kv_dtype.as_ref().map(|(dtype, _)| dtype.clone());
+    push(
+        "--kv-dtype",
+        kv_dtype.filter(|dtype| kvplan::KvDtype::parse(dtype).is_some()),
+    );
+    push("--draft", draft_word(&said, known.as_deref()));
     push("--steps", said.steps.map(|(n, _)| n.to_string()));
     let depth = said.steps.map(|(n, _)| n);
-    let accept = said.accept_length.zip(depth);
+    let possible = |((length, _), depth): &((f64, usize), u32)| {
+        (1.0..=f64::from(*depth) + 1.0).contains(length)
+    };
+    let accept = said.accept_length.zip(depth).filter(possible);
     push(
         "--accept",
         accept.map(|((length, _), depth)| format!("{}@{depth}", short(length))),
@@ -179,6 +183,24 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
     });
     push("--baseline", baseline.map(|facts| facts.file.clone()));
     (words.len() > 4).then(|| words.join(" "))
+}
+
+/// The draft as `predict` takes it; `None` where it must find one by itself.
+fn draft_word(said: &LogScenario, model: Option<&str>) -> Option<String> {
+    let path = said.draft.as_ref().map(|(path, _)| model_name(path));
+    let algorithm = said.spec_algorithm.as_ref();
+    let algorithm = algorithm.map_or(String::new(), |(name, _)| name.to_ascii_lowercase());
+    let found = model.and_then(|model| kvplan::catalog::find(model).ok());
+    let own_layers = found.is_none_or(|found| !found.model.mtp_layers.is_empty());
+    let lower = path.as_deref().unwrap_or("").to_ascii_lowercase();
+    if algorithm.contains("eagle3") || lower.contains("eagle3") {
+        return Some("eagle3".to_string());
+    }
+    let nextn = ["mtp", "nextn"].iter().any(|word| algorithm.contains(word));
+    if lower == "mtp" || nextn || (path.is_none() && algorithm.contains("eagle")) {
+        return own_layers.then(|| "mtp".to_string());
+    }
+    path.map(|_| "DRAFT".to_string())
 }
 
 /// A topology alone: what its links are worth.

@@ -10,6 +10,7 @@ pub(super) fn to_json(report: &Report) -> Value {
     let plan = &report.cost.with;
     json!({
         "schema": 1,
+        "ignored_flags": report.ignored,
         "engine": report.engine.to_string(),
         "memory": to_memory(report),
         "pool_gib": plan.pool_gib,

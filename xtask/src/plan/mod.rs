@@ -1,6 +1,7 @@
 //! `plan`: the memory ledger of one card, legal fractions, the cost of speculation, and what a
 //! log's figures say backwards.
 
+mod ignored;
 mod json;
 mod knobs;
 mod text;
@@ -37,13 +38,16 @@ pub(crate) struct Report {
     pub(crate) other_kv: Vec<(&'static str, u64)>,
     /// Engine with version.
     pub(crate) engine: kvplan::Engine,
+    /// Flags given that change nothing in this ledger.
+    pub(crate) ignored: Vec<&'static str>,
 }
 
 /// Runs `cargo xtask plan`.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     check(args)?;
     let scenario = Scenario::resolve(&args.scenario)?;
-    let report = report(&scenario, Some(args), None)?;
+    let mut report = report(&scenario, Some(args), None)?;
+    report.ignored = ignored::flags(args, &report);
     if args.json {
         crate::input::print(&(serde_json::to_string_pretty(&to_json(&report))? + "\n"))?;
     } else {
@@ -248,6 +252,7 @@ fn report(
         belief,
         target,
         other_kv,
+        ignored: Vec::new(),
     })
 }
 

@@ -256,6 +256,12 @@ fn assumed(report: &Report, scenario: &Scenario, out: &mut String) {
             plan.computed_weights_gib, plan.weights_gib
         ));
     }
+    if !report.ignored.is_empty() {
+        out.push_str(&format!(
+            "ignored    {}: nothing in this ledger depends on it\n",
+            report.ignored.join(", ")
+        ));
+    }
     for line in &plan.assumptions {
         out.push_str(&format!("assumed    {line}\n"));
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::file::{DEFAULT, ScenarioFile};
 use super::hardware::BoxRequest;
+use super::parse;
 use super::{Assumed, Notes, ObservedFile};
 use crate::cli::ScenarioArgs;
 use crate::explain;
@@ -174,7 +175,17 @@ fn apply_log(
     merged.dcp = number(log.dcp).or(merged.dcp.take());
     if let Some((engine, line)) = log.engine {
         let value = match log.engine_version {
-            Some((version, _)) => format!("{engine}@{version}"),
+            Some((version, _)) if parse::is_version(&version) => format!("{engine}@{version}"),
+            Some((version, line)) => {
+                notes.assume(
+                    format!(
+                        "{}: version {version} names no release; the newest rules are used",
+                        at(line)
+                    ),
+                    "--engine NAME@VERSION",
+                );
+                engine
+            }
             None => engine,
         };
         merged.engine = Some(Given::new(value, at(line)));

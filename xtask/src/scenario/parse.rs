@@ -268,6 +268,13 @@ fn accept_rates(flag: &str, text: &str, list: &str) -> anyhow::Result<AcceptFlag
     Ok(AcceptFlag::Rates(rates))
 }
 
+/// Whether a text names a release: a number with a point that is not a development build's 0.0, or
+/// a month.
+pub(crate) fn is_version(text: &str) -> bool {
+    kvplan::Version::find(text)
+        .is_some_and(|found| !matches!(found, kvplan::Version::Number(0, 0, _)))
+}
+
 /// Splits `name@version`.
 pub(crate) fn engine(text: &str) -> (String, Option<String>) {
     match text.split_once('@') {
