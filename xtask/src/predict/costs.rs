@@ -3,7 +3,7 @@
 
 use kvplan::Sharding;
 use spec_decode::HeadKind;
-use spec_decode::cycle::{DraftStep, GraphLadder, Growth, Speculation, Sweep, cycle};
+use spec_decode::cycle::{DraftStep, GraphLadder, Speculation, Sweep, cycle};
 use spec_decode::economics::{OperatingPoint, StepCost};
 
 use super::answer::Parts;
@@ -11,7 +11,8 @@ use super::links::{Choice, Links};
 use crate::input;
 use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::cycle::{self as scratch, Chain};
-use crate::step_time::{Draft, Engine, Overhead, Server, Setup, StepParts};
+use crate::step_time::sweep::{Held, plain_sweep};
+use crate::step_time::{self, Draft, Engine, Overhead, Server, Setup, StepParts};
 
 /// Cost of one speculative cycle beside a plain step.
 #[derive(Debug, Clone, Copy)]
@@ -85,10 +86,8 @@ impl<'a> Costs<'a> {
             EngineKind::TrtLlm => Engine::Trtllm,
             EngineKind::LlamaCpp => Engine::Llamacpp,
         };
-        let mut sharding = Sharding::tp(u64::from(scenario.tp));
-        sharding.dcp = u64::from(scenario.dcp);
         let setup = Setup {
-            sharding,
+            sharding: sharding(scenario),
             kv_dtype: scenario.kv_dtype,
             overhead: Overhead::of(engine, scenario.engine.version.as_deref()),
             graphs: true,
@@ -215,24 +214,33 @@ impl Costs<'_> {
     }
 }
 
+fn sharding(scenario: &Scenario) -> Sharding {
+    Sharding {
+        dcp: u64::from(scenario.dcp),
+        ..Sharding::tp(u64::from(scenario.tp))
+    }
+}
+
 fn sweep(scenario: &Scenario) -> anyhow::Result<Option<Sweep>> {
     let Some(points) = &scenario.baseline else {
         return Ok(None);
     };
-    let experts = scenario
-        .model
-        .layers
-        .iter()
-        .any(|layer| matches!(layer.ffn, kvplan::Ffn::Moe(_)));
-    let growth = if experts {
-        Growth::EXPERTS
-    } else {
-        Growth::DENSE
+    let held = Held {
+        model: &scenario.model,
+        gpu: scenario.gpu,
+        sharding: sharding(scenario),
+        kv_dtype: scenario.kv_dtype,
+        tokens: scenario.context as f64,
     };
-    let ladder = GraphLadder::of_engine(scenario.engine.kind.name());
-    Sweep::from_tok_s(points, ladder, growth)
-        .map(Some)
-        .map_err(|e| input::error(format!("--baseline: {e}")))
+    let growth = step_time::sweep::growth(&scenario.model);
+    plain_sweep(
+        points,
+        scenario.engine.kind.name(),
+        growth,
+        Some(held.reading()),
+    )
+    .map(Some)
+    .map_err(|e| input::error(format!("--baseline: {e}")))
 }
 
 fn parts(step: &StepParts) -> Parts {

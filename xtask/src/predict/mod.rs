@@ -18,6 +18,8 @@ use answer::{AllReduceTime, Answer, Assumption, Best, Memory, Point, SCHEMA, Ver
 use costs::{Costs, Pin, all_reduce_us};
 use links::{Choice, ELEMENT_BYTES, Links};
 
+use spec_decode::bands::Conditions;
+
 use crate::cli::PredictArgs;
 use crate::scenario::Scenario;
 use crate::scenario::file::PublicKind;
@@ -56,6 +58,21 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// The rows of the answer alone, one a load, each with the conditions that its band rests on:
+/// what `score` judges is what users are told.
+///
+/// # Errors
+/// As [`answer`].
+pub(crate) fn rows(scenario: &Scenario) -> anyhow::Result<Vec<(Point, Conditions)>> {
+    let links = Links::new(scenario)?;
+    let choice = Choice::parse(&scenario.allreduce)?;
+    let all_reduce = all_reduce_us(&links, choice);
+    let mut costs = Costs::new(scenario, &all_reduce, &links)?;
+    costs.pin = pin(scenario, &links)?;
+    let row = |users: &u32| points::row(scenario, &costs, *users, scenario.context, None);
+    Ok(scenario.concurrency.iter().filter_map(row).collect())
 }
 
 /// The whole answer for a scenario.

@@ -1,6 +1,8 @@
 //! Operating points: the best depth at a load and context, its speedup and its band.
 
-use spec_decode::bands::{AcceptSource, Band, Conditions, ResidualModel, Situation, StepSource};
+use spec_decode::bands::{
+    AcceptSource, Band, Conditions, READING_HALF_WIDTH, ResidualModel, Situation, StepSource,
+};
 use spec_decode::verdict::Verdict as CrateVerdict;
 
 use super::answer::{Point, Verdict};
@@ -14,7 +16,6 @@ const DEPTHS: std::ops::RangeInclusive<u32> = 1..=8;
 const TIE: f64 = 0.05;
 /// Two-sided 90 % point of the normal distribution.
 const NORMAL_90: f64 = 1.645;
-
 /// A depth to try: draft steps and tokens verified per sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depth {
@@ -102,9 +103,8 @@ pub(super) fn ties(tried: &[Tried], best: &Tried) -> Vec<u32> {
         .collect()
 }
 
-/// The band of a prediction, from the residuals of its situation; an assumed accept length widens
-/// it by the range that the scenario states, a pinned verify by what it leaves open.
-pub(super) fn band(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &Tried) -> Band {
+/// What a prediction rests on.
+fn conditions(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &Tried) -> Conditions {
     let accept = if matches!(scenario.acceptance.known, Known::Prior(_)) {
         AcceptSource::Prior
     } else {
@@ -115,32 +115,34 @@ pub(super) fn band(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &T
     } else {
         StepSource::Scratch
     };
-    let (low_length, _, high_length) = accept_band(scenario, tried.depth);
-    let conditions = Conditions {
+    let (accept_down, accept_up) = accept_widths(scenario, tried.depth);
+    Conditions {
         situation: Situation::new(step, accept),
         beyond: tried.cost.beyond,
         concurrency: f64::from(users),
-    };
-    let most = if accept == AcceptSource::Measured {
-        high_length
-    } else {
-        f64::from(tried.depth.tokens)
-    };
-    let mut band = ResidualModel::shipped().band(tried.speedup, most, &conditions);
-    let down = (tried.accept_length / low_length).ln();
-    let up = (high_length / tried.accept_length).ln();
-    match scenario.acceptance.known {
-        Known::Assumed { .. } => band = widened(&band, down, up, most),
-        // These residuals hold the error of the prior for the heads in the sweeps. The prior's own
-        // band stands on more heads: the answer must not be surer than the accept length it names.
-        Known::Prior(_) => {
-            let missing = |want: f64, has: f64| (want * want - has * has).max(0.0).sqrt();
-            let has_down = (band.speedup / band.low).ln();
-            let has_up = (band.high / band.speedup).ln();
-            band = widened(&band, missing(down, has_down), missing(up, has_up), most);
-        }
-        _ => {}
+        accept_down,
+        accept_up,
     }
+}
+
+/// How far the 90 % band of the accept length reaches down and up, ln.
+pub(super) fn accept_widths(scenario: &Scenario, depth: Depth) -> (f64, f64) {
+    let (low, mid, high) = accept_band(scenario, depth);
+    let reading = if matches!(scenario.acceptance.known, Known::Measured(_)) {
+        READING_HALF_WIDTH
+    } else {
+        0.0
+    };
+    let width = |ratio: f64| ratio.max(1.0).ln().hypot(reading);
+    (width(mid / low), width(high / mid))
+}
+
+/// The band of a prediction, from the residuals of its situation; an assumed accept length widens
+/// it by the range that the scenario states, a pinned verify by what it leaves open.
+fn band(scenario: &Scenario, costs: &Costs<'_>, tried: &Tried, conditions: &Conditions) -> Band {
+    let most =
+        (tried.accept_length * conditions.accept_up.exp()).min(f64::from(tried.depth.tokens));
+    let mut band = ResidualModel::shipped().band(tried.speedup, most, conditions);
     if let Some(pin) = &costs.pin {
         // The plain step was not seen: it may share the verify's excess, in proportion, or be as
         // fast as on other boxes of the class, where such a figure is known.
@@ -186,12 +188,24 @@ pub(super) fn point(
     if scenario.draft.is_none() {
         return Some(plain_point(costs, users, context, kv_tokens));
     }
+    row(scenario, costs, users, context, kv_tokens).map(|(point, _)| point)
+}
+
+/// One row of the answer, and what its band rests on; nothing without a draft.
+pub(super) fn row(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    users: u32,
+    context: u64,
+    kv_tokens: Option<u64>,
+) -> Option<(Point, Conditions)> {
     let tried = try_depths(scenario, costs, users, context);
     let best = best(&tried)?;
-    let band = band(scenario, costs, users, best);
+    let conditions = conditions(scenario, costs, users, best);
+    let band = band(scenario, costs, best, &conditions);
     let per_second = f64::from(users) * 1000.0;
     let ties = ties(&tried, best);
-    Some(Point {
+    let point = Point {
         concurrency: users,
         context,
         steps: best.depth.steps,
@@ -214,7 +228,8 @@ pub(super) fn point(
         break_even_accept_length: best.cost.break_even(),
         ties,
         fits: kv_tokens.map(|tokens| u64::from(users).saturating_mul(context) <= tokens),
-    })
+    };
+    Some((point, conditions))
 }
 
 /// A load without any draft: the plain figures, nothing gained.

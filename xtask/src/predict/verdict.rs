@@ -1,9 +1,10 @@
 //! The verdict of the whole scenario, in one sentence, and what to measure where it is open.
 
-use spec_decode::bands::{AcceptSource, ResidualModel, Situation, StepSource};
+use spec_decode::bands::{AcceptSource, READING_HALF_WIDTH, ResidualModel, Situation, StepSource};
 use spec_decode::verdict::{doubts, worth};
 
 use super::answer::{Measure, Memory, Point, Verdict};
+use super::points::{Depth, accept_widths};
 use crate::scenario::{Known, Scenario};
 
 /// The verdict and its reason.
@@ -129,11 +130,21 @@ fn measure(scenario: &Scenario, point: &Point) -> Measure {
     } else {
         AcceptSource::Prior
     };
+    let depth = Depth {
+        steps: point.steps,
+        tokens: point.draft_tokens,
+    };
     let log_sd = |situation: Situation, extrapolated: bool| {
+        let (accept_down, accept_up) = match situation.accept {
+            AcceptSource::Measured => (READING_HALF_WIDTH, READING_HALF_WIDTH),
+            AcceptSource::Prior => accept_widths(scenario, depth),
+        };
         let conditions = spec_decode::bands::Conditions {
             situation,
             beyond: if extrapolated { 1.0 } else { 0.0 },
             concurrency: f64::from(point.concurrency),
+            accept_down,
+            accept_up,
         };
         model.band(1.0, f64::MAX, &conditions).log_sd
     };

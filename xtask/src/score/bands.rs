@@ -145,6 +145,7 @@ fn beside_constant(judged: &[&Judged]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::score::through::Told;
 
     #[test]
     fn the_interval_score_rewards_narrow_bands_that_hold() {
@@ -173,8 +174,8 @@ mod tests {
         let Some(data) = crate::step_time::tests_data() else {
             return;
         };
-        let all = collect(&data).unwrap_or_else(|e| panic!("{e:#}"));
-        let residuals: Vec<Residual> = all.iter().map(|s| s.residual.clone()).collect();
+        let (told, _) = super::super::through::all(&data).unwrap_or_else(|e| panic!("{e:#}"));
+        let residuals: Vec<Residual> = told.iter().map(Told::residual).collect();
         let learned = ResidualModel::fit(&residuals);
         for situation in Situation::ALL {
             for (beyond, concurrency) in [(0.0, 1.0), (0.0, 32.0), (0.7, 8.0)] {
@@ -182,6 +183,8 @@ mod tests {
                     situation,
                     beyond,
                     concurrency,
+                    accept_down: 0.0,
+                    accept_up: 0.0,
                 };
                 let of = |model: &ResidualModel| model.band(1.0, 99.0, &at).high.ln();
                 let ratio = of(&learned) / of(&ResidualModel::shipped());

@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kvplan::{KvDtype, KvLayout, Sharding};
+use kvplan::{KvDtype, Sharding};
 use serde::Deserialize;
 use spec_decode::bands::{AcceptSource, Situation, StepSource};
-use spec_decode::cycle::{DraftStep, GraphLadder, Growth, KvReading, Speculation, Sweep, cycle};
+use spec_decode::cycle::{DraftStep, Growth, Speculation, Sweep, cycle};
 
 use super::Area;
 use super::speedup::Scored;
 use super::speedup::law::Predicted;
 use super::speedup::rows::Shape;
+use crate::step_time::sweep::{Held, plain_sweep};
 
 /// One row of `engine/*.jsonl`.
 #[derive(Debug, Clone, Deserialize)]
@@ -52,11 +53,6 @@ impl EngineRow {
     }
 }
 
-/// Share of the data sheet's bandwidth at which attention reads further KV. Source: slope of
-/// `data/op_times/decode_attention_h200_sxm_vllm0.24.0.csv` (32 heads, 8 KV heads, batch 32 and
-/// 64, 4k to 8k): 0.87 to 1.0.
-const KV_BANDWIDTH_SHARE: f64 = 0.95;
-
 /// Reads every `engine/*.jsonl`.
 pub(crate) fn load(data: &Path) -> anyhow::Result<Vec<EngineRow>> {
     let folder = data.join("engine");
@@ -78,9 +74,10 @@ pub(crate) fn load(data: &Path) -> anyhow::Result<Vec<EngineRow>> {
 }
 
 /// Rows that share a plain sweep: model, card, ranks, engine and context.
-type Key = (String, String, u32, String, u64);
+pub(super) type Key = (String, String, u32, String, u64);
 
-fn key(row: &EngineRow) -> Key {
+/// The plain sweep that a row belongs to.
+pub(super) fn key(row: &EngineRow) -> Key {
     (
         row.model.clone(),
         row.gpu.clone(),
@@ -90,27 +87,42 @@ fn key(row: &EngineRow) -> Key {
     )
 }
 
-/// Reading one sequence's KV, from the architecture and the card; `None` where either is unknown.
-fn kv_ms_per_sequence(row: &EngineRow, catalogue_name: &str) -> Option<f64> {
-    let found = kvplan::catalog::find(catalogue_name).ok()?;
-    let gpu = crate::gpus::find(&row.gpu).ok()?;
-    let bytes = found.model.kv_bytes_per_token(
-        &Sharding::tp(u64::from(row.tp)),
-        &KvLayout::new(KvDtype::Bf16),
-    );
-    let bytes_per_ms = gpu.bandwidth_gb_s * 1e6 * KV_BANDWIDTH_SHARE;
-    Some(row.held_tokens() * bytes as f64 / bytes_per_ms)
+/// The plain rows as a sweep; without the KV where the model or the card is not known.
+fn sweep(row: &EngineRow, catalogue_name: &str, points: &[(f64, f64)]) -> Option<Sweep> {
+    let found = kvplan::catalog::find(catalogue_name).ok();
+    let growth = if Shape::of(catalogue_name).experts {
+        Growth::EXPERTS
+    } else {
+        Growth::DENSE
+    };
+    let reading = found.zip(crate::gpus::find(&row.gpu).ok()).map(|(f, gpu)| {
+        let held = Held {
+            model: &f.model,
+            gpu,
+            sharding: Sharding::tp(u64::from(row.tp)),
+            kv_dtype: KvDtype::Bf16,
+            tokens: row.held_tokens(),
+        };
+        held.reading()
+    });
+    plain_sweep(points, &row.engine, growth, reading).ok()
+}
+
+/// The plain sweeps: (users, tokens a second over all users).
+pub(super) fn plain_rows(rows: &[EngineRow]) -> BTreeMap<Key, Vec<(f64, f64)>> {
+    let mut plain: BTreeMap<Key, Vec<(f64, f64)>> = BTreeMap::new();
+    for row in rows.iter().filter(|r| r.method == "none") {
+        let point = (row.concurrency, row.decode_tok_s);
+        plain.entry(key(row)).or_default().push(point);
+    }
+    plain
 }
 
 /// Every speculative row predicted from the plain rows of its context, with its own accept length.
 pub(crate) fn scored(data: &Path) -> anyhow::Result<(Vec<Scored>, usize)> {
     let rows = load(data)?;
     let names = super::names::Names::load(data)?;
-    let mut plain: BTreeMap<Key, Vec<(f64, f64)>> = BTreeMap::new();
-    for row in rows.iter().filter(|r| r.method == "none") {
-        let point = (row.concurrency, row.decode_tok_s);
-        plain.entry(key(row)).or_default().push(point);
-    }
+    let plain = plain_rows(&rows);
     let situation = Situation::new(StepSource::Sweep, AcceptSource::Measured);
     let (mut found, mut skipped) = (Vec::new(), 0);
     for (index, row) in rows.iter().filter(|r| r.method != "none").enumerate() {
@@ -125,18 +137,7 @@ pub(crate) fn scored(data: &Path) -> anyhow::Result<(Vec<Scored>, usize)> {
 }
 
 fn predict(row: &EngineRow, index: usize, name: &str, points: &[(f64, f64)]) -> Option<Predicted> {
-    let growth = if Shape::of(name, row.tp).experts {
-        Growth::EXPERTS
-    } else {
-        Growth::DENSE
-    };
-    let mut sweep = Sweep::from_tok_s(points, GraphLadder::of_engine(&row.engine), growth).ok()?;
-    if let Some(ms_per_sequence) = kv_ms_per_sequence(row, name) {
-        sweep = sweep.with_kv(KvReading {
-            ms_per_sequence,
-            verify_multiplier: 1.0,
-        });
-    }
+    let sweep = sweep(row, name, points)?;
     let depth = row.num_speculative_tokens?;
     let accept_length = row.accept_length_observed?;
     let law = cycle(

@@ -15,6 +15,7 @@ mod report;
 mod scratch;
 mod speedup;
 mod thresholds;
+mod through;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -153,7 +154,7 @@ type Group = (
 );
 
 /// Each group is one line here and one file beside.
-const GROUPS: [Group; 9] = [
+const GROUPS: [Group; 10] = [
     (&["memory."], memory::score),
     (&["collective.", "contention"], collective::score),
     (&["acceptance."], acceptance::score),
@@ -165,6 +166,7 @@ const GROUPS: [Group; 9] = [
     (&["engine.from_sweep"], engine::score),
     (&["decode."], decode::score),
     (&["bands"], bands::score),
+    (&["predict.bands"], through::score),
     (&["inputs."], inputs::score),
 ];
 

@@ -18,6 +18,7 @@ mod moe;
 mod op;
 mod overhead;
 mod serving;
+pub(crate) mod sweep;
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,17 +1,14 @@
 //! The calibrated prediction: the cycle law on this machine's plain steps. It never sees a
 //! speculative run.
 
-use kvplan::{KvLayout, Sharding};
+use kvplan::Sharding;
 use spec_decode::HeadKind;
 use spec_decode::cycle::{DraftStep, GraphLadder, Growth, KvReading, Speculation, Sweep, cycle};
 
 use super::scratch::Scratch;
 use super::standin::run::Found;
 use crate::scenario::Scenario;
-
-/// Share of the data sheet's bandwidth at which attention reads further KV (the same figure and
-/// source as in `score`: slope of measured decode attention on an H200, 0.87 to 1.0).
-const KV_BANDWIDTH_SHARE: f64 = 0.95;
+use crate::step_time::sweep::{Held, growth};
 
 /// One speculative operating point.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,7 +86,7 @@ impl Calibrated {
                     .to_string(),
             );
         }
-        let growth = known.map_or(Growth::DENSE, |(scenario, _)| growth(scenario));
+        let growth = known.map_or(Growth::DENSE, |(scenario, _)| growth(&scenario.model));
         let mut sweep = Sweep::from_step_ms(&steps_ms, GraphLadder::of_engine(engine), growth)
             .map_err(|e| crate::input::error(format!("plain sweep: {e}")))?;
         if let Some((scenario, scratch)) = known {
@@ -140,7 +137,7 @@ impl Calibrated {
             })
             .collect();
         extend(&mut core, |n| scratch.plain_ms(n, 1.0));
-        let sweep = Sweep::from_step_ms(&core, GraphLadder::of_engine(""), growth(scenario))
+        let sweep = Sweep::from_step_ms(&core, GraphLadder::of_engine(""), growth(&scenario.model))
             .map_err(|e| crate::input::error(format!("plain steps: {e}")))?;
         Ok(Self {
             sweep,
@@ -221,15 +218,6 @@ fn looked_up(table: &[(u32, f64)], concurrency: u32) -> Option<f64> {
     Some(same.1)
 }
 
-fn growth(scenario: &Scenario) -> Growth {
-    let layers = &scenario.model.layers;
-    if layers.iter().any(|l| matches!(l.ffn, kvplan::Ffn::Moe(_))) {
-        Growth::EXPERTS
-    } else {
-        Growth::DENSE
-    }
-}
-
 fn draft_step(scenario: Option<&Scenario>) -> DraftStep {
     match scenario {
         Some(s) if s.tp > 1 && s.gpu.nvlink_gb_s <= 0.0 => DraftStep::PCIE,
@@ -239,15 +227,17 @@ fn draft_step(scenario: Option<&Scenario>) -> DraftStep {
 
 /// Reading one sequence's cache once, from the architecture and the card's bandwidth.
 fn kv_reading(scenario: &Scenario, held_tokens: f64) -> KvReading {
-    let bytes = scenario.model.kv_bytes_per_token(
-        &Sharding::tp(u64::from(scenario.tp)),
-        &KvLayout::new(scenario.kv_dtype),
-    );
-    let bytes_per_ms = scenario.gpu.bandwidth_gb_s * 1e6 * KV_BANDWIDTH_SHARE;
-    KvReading {
-        ms_per_sequence: held_tokens * bytes as f64 / bytes_per_ms,
-        verify_multiplier: 1.0,
-    }
+    let held = Held {
+        model: &scenario.model,
+        gpu: scenario.gpu,
+        sharding: Sharding {
+            dcp: u64::from(scenario.dcp),
+            ..Sharding::tp(u64::from(scenario.tp))
+        },
+        kv_dtype: scenario.kv_dtype,
+        tokens: held_tokens,
+    };
+    held.reading()
 }
 
 #[cfg(test)]

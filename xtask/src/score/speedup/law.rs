@@ -1,10 +1,11 @@
 //! The cycle law run over the sweeps, with its few constants fitted on whatever rows it is given.
 
 use spec_decode::cycle::{
-    DraftStep, Growth, KvReading, Speculation, Sweep, cycle, level_of_speed, steady_level,
+    DraftStep, Growth, Speculation, Sweep, cycle, level_of_speed, steady_level,
 };
 
 use super::rows::SweepRow;
+use crate::step_time::sweep::plain_sweep as read_sweep;
 
 /// What is fitted: the draft step over PCIe and the growth of a mixture of experts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -155,12 +156,7 @@ fn plain_sweep(row: &SweepRow, constants: &Constants) -> anyhow::Result<Sweep> {
         .iter()
         .map(|p| (p.concurrency, p.plain_tok_s))
         .collect();
-    let state = KvReading {
-        ms_per_sequence: row.state_ms_per_sequence(),
-        verify_multiplier: 1.0,
-    };
-    Sweep::from_tok_s(&points, row.ladder(), constants.growth(row))
-        .map(|sweep| sweep.with_kv(state))
+    read_sweep(&points, &row.engine, constants.growth(row), row.state)
         .map_err(|e| crate::input::error(format!("{} {}: {e}", row.source, row.model)))
 }
 

@@ -38,6 +38,8 @@ impl Scored {
                     situation,
                     beyond: predicted.beyond,
                     concurrency: predicted.concurrency,
+                    accept_down: 0.0,
+                    accept_up: 0.0,
                 },
                 group: group.to_string(),
                 log_error: predicted.log_error(),

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use crate::score::names::Names;
-use kvplan::{Attention, Ffn, Sharding};
+use crate::step_time::sweep::Held;
+use kvplan::{Attention, Ffn, KvDtype, Sharding};
 use serde::Deserialize;
-use spec_decode::cycle::{GraphLadder, Growth, LevelPrior};
+use spec_decode::cycle::{Growth, KvReading, LevelPrior};
 use spec_decode::{AcceptancePrior, Chain, HeadKind, PriorQuery, Task};
 
 /// One measured point.
@@ -64,6 +65,11 @@ pub(crate) struct SweepRow {
     /// What the architecture says.
     #[serde(skip)]
     pub(crate) shape: Shape,
+    /// What a plain step reads and writes for each sequence: the state of linear-attention layers.
+    /// KV is not in it: benches of long contexts share their prompts, so the card reads far less
+    /// than the sum.
+    #[serde(skip)]
+    pub(crate) state: Option<KvReading>,
 }
 
 /// What the law needs of a model's architecture.
@@ -73,28 +79,24 @@ pub(crate) struct Shape {
     pub(crate) experts: bool,
     /// Multi-head latent attention over the whole context (no sparse index).
     pub(crate) latent: bool,
-    /// State of linear-attention and state-space layers, bytes per sequence and rank.
-    pub(crate) state_bytes: u64,
 }
 
 impl Shape {
     /// Of a catalogue model; of one that the catalogue lacks by the size of active parameters in
     /// its name (`30B-A3B`).
-    pub(crate) fn of(name: &str, tp: u32) -> Self {
+    pub(crate) fn of(name: &str) -> Self {
         let Ok(found) = kvplan::catalog::find(name) else {
             return Self {
                 experts: names_active_size(name),
                 ..Self::default()
             };
         };
-        let sharding = Sharding::tp(u64::from(tp.max(1)));
         let layers = &found.model.layers;
         Self {
             experts: layers.iter().any(|l| matches!(l.ffn, Ffn::Moe(_))),
             latent: layers
                 .iter()
                 .any(|l| matches!(l.attention, Attention::Mla(mla) if mla.indexer.is_none())),
-            state_bytes: found.model.state_bytes_per_request(&sharding).total(),
         }
     }
 }
@@ -119,29 +121,12 @@ impl SweepRow {
         }
     }
 
-    /// Token counts that the engine pads to.
-    pub(crate) fn ladder(&self) -> GraphLadder {
-        GraphLadder::of_engine(&self.engine)
-    }
-
     /// How the model's step grows beyond a sweep.
     pub(crate) fn growth(&self) -> Growth {
         if self.shape.experts {
             Growth::EXPERTS
         } else {
             Growth::DENSE
-        }
-    }
-
-    /// What a plain step reads and writes for each sequence, ms: the state of linear-attention
-    /// layers, once each way. A verify does so once for all its tokens. KV is not in it: benches
-    /// of long contexts share their prompts, so the card reads far less than the sum.
-    pub(crate) fn state_ms_per_sequence(&self) -> f64 {
-        let bytes_per_ms = crate::gpus::find(&self.gpu).map_or(0.0, |g| g.bandwidth_gb_s * 1e6);
-        if bytes_per_ms > 0.0 {
-            2.0 * self.shape.state_bytes as f64 / bytes_per_ms
-        } else {
-            0.0
         }
     }
 
@@ -219,11 +204,25 @@ pub(crate) fn load(data: &Path) -> anyhow::Result<(Vec<SweepRow>, usize)> {
         }
     }
     for row in &mut rows {
-        row.shape = Shape::of(names.model(&row.model).0, row.tp.unwrap_or(1));
+        let name = names.model(&row.model).0;
+        row.shape = Shape::of(name);
+        row.state = state_reading(name, row);
         row.points
             .sort_by(|a, b| a.concurrency.total_cmp(&b.concurrency));
     }
     Ok((rows, skipped))
+}
+
+fn state_reading(catalogue_name: &str, row: &SweepRow) -> Option<KvReading> {
+    let found = kvplan::catalog::find(catalogue_name).ok()?;
+    let held = Held {
+        model: &found.model,
+        gpu: crate::gpus::find(&row.gpu).ok()?,
+        sharding: Sharding::tp(u64::from(row.tp.unwrap_or(1).max(1))),
+        kv_dtype: KvDtype::Bf16,
+        tokens: 0.0,
+    };
+    Some(held.reading())
 }
 
 #[cfg(test)]
@@ -244,14 +243,12 @@ mod tests {
     #[test]
     fn experts_and_latent_attention_come_from_the_catalogue_else_from_the_name() {
         let both = |name| {
-            let shape = Shape::of(name, 8);
+            let shape = Shape::of(name);
             (shape.experts, shape.latent)
         };
         assert_eq!(both("kimi-k2.6"), (true, true));
         assert_eq!(both("glm-5.1"), (true, false));
         assert_eq!(both("llama-3.1-8b"), (false, false));
         assert_eq!(both("unheard-of-70B-A9B"), (true, false));
-        assert_eq!(Shape::of("kimi-k2.6", 8).state_bytes, 0);
-        assert!(Shape::of("qwen3.5-397b-a17b", 4).state_bytes > 10 << 20);
     }
 }
