@@ -86,6 +86,10 @@ fn one_line(rendered: &str) -> String {
         "invalid digit found in string",
         "not a whole number of 0 or more",
     )
+    .replace(
+        "is not in 0..=4294967295",
+        "is not a whole number of 0 or more",
+    )
     .replace("invalid float literal", "not a number")
     .replace("number too large to fit in target type", "too large")
 }

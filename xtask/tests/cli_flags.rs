@@ -131,7 +131,7 @@ fn counts_and_alphas_are_read_by_predict_too() {
     }
     refuses(
         &with(&["--accept", "rates:"]),
-        &["--accept rates:", "empty"],
+        &["--accept `rates:`: an empty list"],
     );
     refuses(&with(&["--accept", "counts:7"]), &["counts:CYCLES"]);
 }
@@ -213,6 +213,23 @@ fn a_tree_is_priced_and_accepted_as_a_tree_and_vllm_gets_no_flags_for_it() {
     assert!(tree["engine_flags"]["vllm"].is_null());
     assert!(chain["engine_flags"]["vllm"].is_array());
     refuses(&with(&["--topk", "4"]), &["--topk 4", "--draft-tokens"]);
+}
+
+#[test]
+fn one_of_steps_and_draft_tokens_takes_back_what_the_scenario_says_of_the_other() {
+    let deeper = json(&["predict", "--steps", "5", "--json"]);
+    assert_eq!(deeper["best"]["draft_tokens"], 6);
+    let wider = json(&["predict", "--draft-tokens", "8", "--json"]);
+    assert_eq!(wider["best"]["steps"], 7);
+    refuses(&["predict", "--topk", "4"], &["--draft-tokens"]);
+}
+
+#[test]
+fn a_fraction_asked_for_is_planned_with_and_not_the_one_seen() {
+    let asked = json(&["plan", "--mem-fraction", "0.9", "--json"]);
+    assert_eq!(asked["memory"]["fraction"], 0.9);
+    let seen = json(&["plan", "--json"]);
+    assert!((seen["memory"]["fraction"].as_f64().expect("one") - 0.88).abs() < 0.001);
 }
 
 #[test]
@@ -321,8 +338,8 @@ fn readings_that_contradict_each_other_are_warned_of_and_stay_in_the_band() {
 
 #[test]
 fn a_log_that_names_an_unknown_model_is_blamed_by_its_line() {
-    let log = "server_args=ServerArgs(model_path='/models/no-such-7b', tp_size=2, \
-               speculative_algorithm=None)\n";
+    let log = "[2026-03-01 22:10:05] server_args=ServerArgs(model_path='/models/no-such-7b', \
+               tokenizer_path='/models/no-such-7b', mem_fraction_static=0.8, tp_size=1)\n";
     let path = temporary("unknown.log", log);
     let shown = path.to_string_lossy().into_owned();
     refuses(

@@ -210,7 +210,13 @@ fn report(
         .mem_fraction
         .or_else(|| scenario.observed.mem_fraction.as_ref().map(|f| f.value));
     let belief = believed.and_then(|believed| kvplan::check_belief(&inferred, believed));
-    if known.pool_gib.is_some() {
+    let by_flag = scenario
+        .input("mem_fraction")
+        .is_some_and(|input| input.source == "--mem-fraction");
+    let pool_by_flag = args.is_some_and(|args| args.kv_gib.is_some());
+    // A fraction asked for is planned with, unless a pool is given beside it to check it against.
+    let seen = known.pool_gib.is_some() && (pool_by_flag || !by_flag);
+    if seen {
         // The pool was seen, so what allocated it is known better than what was believed.
         match inferred.known.fraction {
             Some(fraction) => setup.fraction = Some(fraction),
@@ -218,7 +224,7 @@ fn report(
         }
     }
     let mut cost = kvplan::speculation_cost(&setup).map_err(fail)?;
-    if known.pool_gib.is_some() && inferred.known.fraction.is_some() {
+    if seen && inferred.known.fraction.is_some() {
         for plan in [&mut cost.with, &mut cost.without] {
             plan.fraction_source = "inferred from the observed pool".to_string();
         }

@@ -247,6 +247,13 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
         merged.observed.spec_tok_s = None;
         merged.observed.public = None;
     }
+    // Steps, width and verified tokens belong together: one given takes back the others' defaults.
+    if (args.steps.is_some() || args.topk.is_some()) && args.draft_tokens.is_none() {
+        merged.draft_tokens = None;
+    }
+    if args.draft_tokens.is_some() && args.steps.is_none() {
+        merged.steps = None;
+    }
     set(&mut merged.model, "--model", &args.model);
     set(&mut merged.quant, "--quant", &args.quant);
     set(&mut merged.draft, "--draft", &args.draft);

@@ -297,7 +297,7 @@ fn split_list<'a>(flag: &str, text: &str, list: &'a str) -> anyhow::Result<Vec<&
         .collect();
     if parts.is_empty() {
         return Err(input::error(format!(
-            "{flag} {text}: an empty list; separate entries by commas"
+            "{flag} `{text}`: an empty list; separate entries by commas"
         )));
     }
     if parts.len() > MAX_LIST {
