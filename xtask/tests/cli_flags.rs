@@ -339,7 +339,8 @@ fn readings_that_contradict_each_other_are_warned_of_and_stay_in_the_band() {
 #[test]
 fn a_log_that_names_an_unknown_model_is_blamed_by_its_line() {
     let log = "[2026-03-01 22:10:05] server_args=ServerArgs(model_path='/models/no-such-7b', \
-               tokenizer_path='/models/no-such-7b', mem_fraction_static=0.8, tp_size=1)\n";
+               tokenizer_path='/models/no-such-7b', mem_fraction_static=0.8, tp_size=1)\n\
+               [2026-03-01 22:10:06 TP0] Load weight begin. avail mem=79.00 GB\n";
     let path = temporary("unknown.log", log);
     let shown = path.to_string_lossy().into_owned();
     refuses(
