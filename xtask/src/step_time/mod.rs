@@ -222,6 +222,7 @@ impl<'a> Server<'a> {
     }
 
     /// Total of [`Self::verify`], ms.
+    #[cfg(test)]
     pub(crate) fn verify_ms(&self, sequences: f64, tokens: f64, context: f64) -> f64 {
         self.verify(sequences, tokens, context).total()
     }
