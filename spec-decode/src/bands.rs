@@ -330,16 +330,16 @@ const SHIPPED: [Scale; Situation::ALL.len()] = [
         quantiles: [0.0, 0.0, 0.0, 8.75, 81.7],
     },
     Scale {
-        base: 0.0712,
+        base: 0.107,
         per_beyond: 0.0,
-        per_log_concurrency: 0.0189,
-        quantiles: [0.0, 2.11, 3.12, 3.89, 6.6],
+        per_log_concurrency: 0.0262,
+        quantiles: [0.51, 2.06, 2.72, 3.46, 5.67],
     },
     Scale {
-        base: 0.0216,
+        base: 0.0261,
         per_beyond: 0.0,
-        per_log_concurrency: 0.0072,
-        quantiles: [0.0, 0.0, 4.23, 10.2, 43.3],
+        per_log_concurrency: 0.0066,
+        quantiles: [0.0, 0.0, 4.19, 10.3, 31.8],
     },
 ];
 

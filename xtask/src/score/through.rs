@@ -86,6 +86,8 @@ struct Flags<'a> {
     model: &'a str,
     quant: Option<&'a str>,
     gpu: &'a str,
+    /// A catalogue box in place of the GPUs alone.
+    wiring: Option<&'a str>,
     tp: u32,
     dcp: u32,
     engine: &'a str,
@@ -106,8 +108,12 @@ impl Flags<'_> {
             flag("--quant", quant.to_string());
         }
         flag("--draft", self.head.name().to_string());
-        flag("--gpu", self.gpu.to_string());
-        flag("--gpus", self.tp.to_string());
+        if let Some(name) = self.wiring {
+            flag("--box", name.to_string());
+        } else {
+            flag("--gpu", self.gpu.to_string());
+            flag("--gpus", self.tp.to_string());
+        }
         flag("--tp", self.tp.to_string());
         flag("--dcp", self.dcp.to_string());
         flag("--engine", self.engine.to_string());
@@ -148,20 +154,39 @@ pub(crate) fn sweeps(data: &Path, given: Given) -> anyhow::Result<(Vec<Told>, us
     let names = Names::load(data)?;
     let mut told = Vec::new();
     for row in &rows {
-        match sweep(row, &names, given) {
-            Ok(found) => told.extend(found),
-            Err(_) => skipped += row.points.len(),
+        for wiring in wirings(row, &names, given) {
+            match sweep(row, &names, given, wiring) {
+                Ok(found) => told.extend(found),
+                Err(_) => skipped += row.points.len(),
+            }
         }
     }
     Ok((told, skipped))
 }
 
-fn sweep(row: &SweepRow, names: &Names, given: Given) -> anyhow::Result<Vec<Told>> {
+/// The boxes that a row may have been measured on. The reports name the GPUs and not the wiring:
+/// where step times rest on it, a user of the same server may give either.
+fn wirings(row: &SweepRow, names: &Names, given: Given) -> Vec<Option<&'static str>> {
+    let open = !given.sweep && row.over_pcie() && names.gpu(&row.gpu).starts_with("rtx-pro-6000");
+    if open {
+        vec![None, Some("8x-rtx-pro-6000-direct")]
+    } else {
+        vec![None]
+    }
+}
+
+fn sweep(
+    row: &SweepRow,
+    names: &Names,
+    given: Given,
+    wiring: Option<&str>,
+) -> anyhow::Result<Vec<Told>> {
     let (model, quant) = names.model(&row.model);
     let flags = Flags {
         model,
         quant,
         gpu: names.gpu(&row.gpu),
+        wiring,
         tp: row.tp.context("the row does not say its ranks")?,
         dcp: row.dcp.unwrap_or(1),
         engine: &row.engine,
@@ -215,6 +240,7 @@ pub(crate) fn engines(data: &Path, sweep: bool) -> anyhow::Result<(Vec<Told>, us
                 model,
                 quant,
                 gpu: names.gpu(&row.gpu),
+                wiring: None,
                 tp: row.tp,
                 dcp: 1,
                 engine: &row.engine,
