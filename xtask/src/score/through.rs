@@ -399,8 +399,8 @@ mod tests {
                 .filter(|t| t.conditions.situation == situation)
                 .collect();
             let held = covered(&rows).unwrap_or(0.0);
-            // The prior's band stands on more heads than the sweeps have.
-            assert!((0.87..=0.97).contains(&held), "{situation}: {held:.3}");
+            // The prior stands on more heads than the sweeps have: wider than these rows need.
+            assert!((0.87..=0.98).contains(&held), "{situation}: {held:.3}");
             let losing = rows.iter().filter(|t| t.measured < 1.0);
             let (mut n, mut wrong) = (0, 0);
             for row in losing {
