@@ -360,8 +360,7 @@ fn task_level(task: Option<Task>) -> f64 {
     }
 }
 
-/// Trained lengths over which a head's gain falls to 1/e beyond its training; from the one head
-/// measured (see the catalogue's `[context]`).
+/// Trained lengths over which a head's gain falls to 1/e (the catalogue's `[context]`).
 const DECAY_RATIO: f64 = 3.0;
 
 impl AcceptancePrior {
@@ -402,19 +401,17 @@ impl AcceptancePrior {
         if let (Some(context), Some(trained)) = (query.context_tokens, query.trained_context_tokens)
             && context > trained
         {
-            // The one head measured keeps e^-((ratio - 1) / 3) of what it gains over plain: 2.30,
-            // 1.40 and 1.09 at 1, 5 and 8 times its trained length. Others fall otherwise, so the
-            // spread grows as the gain goes.
+            // The one head measured: 2.30, 1.40, 1.09 at 1, 5 and 8 times its trained length.
+            // Others fall otherwise, so the spread grows as the gain goes.
             let kept = (-(context / trained.max(1.0) - 1.0) / DECAY_RATIO).exp();
             let within = Chain::new(level.mean, slope.mean).accept_length(3);
             let least = catalogue.context.accept_length_beyond.min(within);
             let length = least.max(1.0 + (within - 1.0) * kept);
             if let Ok(chain) = Chain::with_slope(length, 3, slope.mean) {
+                let beyond_sd = (1.0 - kept) * catalogue.context.level_sd_beyond;
                 level = Spread {
                     mean: chain.level,
-                    sd: level
-                        .sd
-                        .hypot((1.0 - kept) * catalogue.context.level_sd_beyond),
+                    sd: level.sd.hypot(beyond_sd),
                 };
             }
             sources.push(format!(
