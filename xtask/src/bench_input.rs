@@ -94,6 +94,7 @@ pub(crate) fn sweep_with_notes(text: &str, name: &str) -> anyhow::Result<SweepRe
         Some(rows) => rows?,
         None => {
             let found = bench_sweep(text, name)?;
+            csv::plausible(&found, name)?;
             found
                 .into_iter()
                 .map(|(users, tok_s)| (users, tok_s, 0))

@@ -142,7 +142,7 @@ pub(crate) struct ScenarioArgs {
     pub(crate) from_log: Option<PathBuf>,
     /// Seed of everything random: the load and text of `verify-hw`; `predict` and `plan` draw
     /// nothing and only show it
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 }
 
@@ -177,13 +177,13 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
     /// Observed: free GiB before the weights were loaded
-    #[arg(long, value_name = "GIB")]
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
     pub(crate) free_before_gib: Option<f64>,
     /// Observed: free GiB after the weights were loaded
-    #[arg(long, value_name = "GIB")]
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
     pub(crate) free_after_gib: Option<f64>,
     /// Observed: GiB of the KV pool
-    #[arg(long, value_name = "GIB")]
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
     pub(crate) kv_gib: Option<f64>,
     #[command(flatten)]
     pub(crate) knobs: crate::plan::Knobs,
@@ -205,13 +205,13 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) gpu: Option<String>,
     /// Number of GPUs in the box
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
     /// The wiring: `nvidia-smi topo -m`, NCCL topology XML, `lspci -tv`, or our TOML
     #[arg(long, value_name = "FILE")]
     pub(crate) topology: Option<PathBuf>,
     /// GPUs that take part [default: all]
-    #[arg(long, value_name = "0,1,…")]
+    #[arg(long, value_name = "0,1,…", allow_hyphen_values = true)]
     pub(crate) ranks: Option<String>,
     /// Message sizes in bytes (`64k`, `1m` are understood)
     #[arg(
@@ -263,13 +263,23 @@ pub(crate) struct AcceptCommandArgs {
     #[arg(long, value_name = "TOKENS", allow_hyphen_values = true)]
     pub(crate) trained_context: Option<String>,
     /// Depths to print
-    #[arg(long, value_name = "A..B", default_value = "1..8")]
+    #[arg(
+        long,
+        value_name = "A..B",
+        default_value = "1..8",
+        allow_hyphen_values = true
+    )]
     pub(crate) depths: String,
     /// Tree width
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true
+    )]
     pub(crate) topk: u32,
     /// Tokens verified per sequence, the root included, for a tree
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) draft_tokens: Option<u32>,
     /// Simulate requests of this many output tokens, to see what a benchmark would print
     #[arg(long, value_name = "TOKENS", allow_hyphen_values = true)]
@@ -281,7 +291,7 @@ pub(crate) struct AcceptCommandArgs {
     #[arg(long)]
     pub(crate) sources: bool,
     /// Seed of everything random
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 }
 
@@ -302,7 +312,12 @@ pub(crate) struct VerifyHwArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
     /// Several ranks on one GPU: a mock of tensor parallelism, marked as such
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        allow_negative_numbers = true
+    )]
     pub(crate) ranks_per_gpu: u32,
     /// Write the measured box for `predict --box`; with --engine-url the sweep as CSV for
     /// `--baseline`

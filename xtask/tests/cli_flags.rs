@@ -55,6 +55,8 @@ fn what_the_parser_refuses_takes_one_line() {
         &["predict", "--mem-fraction", "-0.5"],
         &["--mem-fraction -0.5"],
     );
+    refuses(&["predict", "--seed", "-1"], &["--seed"]);
+    refuses(&["accept", "--depths", "-1"], &["--depths -1"]);
     refuses(&["predict", "--tp", "99999999999"], &["--tp"]);
     refuses(
         &["predict", "--box", "hgx-h200-8", "--gpus", "2"],
@@ -191,6 +193,9 @@ fn a_bad_row_of_a_sweep_is_named_by_its_line_and_odd_ones_are_noted() {
         let text = answers(&run);
         assert!(text.contains("500"), "{good}: {text}");
     }
+    let absurd = r#"{"results": [{"concurrency": 1, "aggregate_tps": 1e300}]}"#;
+    std::fs::write(&path, absurd).expect("written");
+    refuses(&run, &[&shown, "no server reaches"]);
     std::fs::write(&path, "1,90\n1,91\n64,50\n").expect("written");
     let text = answers(&run);
     assert!(text.contains("again in line 2"), "{text}");

@@ -97,6 +97,18 @@ fn one(row: &[String], line: usize, columns: (usize, usize), name: &str) -> anyh
     Ok((users, tok_s, line))
 }
 
+/// Refuses points of a bench output that no server reaches.
+pub(super) fn plausible(sweep: &[(f64, f64)], name: &str) -> anyhow::Result<()> {
+    let within = |(users, tok_s): &(f64, f64)| *users <= MAX_CONCURRENCY && *tok_s <= MAX_TOK_S;
+    match sweep.iter().find(|point| !within(point)) {
+        None => Ok(()),
+        Some((users, tok_s)) => Err(input::error(format!(
+            "--baseline {name}: {tok_s:.3e} tokens a second with {users} users: no server reaches that; \
+             check the file"
+        ))),
+    }
+}
+
 /// What looks odd in a sweep, for the user to judge: repeats, and a throughput that falls.
 pub(super) fn oddities(rows: &[Row], sweep: &[(f64, f64)]) -> Vec<String> {
     let mut notes = Vec::new();
