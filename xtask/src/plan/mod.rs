@@ -210,12 +210,7 @@ fn report(
         .mem_fraction
         .or_else(|| scenario.observed.mem_fraction.as_ref().map(|f| f.value));
     let belief = believed.and_then(|believed| kvplan::check_belief(&inferred, believed));
-    let by_flag = scenario
-        .input("mem_fraction")
-        .is_some_and(|input| input.source == "--mem-fraction");
-    let pool_by_flag = args.is_some_and(|args| args.kv_gib.is_some());
-    // A fraction asked for is planned with, unless a pool is given beside it to check it against.
-    let seen = known.pool_gib.is_some() && (pool_by_flag || !by_flag);
+    let seen = known.pool_gib.is_some() && pool_wins(scenario, args);
     if seen {
         // The pool was seen, so what allocated it is known better than what was believed.
         match inferred.known.fraction {
@@ -260,6 +255,15 @@ fn report(
         other_kv,
         ignored: Vec::new(),
     })
+}
+
+/// Whether the pool that was seen says the fraction: a fraction asked for is planned with instead,
+/// unless a pool is given beside it to check it against.
+fn pool_wins(scenario: &Scenario, args: Option<&PlanArgs>) -> bool {
+    let by_flag = scenario
+        .input("mem_fraction")
+        .is_some_and(|input| input.source == "--mem-fraction");
+    !by_flag || args.is_some_and(|args| args.kv_gib.is_some())
 }
 
 /// Context and requests, where both were asked for on the command line.
