@@ -103,7 +103,7 @@ pub(crate) fn gemm(gpu: &Gpu, numbers: &Numbers, m: f64, n: f64, k: f64) -> OpTi
 /// instruction's 16 rows to a tile of 128, then whole tiles. The tables, which have powers of two
 /// only, are met as well as by 64-row tiles; one to 16 rows take one time in all of them. On cards
 /// with few tensor flops for their bandwidth (RTX 3090, H20) 64 would make a single token
-/// compute-bound, which no such card shows. The step above 64 is measured: 96 rows cost an H200 as much as
+/// compute-bound, which no figure for such a card shows. The step above 64 is measured: 96 rows cost an H200 as much as
 /// 128 (`data/engine`, 5 steps at 16 users). Weight-only kernels (Marlin) work in blocks of 8 or
 /// of multiples of 16 rows.
 fn billed_rows(class: Class, m: f64) -> f64 {
