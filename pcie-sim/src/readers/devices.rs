@@ -137,7 +137,7 @@ pub(super) fn is_gpu_name(name: &str) -> bool {
     name.contains("Intel") && has(&["DG2", "Arc ", "Battlemage", "Data Center GPU"])
 }
 
-/// Device id in a lspci name: "Device 2330" or "[10de:2330]".
+/// Device id in a lspci name: "Device 2330" or `[10de:2330]`.
 pub(super) fn nvidia_id(name: &str) -> Option<u32> {
     if !name.contains("NVIDIA") {
         return None;

@@ -124,7 +124,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// "0302 [10de:15f9] …" as a kind: GPUs of NVIDIA and AMD, network cards.
+/// `0302 [10de:15f9] …` as a kind: GPUs of NVIDIA and AMD, network cards.
 fn kind_of(class: &str) -> DeviceKind {
     match class.get(..4) {
         Some("0300" | "0302" | "0380" | "1200")

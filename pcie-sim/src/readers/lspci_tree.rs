@@ -12,7 +12,7 @@ pub(super) fn looks_like(lines: &[String]) -> bool {
     lines.iter().any(|l| root_mark(l).is_some())
 }
 
-/// Position of a host bridge "-[0000:00]-" in a line.
+/// Position of a host bridge `-[0000:00]-` in a line.
 fn root_mark(line: &str) -> Option<usize> {
     let open = line.find("-[")?;
     let inner = line.get(open + 2..)?.split(']').next()?;

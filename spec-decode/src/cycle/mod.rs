@@ -2,7 +2,7 @@
 //! costs what a plain step over `c * D` tokens costs, less the KV that is read once rather than
 //! `D` times, plus the draft steps.
 //!
-//! It holds for chains whose verify runs inside the engine's graphs; [`departures`] tells from
+//! It holds for chains whose verify runs inside the engine's graphs; [`departures()`] tells from
 //! figures where it does not. `docs/step-law.md` says how well it does and on what.
 
 pub mod departures;

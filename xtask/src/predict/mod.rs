@@ -64,7 +64,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
 /// what `score` judges is what users are told.
 ///
 /// # Errors
-/// As [`answer`].
+/// As [`answer()`].
 pub(crate) fn rows(scenario: &Scenario) -> anyhow::Result<Vec<(Point, Conditions)>> {
     let links = Links::new(scenario)?;
     let choice = Choice::parse(&scenario.allreduce)?;

@@ -84,7 +84,7 @@ pub(super) fn speedup(points: &[Point]) -> Markup {
     })
 }
 
-/// The lines of [`allreduce`], each with its colour as CSS writes it, for a legend beside the chart:
+/// The lines of [`allreduce()`], each with its colour as CSS writes it, for a legend beside the chart:
 /// inside it, it would lie over the lines.
 pub(super) fn allreduce_legend(times: &[AllReduceTime]) -> Vec<(&str, String)> {
     families(times)

@@ -107,6 +107,12 @@ pub(super) fn merge(args: &ScenarioArgs, notes: &mut Notes) -> anyhow::Result<Me
         apply_log(&mut merged, log, args, &shown, notes);
     }
     apply_flags(&mut merged, args);
+    if let (None, Some(log)) = (&merged.model, &args.from_log) {
+        return Err(input::error(format!(
+            "--from-log {}: does not name the model; add --model NAME",
+            log.display()
+        )));
+    }
     Ok(merged)
 }
 
@@ -162,7 +168,18 @@ fn apply_log(
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     merged.model = text(log.model).or(merged.model.take());
-    merged.quant = text(log.quant).or(merged.quant.take());
+    // Engines print the loader here (compressed-tensors, modelopt) as often as the format; only a
+    // format says anything beyond the model's name.
+    let format = log.quant.and_then(|(name, line)| {
+        let name = name.to_ascii_lowercase().replace("_marlin", "");
+        let name = if name == "modelopt_fp4" {
+            "nvfp4".to_string()
+        } else {
+            name
+        };
+        kvplan::Quant::parse(&name).map(|_| (name, line))
+    });
+    merged.quant = text(format).or(merged.quant.take());
     // The engines name their own MTP module by the algorithm, without a draft path.
     let algorithm = log.spec_algorithm.filter(|(name, _)| {
         let lower = name.to_ascii_lowercase();

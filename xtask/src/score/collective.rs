@@ -13,7 +13,7 @@ use pcie_sim::Constants;
 use super::{Area, mean, quantile};
 use rows::{Kind, Row, Rows};
 
-/// Fits on all boxes but each one in turn. Printed with `--rows`-like detail by [`residuals`].
+/// Fits on all boxes but each one in turn. Printed with `--rows`-like detail by `residuals`.
 pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
     let rows = sources::read(data)?;
     let groups = rows.groups();
