@@ -414,21 +414,24 @@ fn the_command_that_explain_offers_runs_once_its_blanks_are_filled() {
 #[test]
 fn a_log_without_a_model_is_told_so_and_a_loaders_name_is_no_weight_format() {
     let path = std::env::temp_dir().join(format!("xtask-log-{}.log", std::process::id()));
+    let loaded = "[2026-03-01 22:10:05 TP0] Load weight begin. avail mem=94.00 GB\n\
+        [2026-03-01 22:19:41 TP0] Load weight end. avail mem=21.70 GB, mem usage=72.30 GB.\n\
+        [2026-03-01 22:19:42 TP0] max_total_num_tokens=159218, chunked_prefill_size=8192, \
+        max_prefill_tokens=16384, max_running_requests=64, context_len=262144\n";
     let run = |text: &str| {
         std::fs::write(&path, text).expect("a temporary log");
         let shown = path.to_string_lossy().into_owned();
-        xtask(&["predict", "--from-log", &shown, "--gpu", "h100"])
+        let output = xtask(&["predict", "--from-log", &shown, "--gpu", "h100"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), error)
     };
-    let unnamed =
-        run("[2026-03-01 22:10:05] server_args=ServerArgs(tp_size=2, mem_fraction_static=0.8)\n");
-    let error = String::from_utf8_lossy(&unnamed.stderr).into_owned();
-    assert_eq!(unnamed.status.code(), Some(2), "{error}");
+    let (code, error) = run(loaded);
+    assert_eq!(code, Some(2), "{error}");
     assert!(error.contains("does not name the model"), "{error}");
-    let loader = run(
-        "[2026-03-01 22:10:05] server_args=ServerArgs(model_path='Qwen/Qwen3-8B', tp_size=1, \
-         quantization='compressed-tensors', mem_fraction_static=0.8)\n",
-    );
-    let error = String::from_utf8_lossy(&loader.stderr).into_owned();
-    assert_eq!(loader.status.code(), Some(0), "{error}");
+    let (code, error) = run(&format!(
+        "$ python -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp 1 \
+         --quantization compressed-tensors\n{loaded}"
+    ));
+    assert_eq!(code, Some(0), "{error}");
     let _ = std::fs::remove_file(&path);
 }
