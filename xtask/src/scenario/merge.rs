@@ -157,6 +157,18 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
     merged.assumed = file.assumed;
 }
 
+/// A weight format that a log names. Engines print the loader there (compressed-tensors, modelopt)
+/// as often as the format; only a format says anything beyond the model's name.
+fn weight_format((name, line): (String, usize)) -> Option<(String, usize)> {
+    let name = name.to_ascii_lowercase().replace("_marlin", "");
+    let name = if name == "modelopt_fp4" {
+        "nvfp4".to_string()
+    } else {
+        name
+    };
+    kvplan::Quant::parse(&name).map(|_| (name, line))
+}
+
 fn apply_log(
     merged: &mut Merged,
     log: explain::LogScenario,
@@ -168,18 +180,7 @@ fn apply_log(
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     merged.model = text(log.model).or(merged.model.take());
-    // Engines print the loader here (compressed-tensors, modelopt) as often as the format; only a
-    // format says anything beyond the model's name.
-    let format = log.quant.and_then(|(name, line)| {
-        let name = name.to_ascii_lowercase().replace("_marlin", "");
-        let name = if name == "modelopt_fp4" {
-            "nvfp4".to_string()
-        } else {
-            name
-        };
-        kvplan::Quant::parse(&name).map(|_| (name, line))
-    });
-    merged.quant = text(format).or(merged.quant.take());
+    merged.quant = text(log.quant.and_then(weight_format)).or(merged.quant.take());
     // The engines name their own MTP module by the algorithm, without a draft path.
     let algorithm = log.spec_algorithm.filter(|(name, _)| {
         let lower = name.to_ascii_lowercase();
