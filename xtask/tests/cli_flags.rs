@@ -435,3 +435,24 @@ fn a_log_without_a_model_is_told_so_and_a_loaders_name_is_no_weight_format() {
     assert_eq!(code, Some(0), "{error}");
     let _ = std::fs::remove_file(&path);
 }
+
+#[test]
+fn a_load_beyond_the_pool_is_not_called_one_that_does_not_pay() {
+    let answer = |more: &[&str]| {
+        let mut arguments = vec![
+            "predict",
+            "--model",
+            "qwen3-14b",
+            "--gpu",
+            "rtx-4090",
+            "--gpus",
+            "2",
+        ];
+        arguments.extend(more);
+        String::from_utf8_lossy(&xtask(&arguments).stdout).into_owned()
+    };
+    let crowded = answer(&["--concurrency", "8"]);
+    assert!(crowded.contains("holds fewer than 8 users"), "{crowded}");
+    let long = answer(&["--context", "16k"]);
+    assert!(long.contains("without the draft"), "{long}");
+}

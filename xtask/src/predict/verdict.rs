@@ -6,6 +6,7 @@ use spec_decode::verdict::{doubts, worth};
 use super::answer::{Measure, Memory, Point, Verdict};
 use super::points::{Depth, accept_widths};
 use crate::scenario::{Known, Scenario};
+use crate::table::thousands;
 
 /// The verdict and its reason.
 pub(super) struct Summary {
@@ -34,13 +35,7 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
     if super::does_not_fit(memory) {
         return Summary {
             verdict: Verdict::DoesNotPay,
-            because: format!(
-                "it does not fit: {}",
-                memory
-                    .notes
-                    .first()
-                    .map_or("no memory is left for the KV cache", |n| n.as_str())
-            ),
+            because: does_not_fit(scenario, memory),
             measure: None,
             pays_up_to: None,
         };
@@ -74,6 +69,21 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
     }
 }
 
+/// Why it does not fit, and whether leaving the draft off would mend it.
+fn does_not_fit(scenario: &Scenario, memory: &Memory) -> String {
+    let why = memory
+        .notes
+        .first()
+        .map_or("no memory is left for the KV cache", |n| n.as_str());
+    match memory.kv_tokens_without_speculation {
+        Some(tokens) if tokens > 0 && tokens >= scenario.context => format!(
+            "it does not fit: {why}; without the draft {} do",
+            thousands(tokens as f64)
+        ),
+        _ => format!("it does not fit: {why}"),
+    }
+}
+
 fn steps(point: &Point) -> String {
     let plural = if point.steps == 1 { "" } else { "s" };
     format!("{} step{plural}", point.steps)
@@ -103,7 +113,15 @@ fn until(points: &[Point], pays_up_to: Option<u32>) -> String {
         (Some(up_to), _) => {
             format!("a gain is expected at every load asked for, up to {up_to} users{doubt}")
         }
-        (None, _) => "it pays at no load asked for".to_string(),
+        (None, _) => match next {
+            Some(p) if p.speedup > 1.0 => {
+                format!(
+                    "but the KV pool holds fewer than {} users at once",
+                    p.concurrency
+                )
+            }
+            _ => "it pays at no load asked for".to_string(),
+        },
     }
 }
 
