@@ -154,13 +154,16 @@ proptest! {
         }
     }
 
-    /// A state can only slow.
+    /// A state can only slow an algorithm. NCCL's own choice is left out: it chooses by its idea of
+    /// the links, not by their state, and a wrong idea sometimes picks the better protocol (two
+    /// switches, three GPUs each, 559,293 B: 117 us redirected, 130 healthy).
     #[test]
     fn no_state_is_faster_than_healthy(switches in 1usize..3, gpus in 1usize..4, bytes in 1u64..(1 << 24)) {
         let healthy = topology(&text(2, switches, gpus, 5, "healthy", 0));
         for state in ["collapsed", "staged", "acs-redirect"] {
             let t = topology(&text(2, switches, gpus, 5, state, 0));
-            for algorithm in ALL {
+            let fixed = |a: &Algorithm| !matches!(a, Algorithm::Nccl | Algorithm::Engine | Algorithm::EnginePush);
+            for algorithm in ALL.into_iter().filter(fixed) {
                 let (x, y) = (time(&healthy, &everyone(&t), algorithm, bytes), time(&t, &everyone(&t), algorithm, bytes));
                 if let (Some(x), Some(y)) = (x, y) {
                     prop_assert!(y >= x * (1.0 - 1e-6), "{state} {algorithm:?} {x} {y}");

@@ -456,3 +456,17 @@ fn a_load_beyond_the_pool_is_not_called_one_that_does_not_pay() {
     let long = answer(&["--context", "16k"]);
     assert!(long.contains("without the draft"), "{long}");
 }
+
+#[test]
+fn an_accept_length_of_one_is_told_to_be_a_broken_load() {
+    let output = xtask(&[
+        "predict", "--model", "qwen3-8b", "--gpu", "h100", "--accept", "1.0@3",
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("taken as given, but"), "{text}");
+    let sound = xtask(&[
+        "predict", "--model", "qwen3-8b", "--gpu", "h100", "--accept", "2.4@3",
+    ]);
+    let text = String::from_utf8_lossy(&sound.stdout);
+    assert!(!text.contains("taken as given, but"), "{text}");
+}

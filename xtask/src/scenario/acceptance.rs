@@ -1,5 +1,6 @@
 //! Acceptance of a scenario: measured, assumed by the scenario file, or the prior alone.
 
+use spec_decode::acceptance::warnings::{Observed, diagnose};
 use spec_decode::trees::tree_accept_length;
 use spec_decode::{AcceptancePrior, Chain, Evidence, HeadKind, Posterior, PriorQuery, Task};
 
@@ -237,6 +238,21 @@ fn measured(
     };
     notes.input("accept_length", shown, source.clone());
     notes.input("accept_depth", depth, source.clone());
+    // A reading that means a broken load is passed on: the speed it gives is not the head's.
+    let seen = Observed {
+        accept_length: Some(shown),
+        depth: Some(depth),
+        ..Observed::default()
+    };
+    for warning in diagnose(&seen) {
+        notes.assume(
+            format!(
+                "the accept length is taken as given, but {}: {}; {}",
+                warning.what, warning.why, warning.mend
+            ),
+            "",
+        );
+    }
     Ok(Acceptance {
         head,
         known: Known::Measured(posterior),
