@@ -56,6 +56,10 @@ fn mtp(steps: u64) -> Speculation<'static> {
     }
 }
 
+/// State slots that an engine keeps for one running request, at most (SGLang with overlap and
+/// speculation keeps three to five).
+const SLOTS_PER_REQUEST_MAX: f64 = 6.0;
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(96) })]
 
@@ -91,7 +95,10 @@ proptest! {
         }
     }
 
-    /// More fraction, more tokens; more card, more tokens; smaller KV elements, more tokens.
+    /// More fraction, more tokens; more card, more tokens; smaller KV elements, more tokens. A
+    /// hybrid gives its states whole slots: where a larger pool takes one request more, tokens fall
+    /// by what that request's slots hold (Qwen3.5-27B, TP 2, SGLang: 226,930 at 0.7930, 225,391 at
+    /// 0.7935), never by more.
     #[test]
     fn tokens_grow_with_the_fraction_the_card_and_smaller_elements(
         model in any_model(), engine in any_engine(),
@@ -109,6 +116,10 @@ proptest! {
             kvplan::plan(&setup).map(|plan| plan.kv_tokens)
         };
         let Ok(base) = tokens(card, fraction, KvDtype::Bf16) else { return Ok(()) };
+        let sharding = Sharding::tp(tp);
+        let state = model.state_bytes_per_request(&sharding).total() as f64;
+        let cell = model.kv_bytes_per_token(&sharding, &KvLayout::new(KvDtype::Fp8)).max(1) as f64;
+        let base = base.saturating_sub((SLOTS_PER_REQUEST_MAX * state / cell).ceil() as u64);
         prop_assert!(tokens(card, fraction + more, KvDtype::Bf16)? >= base);
         prop_assert!(tokens(card * 1.1, fraction, KvDtype::Bf16)? >= base);
         prop_assert!(tokens(card, fraction, KvDtype::Fp8)? >= base);
