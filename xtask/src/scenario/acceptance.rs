@@ -238,9 +238,17 @@ fn measured(
     };
     notes.input("accept_length", shown, source.clone());
     notes.input("accept_depth", depth, source.clone());
-    // A reading that means a broken load is passed on: the speed it gives is not the head's.
+    pass_warnings_on(shown, depth, notes);
+    Ok(Acceptance {
+        head,
+        known: Known::Measured(posterior),
+    })
+}
+
+/// A reading that means a broken load is passed on: the speed it gives is not the head's.
+fn pass_warnings_on(accept_length: f64, depth: u32, notes: &mut Notes) {
     let seen = Observed {
-        accept_length: Some(shown),
+        accept_length: Some(accept_length),
         depth: Some(depth),
         ..Observed::default()
     };
@@ -253,10 +261,6 @@ fn measured(
             "",
         );
     }
-    Ok(Acceptance {
-        head,
-        known: Known::Measured(posterior),
-    })
 }
 
 fn from_log(path: &std::path::Path, steps: Option<u32>) -> anyhow::Result<(Evidence, String)> {
