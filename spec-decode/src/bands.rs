@@ -278,7 +278,7 @@ impl Scale {
 
 /// P(Z < z). Logistic approximation of the normal distribution (Bowling et al. 2009), error under
 /// 0.00014.
-fn normal_cdf(z: f64) -> f64 {
+pub fn normal_cdf(z: f64) -> f64 {
     1.0 / (1.0 + (-(0.070_56 * z.powi(3) + 1.597_6 * z)).exp())
 }
 

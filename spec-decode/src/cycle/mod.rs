@@ -30,16 +30,17 @@ pub struct DraftStep {
 
 impl DraftStep {
     /// Draft spread over GPUs that talk over PCIe. The fixed part is fitted on
-    /// `data/speculation/sweeps.jsonl`; between 0.6 and 0.8 ms when any one source is left out.
+    /// `data/speculation/sweeps.jsonl`; the same when any one source is left out.
     pub const PCIE: Self = Self {
-        fixed_ms: 0.7,
+        fixed_ms: 0.6,
         share_of_plain: SHARE_OF_PLAIN,
     };
-    /// One GPU, or GPUs joined by NVLink, in graphs. Public reports of Llama-3.1-8B on one H100
-    /// (plain step 6.3 to 7.1 ms): 0.43 ms a step in SGLang, 1.0 ms in vLLM of mid-2025; the
-    /// middle of both less the share.
+    /// One GPU, or GPUs joined by NVLink, in graphs: picking tokens and building inputs. vLLM 0.24
+    /// with 3 and 5 steps on an H200 (`data/engine`) differ by 0.50 ms a step, of which 0.23 is the
+    /// forward. Public reports of Llama-3.1-8B on one H100 have 0.43 ms a step in all (SGLang) and
+    /// 1.0 (vLLM of mid-2025).
     pub const LOCAL: Self = Self {
-        fixed_ms: 0.4,
+        fixed_ms: 0.27,
         share_of_plain: SHARE_OF_PLAIN,
     };
 

@@ -219,6 +219,16 @@ impl Sweep {
         self.points.last().map_or(0.0, |p| p.tokens)
     }
 
+    /// Tokens that a pass over `tokens` really computes.
+    pub fn padded(&self, tokens: f64) -> f64 {
+        self.ladder.padded(tokens)
+    }
+
+    /// The part of a step over `tokens` that grows with them, ms: without what is paid by sequence.
+    pub fn core_ms(&self, tokens: f64) -> f64 {
+        self.core(self.ladder.padded(tokens))
+    }
+
     /// The KV part in use, after the cut of [`Sweep::with_kv`].
     pub fn kv(&self) -> KvReading {
         self.kv

@@ -3,7 +3,7 @@
 
 use kvplan::Sharding;
 use spec_decode::HeadKind;
-use spec_decode::cycle::{DraftStep, GraphLadder, Speculation, Sweep, cycle};
+use spec_decode::cycle::{GraphLadder, Speculation};
 use spec_decode::economics::{OperatingPoint, StepCost};
 
 use super::answer::Parts;
@@ -11,8 +11,8 @@ use super::links::{Choice, Links};
 use crate::input;
 use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::cycle::{self as scratch, Chain};
-use crate::step_time::sweep::{Held, plain_sweep};
-use crate::step_time::{self, Draft, Engine, Overhead, Server, Setup, StepParts};
+use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, steps_ms};
+use crate::step_time::{Draft, Engine, Overhead, Server, Setup, StepParts};
 
 /// Cost of one speculative cycle beside a plain step.
 #[derive(Debug, Clone, Copy)]
@@ -68,8 +68,7 @@ pub(super) struct Costs<'a> {
     scenario: &'a Scenario,
     server: Server<'a>,
     pub(super) draft_tp: u32,
-    sweep: Option<Sweep>,
-    draft_step: DraftStep,
+    law: Option<SweepLaw>,
     pub(super) pin: Option<Pin>,
 }
 
@@ -93,24 +92,19 @@ impl<'a> Costs<'a> {
             graphs: true,
         };
         let server = Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us);
-        let pcie = scenario.tp > 1 && !links.all_on_gpu_links();
+        let law = law(scenario, &server, links)?;
         Ok(Self {
             scenario,
             server,
             draft_tp: scenario.tp,
-            sweep: sweep(scenario)?,
-            draft_step: if pcie {
-                DraftStep::PCIE
-            } else {
-                DraftStep::LOCAL
-            },
+            law,
             pin: None,
         })
     }
 
     /// Whether the user's sweep is used.
     pub(super) fn has_sweep(&self) -> bool {
-        self.sweep.is_some()
+        self.law.is_some()
     }
 
     /// Draft passes of a chain: one for heads that draft all positions at once.
@@ -125,10 +119,9 @@ impl<'a> Costs<'a> {
     /// The cycle at a load and context that drafts `steps` and verifies `tokens` a sequence.
     pub(super) fn cycle(&self, users: u32, context: u64, steps: u32, tokens: u32) -> CycleCost {
         let passes = self.draft_passes(steps);
-        if let Some(sweep) = &self.sweep {
-            let law = cycle(
-                sweep,
-                self.draft_step,
+        if let Some(law) = &self.law {
+            let law = law.cycle(
+                Some(&self.known()),
                 &Speculation {
                     concurrency: f64::from(users),
                     verified_tokens: f64::from(tokens),
@@ -169,16 +162,27 @@ impl<'a> Costs<'a> {
 
     /// The cycle from the architecture: the same function that `score` judges.
     fn modelled(&self, chain: &Chain) -> scratch::CycleParts {
-        let draft = self
-            .scenario
-            .draft
-            .as_ref()
-            .map(|draft| draft.model.as_ref().map_or(Draft::Mtp, Draft::Head));
+        let draft = self.draft();
         let draft_tp = u64::from(self.draft_tp);
         let ladder = GraphLadder::of_engine(self.scenario.engine.kind.name());
         scratch::cycle(&self.server, draft, draft_tp, chain, |tokens| {
             ladder.padded(tokens)
         })
+    }
+
+    fn draft(&self) -> Option<Draft<'_>> {
+        let draft = self.scenario.draft.as_ref()?;
+        Some(draft.model.as_ref().map_or(Draft::Mtp, Draft::Head))
+    }
+
+    /// The server behind the user's sweep, which ran at the scenario's own context.
+    fn known(&self) -> Known<'_> {
+        Known {
+            server: &self.server,
+            draft: self.draft(),
+            draft_tp: u64::from(self.draft_tp),
+            context: self.scenario.context as f64,
+        }
     }
 
     /// The modelled verify without a pin, ms.
@@ -221,23 +225,21 @@ fn sharding(scenario: &Scenario) -> Sharding {
     }
 }
 
-fn sweep(scenario: &Scenario) -> anyhow::Result<Option<Sweep>> {
+/// The law on the user's own sweep.
+fn law(
+    scenario: &Scenario,
+    server: &Server<'_>,
+    links: &Links<'_>,
+) -> anyhow::Result<Option<SweepLaw>> {
     let Some(points) = &scenario.baseline else {
         return Ok(None);
     };
-    let held = Held {
-        model: &scenario.model,
-        gpu: scenario.gpu,
-        sharding: sharding(scenario),
-        kv_dtype: scenario.kv_dtype,
-        tokens: scenario.context as f64,
-    };
-    let growth = step_time::sweep::growth(&scenario.model);
-    plain_sweep(
-        points,
-        scenario.engine.kind.name(),
-        growth,
-        Some(held.reading()),
+    let constants = Constants::of(server).on(scenario.tp, links.all_on_gpu_links());
+    SweepLaw::of_engine(
+        &steps_ms(points),
+        GraphLadder::of_engine(scenario.engine.kind.name()),
+        constants,
+        Some(BySequence::of(server, scenario.context as f64)),
     )
     .map(Some)
     .map_err(|e| input::error(format!("--baseline: {e}")))

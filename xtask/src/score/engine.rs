@@ -1,19 +1,23 @@
 //! Areas `engine.*`: our own measurements of vLLM with forced acceptance, predicted from the plain
 //! rows beside them.
+//!
+//! Each speculative run is one closed batch: all requests start together and make as many tokens,
+//! and the batch is done when its unluckiest request is. See [`stretch`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kvplan::{KvDtype, Sharding};
 use serde::Deserialize;
+use spec_decode::HeadKind;
 use spec_decode::bands::{AcceptSource, Situation, StepSource};
-use spec_decode::cycle::{DraftStep, Growth, Speculation, Sweep, cycle};
+use spec_decode::cycle::{Cycle, GraphLadder, Speculation};
 
 use super::Area;
+use super::names::Names;
+use super::scratch::{Asked, Rig};
 use super::speedup::Scored;
 use super::speedup::law::Predicted;
-use super::speedup::rows::Shape;
-use crate::step_time::sweep::{Held, plain_sweep};
+use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, steps_ms};
 
 /// One row of `engine/*.jsonl`.
 #[derive(Debug, Clone, Deserialize)]
@@ -40,6 +44,9 @@ pub(crate) struct EngineRow {
     pub(crate) method: String,
     /// Draft steps.
     pub(crate) num_speculative_tokens: Option<u32>,
+    /// Cumulative chance that each drafted position is accepted, as forced.
+    #[serde(default)]
+    pub(crate) synthetic_position_rates: Option<Vec<f64>>,
     /// Accept length as it came out.
     pub(crate) accept_length_observed: Option<f64>,
     /// Speedup over the plain row of the same context and concurrency.
@@ -87,27 +94,6 @@ pub(super) fn key(row: &EngineRow) -> Key {
     )
 }
 
-/// The plain rows as a sweep; without the KV where the model or the card is not known.
-fn sweep(row: &EngineRow, catalogue_name: &str, points: &[(f64, f64)]) -> Option<Sweep> {
-    let found = kvplan::catalog::find(catalogue_name).ok();
-    let growth = if Shape::of(catalogue_name).experts {
-        Growth::EXPERTS
-    } else {
-        Growth::DENSE
-    };
-    let reading = found.zip(crate::gpus::find(&row.gpu).ok()).map(|(f, gpu)| {
-        let held = Held {
-            model: &f.model,
-            gpu,
-            sharding: Sharding::tp(u64::from(row.tp)),
-            kv_dtype: KvDtype::Bf16,
-            tokens: row.held_tokens(),
-        };
-        held.reading()
-    });
-    plain_sweep(points, &row.engine, growth, reading).ok()
-}
-
 /// The plain sweeps: (users, tokens a second over all users).
 pub(super) fn plain_rows(rows: &[EngineRow]) -> BTreeMap<Key, Vec<(f64, f64)>> {
     let mut plain: BTreeMap<Key, Vec<(f64, f64)>> = BTreeMap::new();
@@ -121,14 +107,13 @@ pub(super) fn plain_rows(rows: &[EngineRow]) -> BTreeMap<Key, Vec<(f64, f64)>> {
 /// Every speculative row predicted from the plain rows of its context, with its own accept length.
 pub(crate) fn scored(data: &Path) -> anyhow::Result<(Vec<Scored>, usize)> {
     let rows = load(data)?;
-    let names = super::names::Names::load(data)?;
+    let names = Names::load(data)?;
     let plain = plain_rows(&rows);
     let situation = Situation::new(StepSource::Sweep, AcceptSource::Measured);
     let (mut found, mut skipped) = (Vec::new(), 0);
     for (index, row) in rows.iter().filter(|r| r.method != "none").enumerate() {
-        let name = names.model(&row.model).0;
         let points = plain.get(&key(row)).map(Vec::as_slice).unwrap_or_default();
-        match predict(row, index, name, points) {
+        match predict(row, index, &names, points) {
             Some(predicted) => found.push(Scored::new(predicted, situation, "engine")),
             None => skipped += 1,
         }
@@ -136,28 +121,111 @@ pub(crate) fn scored(data: &Path) -> anyhow::Result<(Vec<Scored>, usize)> {
     Ok((found, skipped))
 }
 
-fn predict(row: &EngineRow, index: usize, name: &str, points: &[(f64, f64)]) -> Option<Predicted> {
-    let sweep = sweep(row, name, points)?;
-    let depth = row.num_speculative_tokens?;
-    let accept_length = row.accept_length_observed?;
-    let law = cycle(
-        &sweep,
-        DraftStep::LOCAL,
-        &Speculation {
-            concurrency: row.concurrency,
-            verified_tokens: f64::from(depth) + 1.0,
-            draft_steps: f64::from(depth),
-        },
-    );
-    Some(Predicted {
-        sweep: index,
-        concurrency: row.concurrency,
-        measured: row.speedup_measured?,
-        speedup: law.speedup(accept_length),
-        accept_length,
-        outside: law.extrapolated,
-        beyond: law.beyond,
+fn predict(
+    row: &EngineRow,
+    index: usize,
+    names: &Names,
+    points: &[(f64, f64)],
+) -> Option<Predicted> {
+    let (model, quant) = names.model(&row.model);
+    let rig = Rig::new(&Asked {
+        model,
+        quant,
+        gpu: names.gpu(&row.gpu),
+        tp: row.tp,
+        dcp: 1,
+        engine: &row.engine,
+        version: row.engine_version.as_deref(),
+        head: HeadKind::parse(&row.method).ok()?,
     })
+    .ok()?;
+    let accept_length = row.accept_length_observed?;
+    let measured = row.speedup_measured?;
+    rig.known(row.held_tokens(), |known| {
+        let law = SweepLaw::of_engine(
+            &steps_ms(points),
+            GraphLadder::of_engine(&row.engine),
+            Constants::of(known.server),
+            Some(BySequence::of(known.server, known.context)),
+        )
+        .ok()?;
+        let cycle = cycle(&law, known, row, row.concurrency)?;
+        let stretch = row.stretch(|users| cycle_ms(&law, known, row, users));
+        Some(Predicted {
+            sweep: index,
+            concurrency: row.concurrency,
+            measured,
+            speedup: cycle.speedup(accept_length) / stretch,
+            accept_length,
+            outside: cycle.extrapolated,
+            beyond: cycle.beyond,
+        })
+    })
+}
+
+fn cycle(law: &SweepLaw, known: &Known<'_>, row: &EngineRow, users: f64) -> Option<Cycle> {
+    let depth = f64::from(row.num_speculative_tokens?);
+    Some(law.cycle(
+        Some(known),
+        &Speculation {
+            concurrency: users,
+            verified_tokens: depth + 1.0,
+            draft_steps: depth,
+        },
+    ))
+}
+
+fn cycle_ms(law: &SweepLaw, known: &Known<'_>, row: &EngineRow, users: f64) -> f64 {
+    cycle(law, known, row, users).map_or(0.0, |c| c.total_ms())
+}
+
+impl EngineRow {
+    /// How much longer than at its mean rate the run's closed batch takes ([`stretch`]); 1 where
+    /// the forced rates are not given.
+    pub(crate) fn stretch(&self, cycle_ms: impl Fn(f64) -> f64) -> f64 {
+        let Some(rates) = &self.synthetic_position_rates else {
+            return 1.0;
+        };
+        stretch(rates, self.output_tokens, self.concurrency, cycle_ms)
+    }
+}
+
+/// A closed batch of `users` requests that make `output_tokens` each, with speculation: the cycles
+/// that a request needs scatter with its luck, and ever fewer requests run on to the end. Total
+/// time over that of the mean number of cycles, at cycle times by requests still running. `rates`:
+/// cumulative chances by position. Plain decoding has no luck, so its batch ends at once.
+fn stretch(rates: &[f64], output_tokens: f64, users: f64, cycle_ms: impl Fn(f64) -> f64) -> f64 {
+    // Tokens of a cycle: P(at least k + 1) is the k-th rate.
+    let mean: f64 = 1.0 + rates.iter().sum::<f64>();
+    let at_least = rates.iter().zip(1_u32..);
+    let square: f64 = 1.0 + at_least.map(|(p, k)| p * f64::from(2 * k + 1)).sum::<f64>();
+    let cycles = output_tokens / mean;
+    let spread = (square - mean * mean).max(0.0).sqrt() / mean * cycles.sqrt();
+    let count = users.round().clamp(1.0, 4096.0) as u32;
+    let (mut total_ms, mut before) = (0.0, 0.0);
+    for rank in 1..=count {
+        // Expected order statistics of normal draws (Blom).
+        let share = (f64::from(rank) - 0.375) / (f64::from(count) + 0.25);
+        let ends = (cycles + spread * normal_quantile(share)).max(before);
+        total_ms += (ends - before) * cycle_ms(f64::from(count - rank + 1));
+        before = ends;
+    }
+    let stretch = total_ms / (cycles * cycle_ms(f64::from(count)));
+    if stretch.is_finite() { stretch } else { 1.0 }
+}
+
+/// z with P(Z < z) = `share`, by bisection of the distribution that the bands use.
+fn normal_quantile(share: f64) -> f64 {
+    let (mut low, mut high) = (-8.0, 8.0);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if spec_decode::bands::normal_cdf(middle) < share {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    (low + high) / 2.0
 }
 
 /// Area `engine.from_sweep`.
@@ -189,6 +257,20 @@ pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_closed_batch_waits_for_its_unluckiest_request() {
+        let rates = [0.75, 0.55, 0.4];
+        let flat = |_: f64| 6.0;
+        assert!((stretch(&rates, 192.0, 1.0, flat) - 1.0).abs() < 1e-9);
+        // 71 cycles, give or take 3.8; the last of 64 needs 2.35 deviations more than the mean.
+        let of_64 = stretch(&rates, 192.0, 64.0, flat);
+        assert!((1.12..1.14).contains(&of_64), "{of_64}");
+        assert!(stretch(&rates, 192.0, 8.0, flat) < of_64);
+        // Fewer requests run faster cycles, so the wait is shorter; certainty needs none.
+        assert!(stretch(&rates, 192.0, 64.0, |users| 5.0 + 0.1 * users) < of_64);
+        assert!((stretch(&[1.0, 1.0], 192.0, 64.0, flat) - 1.0).abs() < 1e-9);
+    }
 
     #[test]
     fn a_dense_model_on_one_h200_is_predicted_from_its_plain_rows() {

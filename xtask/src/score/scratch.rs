@@ -19,6 +19,7 @@ use super::speedup::{Scored, Verdicts, by_source};
 use crate::gpus::Gpu;
 use crate::scenario::hardware::{BoxRequest, resolve};
 use crate::step_time::cycle::{Chain, CycleParts, cycle};
+use crate::step_time::sweep::Known;
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup};
 
 /// Everything that a server is made of.
@@ -102,24 +103,35 @@ impl Rig {
         .map_or(0.0, |time| time.time_us)
     }
 
-    /// Cycles of several chains.
-    pub(crate) fn cycles(&self, chains: &[Chain]) -> Vec<CycleParts> {
+    /// Hands the server to `then`, as it is while sequences hold `context` cached tokens.
+    pub(crate) fn known<T>(&self, context: f64, then: impl FnOnce(&Known<'_>) -> T) -> T {
         let reduce = |bytes: f64| self.all_reduce_us(bytes);
         let server = Server::new(&self.model, self.gpu, &self.setup, &reduce);
-        let draft = self.draft.as_ref().map(|d| match d {
-            kvplan::catalog::Draft::Mtp => Draft::Mtp,
-            kvplan::catalog::Draft::Head { model, .. } => Draft::Head(model),
-        });
-        let tp = self.setup.sharding.tp;
-        chains
-            .iter()
-            .map(|chain| cycle(&server, draft, tp, chain, |n| self.ladder.padded(n)))
-            .collect()
+        then(&Known {
+            server: &server,
+            draft: self.draft.as_ref().map(|d| match d {
+                kvplan::catalog::Draft::Mtp => Draft::Mtp,
+                kvplan::catalog::Draft::Head { model, .. } => Draft::Head(model),
+            }),
+            draft_tp: self.setup.sharding.tp,
+            context,
+        })
+    }
+
+    /// Cycles of several chains.
+    pub(crate) fn cycles(&self, chains: &[Chain]) -> Vec<CycleParts> {
+        self.known(0.0, |known| {
+            let of = |chain: &Chain| {
+                let ladder = |n| self.ladder.padded(n);
+                cycle(known.server, known.draft, known.draft_tp, chain, ladder)
+            };
+            chains.iter().map(of).collect()
+        })
     }
 }
 
 /// A rig for a sweep's row.
-fn rig(row: &SweepRow, names: &Names) -> anyhow::Result<Rig> {
+pub(crate) fn rig(row: &SweepRow, names: &Names) -> anyhow::Result<Rig> {
     let (model, quant) = names.model(&row.model);
     Rig::new(&Asked {
         model,
@@ -237,18 +249,20 @@ fn predict_engine(row: &EngineRow, index: usize, names: &Names) -> Option<Predic
     .ok()?;
     let depth = f64::from(row.num_speculative_tokens?);
     let accept_length = row.accept_length_observed?;
-    let chain = Chain {
-        sequences: row.concurrency,
+    let chain = |sequences: f64| Chain {
+        sequences,
         verified_tokens: depth + 1.0,
         draft_steps: depth,
         context: row.held_tokens(),
     };
-    let cycle = rig.cycles(&[chain]).into_iter().next()?;
+    let one = |users: f64| rig.cycles(&[chain(users)]).into_iter().next();
+    let cycle = one(row.concurrency)?;
+    let stretch = row.stretch(|users| one(users).map_or(0.0, |c| c.total_ms()));
     Some(Predicted {
         sweep: index,
         concurrency: row.concurrency,
         measured: row.speedup_measured?,
-        speedup: cycle.speedup(accept_length),
+        speedup: cycle.speedup(accept_length) / stretch,
         accept_length,
         outside: false,
         beyond: 0.0,

@@ -10,6 +10,7 @@ use spec_decode::HeadKind;
 use spec_decode::bands::{Conditions, Residual, ResidualModel, Situation};
 
 use super::Area;
+use super::engine::EngineRow;
 use super::names::Names;
 use super::speedup::rows::{SweepRow, load};
 use crate::cli::{Cli, Command};
@@ -254,7 +255,8 @@ pub(crate) fn engines(data: &Path, sweep: bool) -> anyhow::Result<(Vec<Told>, us
             let mut scenario = flags.scenario(Some(length))?;
             scenario.baseline = sweep.then(|| points.cloned().unwrap_or_default());
             let measured = row.speedup_measured.context("no plain row beside it")?;
-            tell(&mut scenario, row.concurrency, measured, "engine")
+            let stretch = stretch(&mut scenario, row)?;
+            tell(&mut scenario, row.concurrency, measured * stretch, "engine")
         };
         match one() {
             Ok(found) => told.push(found),
@@ -262,6 +264,18 @@ pub(crate) fn engines(data: &Path, sweep: bool) -> anyhow::Result<(Vec<Told>, us
         }
     }
     Ok((told, skipped))
+}
+
+/// What the row's closed batch lost against the steady load that `predict` speaks of, by the
+/// cycles of `predict` itself.
+fn stretch(scenario: &mut Scenario, row: &EngineRow) -> anyhow::Result<f64> {
+    scenario.concurrency = (1..=row.concurrency as u32).collect();
+    let rows = crate::predict::rows(scenario)?;
+    let cycle_ms = |users: f64| {
+        let same = |(point, _): &&(Point, Conditions)| f64::from(point.concurrency) == users;
+        rows.iter().find(same).map_or(0.0, |(p, _)| p.cycle_ms)
+    };
+    Ok(row.stretch(cycle_ms))
 }
 
 /// Every row of every situation, and how many cannot be placed.

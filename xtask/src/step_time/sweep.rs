@@ -1,9 +1,13 @@
 //! A plain sweep read with what the architecture says of it: the one way in which `predict`,
-//! `score` and `verify-hw` turn measured plain speeds into step times.
+//! `score` and `verify-hw` turn measured plain speeds into cycles.
 
-use kvplan::{Ffn, KvDtype, KvLayout, Model, Sharding};
-use spec_decode::cycle::{GraphLadder, Growth, KvReading, Sweep, SweepError};
+use kvplan::{Ffn, Model};
+use spec_decode::cycle::{
+    Cycle, DraftStep, GraphLadder, Growth, KvReading, Speculation, Sweep, SweepError, cycle,
+};
 
+use super::cycle::draft_step;
+use super::{Draft, Server};
 use crate::gpus::Gpu;
 
 /// Share of the data sheet's bandwidth at which attention reads further KV. Source: slope of
@@ -11,42 +15,248 @@ use crate::gpus::Gpu;
 /// 64, 4k to 8k): 0.87 to 1.0.
 const KV_BANDWIDTH_SHARE: f64 = 0.95;
 
-/// What each sequence makes a plain step read besides the weights.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Held<'a> {
-    /// The target.
-    pub(crate) model: &'a Model,
-    /// The card.
-    pub(crate) gpu: &'a Gpu,
-    /// How it is split.
-    pub(crate) sharding: Sharding,
-    /// Format of the cache.
-    pub(crate) kv_dtype: KvDtype,
-    /// Cached tokens that a step reads for each sequence and for no other; 0 where a bench gives
-    /// all sequences one prompt, which the card then reads once.
-    pub(crate) tokens: f64,
+/// Trust in the step model's growth beyond a sweep beside the sweep's own (its fitted fixed part
+/// and slope), by their logarithms. For experts the model errs by 0.17 there and the sweep by 0.10
+/// (rows beyond the sweeps of `data/speculation/sweeps.jsonl`): a quarter, by inverse variance.
+const MODEL_SHARE_EXPERTS: f64 = 0.25;
+/// Dense models take the model's: it knows where compute takes over from reading the weights,
+/// which no plain sweep shows before it is reached (256 tokens on an H200, docs/HARDWARE.md).
+const MODEL_SHARE_DENSE: f64 = 1.0;
+
+/// The server that a sweep was taken on, as the step model knows it.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    /// Model, cards, engine, links.
+    pub(crate) server: &'a Server<'a>,
+    /// What drafts.
+    pub(crate) draft: Option<Draft<'a>>,
+    /// Ranks of the draft.
+    pub(crate) draft_tp: u64,
+    /// Cached tokens of a sequence while the sweep ran.
+    pub(crate) context: f64,
 }
 
-impl Held<'_> {
-    /// Reading one sequence's cache once, and the state of linear-attention layers once each way.
-    /// A verify does so once for all its tokens.
-    pub(crate) fn reading(&self) -> KvReading {
-        let kv_bytes = self
-            .model
-            .kv_bytes_per_token(&self.sharding, &KvLayout::new(self.kv_dtype))
-            as f64;
-        let state_bytes = self.model.state_bytes_per_request(&self.sharding).total() as f64;
-        let bytes_per_ms = self.gpu.bandwidth_gb_s * 1e6;
-        let tokens = if reads_cache_once(self.gpu) {
-            self.tokens.max(0.0)
+/// The law's constants.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Constants {
+    /// Least cost of a draft step.
+    pub(crate) draft: DraftStep,
+    /// How a step grows beyond the sweep.
+    pub(crate) growth: Growth,
+}
+
+impl Constants {
+    /// Those of a server.
+    pub(crate) fn of(server: &Server<'_>) -> Self {
+        Self {
+            draft: draft_step(server.rank.gpu, server.rank.sharding.tp),
+            growth: growth(server.model),
+        }
+    }
+
+    /// The same where the wiring says whether the `tp` ranks talk over NVLink or another link
+    /// between GPUs; otherwise small transfers of the draft cross PCIe.
+    pub(crate) fn on(self, tp: u32, gpu_links: bool) -> Self {
+        if tp > 1 && !gpu_links {
+            return Self {
+                draft: DraftStep::PCIE,
+                ..self
+            };
+        }
+        self
+    }
+
+    /// Where nothing is known of the server: a dense model on one card.
+    pub(crate) const UNKNOWN: Self = Self {
+        draft: DraftStep::LOCAL,
+        growth: Growth::DENSE,
+    };
+}
+
+/// Attention measured alone, ms: what a sweep's steps hold of it, and what verifies cost.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Attention {
+    /// Of a plain step: (sequences, ms).
+    pub(crate) plain_ms: Vec<(u32, f64)>,
+    /// Over several tokens a sequence: (sequences, tokens, ms).
+    pub(crate) of_many_ms: Vec<(u32, u32, f64)>,
+}
+
+impl Attention {
+    fn plain(&self, sequences: f64) -> Option<f64> {
+        let same = |(n, _): &&(u32, f64)| f64::from(*n) == sequences;
+        self.plain_ms.iter().find(same).map(|(_, ms)| *ms)
+    }
+
+    fn of_many(&self, sequences: f64, tokens: f64) -> Option<f64> {
+        let same =
+            |(n, t, _): &&(u32, u32, f64)| f64::from(*n) == sequences && f64::from(*t) == tokens;
+        self.of_many_ms.iter().find(same).map(|(_, _, ms)| *ms)
+    }
+}
+
+/// The cycle law on a plain sweep.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SweepLaw {
+    sweep: Sweep,
+    draft: DraftStep,
+    model_share: f64,
+    /// The sweep without the reading of caches, which is then told apart.
+    cache_apart: bool,
+    attention: Attention,
+}
+
+impl SweepLaw {
+    /// Of an engine: `points` are (sequences, ms of a step). What each sequence costs and a verify
+    /// pays once (`by_sequence`) is taken from what grows by token.
+    ///
+    /// # Errors
+    /// There are no points, or one is not positive.
+    pub(crate) fn of_engine(
+        points: &[(f64, f64)],
+        ladder: GraphLadder,
+        constants: Constants,
+        by_sequence: Option<BySequence>,
+    ) -> Result<Self, SweepError> {
+        let sweep = Sweep::from_step_ms(points, ladder, constants.growth)?;
+        Ok(Self {
+            sweep: match by_sequence {
+                Some(apart) => sweep.with_kv(apart.reading),
+                None => sweep,
+            },
+            draft: constants.draft,
+            model_share: model_share(constants.growth),
+            cache_apart: by_sequence.is_some_and(|apart| apart.holds_cache),
+            attention: Attention::default(),
+        })
+    }
+
+    /// Of the stand-in: attention is measured apart, passes run as they are, and draft steps are
+    /// in one graph, so that nothing but the draft's own forward is paid.
+    ///
+    /// # Errors
+    /// There are no points, or one is not positive.
+    pub(crate) fn of_stand_in(
+        points: &[(u32, f64)],
+        attention: Attention,
+        growth: Growth,
+    ) -> Result<Self, SweepError> {
+        let core: Vec<(f64, f64)> = points
+            .iter()
+            .map(|(n, ms)| {
+                let sequences = f64::from(*n);
+                (sequences, ms - attention.plain(sequences).unwrap_or(0.0))
+            })
+            .collect();
+        Ok(Self {
+            sweep: Sweep::from_step_ms(&core, GraphLadder::Exact, growth)?,
+            draft: DraftStep {
+                fixed_ms: 0.0,
+                share_of_plain: 0.0,
+            },
+            model_share: model_share(growth),
+            cache_apart: true,
+            attention,
+        })
+    }
+
+    /// The sweep that it reads.
+    pub(crate) fn sweep(&self) -> &Sweep {
+        &self.sweep
+    }
+
+    /// The cycle at a point. `known` serves what the sweep does not show: steps beyond its end,
+    /// and the draft's forward.
+    pub(crate) fn cycle(&self, known: Option<&Known<'_>>, at: &Speculation) -> Cycle {
+        let mut law = cycle(&self.sweep, self.draft, at);
+        let tokens = at.concurrency * at.verified_tokens.max(1.0);
+        law.plain_ms += self.beyond_ms(known, at.concurrency);
+        law.verify_ms += self.beyond_ms(known, tokens);
+        let plain = self.attention.plain(at.concurrency).unwrap_or(0.0);
+        law.plain_ms += plain;
+        let of_many = self.attention.of_many(at.concurrency, at.verified_tokens);
+        law.verify_ms += of_many.unwrap_or(plain);
+        let share_ms = self.draft.share_of_plain * law.plain_ms;
+        let forward_ms = known
+            .and_then(|k| k.draft_forward_ms(at.concurrency, law.plain_ms))
+            .unwrap_or(0.0);
+        law.draft_ms = at.draft_steps.max(0.0) * (self.draft.fixed_ms + share_ms.max(forward_ms));
+        law
+    }
+
+    /// What the step model's growth adds to the sweep's own beyond its last point (or takes from
+    /// it), ms.
+    fn beyond_ms(&self, known: Option<&Known<'_>>, tokens: f64) -> f64 {
+        let (last, padded) = (self.sweep.last_tokens(), self.sweep.padded(tokens));
+        let Some(known) = known.filter(|_| padded > last && last > 0.0) else {
+            return 0.0;
+        };
+        let model_ms = |tokens: f64| {
+            let step = known.server.plain(tokens, known.context);
+            step.total() - if self.cache_apart { step.kv_ms } else { 0.0 }
+        };
+        let own_ms = self.sweep.core_ms(tokens);
+        let model_ms = self.sweep.core_ms(last) * (model_ms(padded) / model_ms(last)).max(1.0);
+        let more_ms = own_ms * ((model_ms / own_ms).powf(self.model_share) - 1.0);
+        if more_ms.is_finite() { more_ms } else { 0.0 }
+    }
+}
+
+fn model_share(growth: Growth) -> f64 {
+    // A fitted exponent differs from the shipped one; dense models have none to fit.
+    if growth == Growth::DENSE {
+        MODEL_SHARE_DENSE
+    } else {
+        MODEL_SHARE_EXPERTS
+    }
+}
+
+impl Known<'_> {
+    /// The draft's forward over one token per sequence, ms, moved by how the plain step of the
+    /// same load came out: it has the target's kinds of work on the same cards.
+    fn draft_forward_ms(&self, concurrency: f64, plain_ms: f64) -> Option<f64> {
+        let step = self
+            .server
+            .draft(self.draft?, self.draft_tp, concurrency, self.context);
+        let forward_ms = step.total() - step.other_ms;
+        let moved = plain_ms / self.server.plain_ms(concurrency, self.context);
+        Some(forward_ms * moved).filter(|ms| ms.is_finite())
+    }
+}
+
+/// What a step pays for each sequence, whatever the tokens that are verified of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct BySequence {
+    reading: KvReading,
+    holds_cache: bool,
+}
+
+impl BySequence {
+    /// Reading one sequence's cache once where the kernels do so (`own_tokens`: cached tokens of a
+    /// sequence that no other shares, 0 where a bench gives all one prompt, which is then read
+    /// once), the state of linear-attention layers once each way, and the host's sampling and
+    /// output.
+    pub(crate) fn of(server: &Server<'_>, own_tokens: f64) -> Self {
+        let (gpu, sharding) = (server.rank.gpu, &server.rank.sharding);
+        let layout = kvplan::KvLayout::new(server.rank.kv_dtype);
+        let kv_bytes = server.model.kv_bytes_per_token(sharding, &layout) as f64;
+        let state_bytes = server.model.state_bytes_per_request(sharding).total() as f64;
+        let bytes_per_ms = gpu.bandwidth_gb_s * 1e6;
+        let holds_cache = reads_cache_once(gpu);
+        let tokens = if holds_cache {
+            own_tokens.max(0.0)
         } else {
             0.0
         };
         let ms = tokens * kv_bytes / (bytes_per_ms * KV_BANDWIDTH_SHARE)
-            + 2.0 * state_bytes / bytes_per_ms;
-        KvReading {
-            ms_per_sequence: if ms.is_finite() { ms } else { 0.0 },
-            verify_multiplier: 1.0,
+            + 2.0 * state_bytes / bytes_per_ms
+            + server.overhead.sequence_us * 1e-3;
+        Self {
+            reading: KvReading {
+                ms_per_sequence: if ms.is_finite() { ms } else { 0.0 },
+                verify_multiplier: 1.0,
+            },
+            holds_cache,
         }
     }
 }
@@ -69,43 +279,69 @@ pub(crate) fn growth(model: &Model) -> Growth {
     }
 }
 
-/// A plain sweep of (users, tokens a second over all users).
-///
-/// # Errors
-/// There are no points, or one is not positive.
-pub(crate) fn plain_sweep(
-    points: &[(f64, f64)],
-    engine: &str,
-    growth: Growth,
-    reading: Option<KvReading>,
-) -> Result<Sweep, SweepError> {
-    let sweep = Sweep::from_tok_s(points, GraphLadder::of_engine(engine), growth)?;
-    Ok(match reading {
-        Some(reading) => sweep.with_kv(reading),
-        None => sweep,
-    })
+/// (users, tokens a second over all users) as (sequences, ms of a step).
+pub(crate) fn steps_ms(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let step = |&(users, tok_s): &(f64, f64)| (users, 1000.0 * users / tok_s);
+    points.iter().map(step).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step_time::{Engine, Overhead, Setup};
+    use kvplan::{KvDtype, Sharding};
+
+    fn with_server<T>(model: &str, gpu: &str, then: impl FnOnce(&Server<'_>) -> T) -> T {
+        let found = kvplan::catalog::find(model).expect("in the catalogue");
+        let setup = Setup {
+            sharding: Sharding::tp(1),
+            kv_dtype: KvDtype::Bf16,
+            overhead: Overhead::of(Engine::Vllm, None),
+            graphs: true,
+        };
+        let gpu = crate::gpus::find(gpu).expect("in the catalogue");
+        then(&Server::new(&found.model, gpu, &setup, &|_| 0.0))
+    }
 
     #[test]
     fn a_sequence_of_llama_8b_reads_128_kib_a_token() {
-        let found = kvplan::catalog::find("llama-3.1-8b").expect("in the catalogue");
-        let held = |tokens| Held {
-            model: &found.model,
-            gpu: crate::gpus::find("h200").expect("in the catalogue"),
-            sharding: Sharding::tp(1),
-            kv_dtype: KvDtype::Bf16,
-            tokens,
-        };
-        // 8,000 tokens of 131,072 bytes at 4.8 TB/s and the share.
-        let ms = held(8000.0).reading().ms_per_sequence;
-        assert!(
-            (ms - 8000.0 * 131_072.0 / (4.8e9 * 0.95)).abs() < 1e-3,
-            "{ms}"
-        );
-        assert!(held(0.0).reading().ms_per_sequence.abs() < 1e-12);
+        with_server("llama-3.1-8b", "h200", |server| {
+            let ms = |tokens| BySequence::of(server, tokens).reading.ms_per_sequence;
+            // 8,000 tokens of 131,072 bytes at 4.8 TB/s and the share; 8.1 us of host work.
+            let cache_ms = 8000.0 * 131_072.0 / (4.8e9 * 0.95);
+            assert!((ms(8000.0) - ms(0.0) - cache_ms).abs() < 1e-3);
+            assert!((ms(0.0) - 0.0081).abs() < 1e-9, "{}", ms(0.0));
+        });
+    }
+
+    #[test]
+    fn beyond_a_dense_sweep_the_step_turns_from_reading_to_computing() {
+        with_server("llama-3.1-8b", "h200", |server| {
+            let constants = Constants::of(server);
+            let points = [(1.0, 4.9), (8.0, 5.0), (64.0, 6.0), (128.0, 7.3)];
+            let law = SweepLaw::of_engine(&points, GraphLadder::Exact, constants, None);
+            let law = law.unwrap_or_else(|e| panic!("{e}"));
+            let known = Known {
+                server,
+                draft: None,
+                draft_tp: 1,
+                context: 0.0,
+            };
+            let at = |users: f64| Speculation {
+                concurrency: users,
+                verified_tokens: 4.0,
+                draft_steps: 3.0,
+            };
+            let (inside, outside) = (at(32.0), at(128.0));
+            assert_eq!(law.cycle(Some(&known), &inside), law.cycle(None, &inside));
+            let own = law.cycle(None, &outside).verify_ms;
+            let with_model = law.cycle(Some(&known), &outside).verify_ms;
+            let model = server.plain_ms(512.0, 0.0) / server.plain_ms(128.0, 0.0);
+            assert!(with_model > own, "{with_model} {own}");
+            assert!(
+                (with_model - 7.3 * model).abs() < 0.2,
+                "{with_model} {model}"
+            );
+        });
     }
 }

@@ -209,12 +209,12 @@ fn plain_rows(outcome: &Outcome, scratch: Option<&Scratch<'_>>) -> Vec<Row> {
 }
 
 /// The law on the plain sweep, where there is one.
-fn calibrated(
+fn calibrated<'a>(
     plan: &Plan,
     run: &EngineRun,
     outcome: &Outcome,
-    scratch: Option<&Scratch<'_>>,
-) -> anyhow::Result<Option<Calibrated>> {
+    scratch: Option<&'a Scratch<'a>>,
+) -> anyhow::Result<Option<Calibrated<'a>>> {
     if outcome.sweep.is_empty() {
         return Ok(None);
     }
@@ -234,7 +234,7 @@ fn rows_of(
     measured: &EnginePoint,
     steps: Option<u32>,
     sweep: &[(f64, f64)],
-    law: Option<&Calibrated>,
+    law: Option<&Calibrated<'_>>,
     scratch: Option<&Scratch<'_>>,
 ) -> anyhow::Result<Vec<Row>> {
     let Some(accept_length) = measured.accept_length else {

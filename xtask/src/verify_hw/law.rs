@@ -1,14 +1,14 @@
 //! The calibrated prediction: the cycle law on this machine's plain steps. It never sees a
 //! speculative run.
 
-use kvplan::Sharding;
 use spec_decode::HeadKind;
-use spec_decode::cycle::{DraftStep, GraphLadder, Growth, KvReading, Speculation, Sweep, cycle};
+use spec_decode::cycle::{GraphLadder, Speculation};
 
 use super::scratch::Scratch;
 use super::standin::run::Found;
+use crate::predict::links::Links;
 use crate::scenario::Scenario;
-use crate::step_time::sweep::{Held, growth};
+use crate::step_time::sweep::{Attention, BySequence, Constants, SweepLaw, growth, steps_ms};
 
 /// One speculative operating point.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,23 +42,16 @@ pub(crate) fn draft_passes(head: HeadKind, steps: u32) -> u32 {
     }
 }
 
-/// The cycle law on a plain sweep of this server.
-#[derive(Debug, Clone)]
-pub(crate) struct Calibrated {
-    sweep: Sweep,
-    draft: DraftStep,
-    /// A draft step by concurrency where it was worked out from the architecture, ms.
-    draft_ms: Option<Vec<(u32, f64)>>,
-    /// Attention of a plain step by concurrency, ms, where it was probed; the sweep is then
-    /// without it.
-    attention_ms: Vec<(u32, f64)>,
-    /// The same over several tokens a sequence: (concurrency, tokens, ms).
-    attention_of_many_ms: Vec<(u32, u32, f64)>,
+/// The cycle law on a plain sweep of this server, as `predict` reads the same sweep.
+pub(crate) struct Calibrated<'a> {
+    law: SweepLaw,
+    scratch: Option<&'a Scratch<'a>>,
+    held_tokens: f64,
     head: HeadKind,
     pub(crate) assumed: Vec<String>,
 }
 
-impl Calibrated {
+impl<'a> Calibrated<'a> {
     /// From a sweep of (concurrency, tok/s of all) of a serving engine. With a scratch model,
     /// draft steps and what lies beyond the sweep are the model's, moved to the sweep.
     ///
@@ -68,47 +61,38 @@ impl Calibrated {
         sweep: &[(f64, f64)],
         engine: &str,
         held_tokens: f64,
-        known: Option<(&Scenario, &Scratch<'_>)>,
+        known: Option<(&Scenario, &'a Scratch<'a>)>,
     ) -> anyhow::Result<Self> {
-        let mut steps_ms: Vec<(f64, f64)> = sweep
-            .iter()
-            .map(|(concurrency, tok_s)| (*concurrency, 1000.0 * concurrency / tok_s))
-            .collect();
-        let mut assumed = Vec::new();
-        let mut draft_ms = None;
-        if let Some((_, scratch)) = known {
-            draft_ms = Some(drafts(&steps_ms, scratch, held_tokens));
-            extend(&mut steps_ms, |n| scratch.plain_ms(n, held_tokens));
+        let scratch = known.map(|(_, scratch)| scratch);
+        let assumed = if known.is_some() {
+            Vec::new()
         } else {
-            assumed.push(
-                "a dense model, its cache not told apart, 0.6 ms a draft step (--model and --gpu \
-                 would settle them)"
+            vec![
+                "a dense model, its cache not told apart, 0.27 ms and 5 % of a plain step for a \
+                 draft step (--model and --gpu would settle them)"
                     .to_string(),
-            );
-        }
-        let growth = known.map_or(Growth::DENSE, |(scenario, _)| growth(&scenario.model));
-        let mut sweep = Sweep::from_step_ms(&steps_ms, GraphLadder::of_engine(engine), growth)
-            .map_err(|e| crate::input::error(format!("plain sweep: {e}")))?;
-        if let Some((scenario, scratch)) = known {
-            // Sampling and output are paid by sequence as the cache is, not by verified token.
-            let mut by_sequence = kv_reading(scenario, held_tokens);
-            by_sequence.ms_per_sequence += scratch.sequence_ms;
-            sweep = sweep.with_kv(by_sequence);
-        }
-        let scenario = known.map(|(scenario, _)| scenario);
+            ]
+        };
+        let law = SweepLaw::of_engine(
+            &steps_ms(sweep),
+            GraphLadder::of_engine(engine),
+            known.map_or(Constants::UNKNOWN, |(scenario, scratch)| {
+                constants(scenario, scratch)
+            }),
+            scratch.map(|s| BySequence::of(s.server(), held_tokens)),
+        )
+        .map_err(|e| crate::input::error(format!("plain sweep: {e}")))?;
         Ok(Self {
-            sweep,
-            draft: draft_step(scenario),
-            draft_ms,
-            attention_ms: Vec::new(),
-            attention_of_many_ms: Vec::new(),
-            head: scenario.map_or(HeadKind::Eagle3, |s| s.acceptance.head),
+            law,
+            scratch,
+            held_tokens,
+            head: known.map_or(HeadKind::Eagle3, |(s, _)| s.acceptance.head),
             assumed,
         })
     }
 
     /// From plain steps, ms by sequences, as the stand-in measures them; with the attention of
-    /// such steps as probed alone, and draft steps by concurrency.
+    /// such steps as probed alone.
     ///
     /// A verify's attention is the kernel's over several tokens a sequence, probed alone (or that
     /// of a plain step of as many sequences); the rest costs what a plain step of as many tokens
@@ -119,32 +103,19 @@ impl Calibrated {
     pub(crate) fn of_steps(
         found: &Found,
         scenario: &Scenario,
-        scratch: &Scratch<'_>,
+        scratch: &'a Scratch<'a>,
         held_tokens: f64,
     ) -> anyhow::Result<Self> {
-        let steps_ms: Vec<(f64, f64)> = found
-            .plain
-            .iter()
-            .map(|(n, ms)| (f64::from(*n), *ms))
-            .collect();
-        let draft_ms = drafts(&steps_ms, scratch, held_tokens);
-        let mut core: Vec<(f64, f64)> = found
-            .plain
-            .iter()
-            .map(|(n, ms)| {
-                let attention = looked_up(&found.attention, *n).unwrap_or(0.0);
-                (f64::from(*n), ms - attention)
-            })
-            .collect();
-        extend(&mut core, |n| scratch.plain_ms(n, 1.0));
-        let sweep = Sweep::from_step_ms(&core, GraphLadder::of_engine(""), growth(&scenario.model))
+        let attention = Attention {
+            plain_ms: found.attention.clone(),
+            of_many_ms: found.attention_of_many.clone(),
+        };
+        let law = SweepLaw::of_stand_in(&found.plain, attention, growth(&scenario.model))
             .map_err(|e| crate::input::error(format!("plain steps: {e}")))?;
         Ok(Self {
-            sweep,
-            draft: draft_step(Some(scenario)),
-            draft_ms: Some(draft_ms),
-            attention_ms: found.attention.clone(),
-            attention_of_many_ms: found.attention_of_many.clone(),
+            law,
+            scratch: Some(scratch),
+            held_tokens,
             head: scenario.acceptance.head,
             assumed: Vec::new(),
         })
@@ -153,27 +124,15 @@ impl Calibrated {
     /// The cycle at a point.
     pub(crate) fn at(&self, point: &Point) -> Predicted {
         let passes = f64::from(draft_passes(self.head, point.steps));
-        let mut law = cycle(
-            &self.sweep,
-            self.draft,
+        let known = self.scratch.map(|s| s.known(self.held_tokens));
+        let law = self.law.cycle(
+            known.as_ref(),
             &Speculation {
                 concurrency: f64::from(point.concurrency),
                 verified_tokens: f64::from(point.steps) + 1.0,
                 draft_steps: passes,
             },
         );
-        let attention = looked_up(&self.attention_ms, point.concurrency).unwrap_or(0.0);
-        law.plain_ms += attention;
-        let many = self.attention_of_many_ms.iter();
-        law.verify_ms += many
-            .filter(|(c, tokens, _)| *c == point.concurrency && *tokens == point.steps + 1)
-            .map(|row| row.2)
-            .next()
-            .unwrap_or(attention);
-        let table = self.draft_ms.as_deref().unwrap_or_default();
-        if let Some(ms) = looked_up(table, point.concurrency) {
-            law.draft_ms = passes * ms;
-        }
         let cycle_ms = law.total_ms();
         Predicted {
             plain_ms: law.plain_ms,
@@ -186,58 +145,13 @@ impl Calibrated {
     }
 }
 
-/// Draft steps from the architecture, moved by how the plain step of the same load came out: the
-/// draft has the target's kinds of work, on the same GPU.
-fn drafts(steps_ms: &[(f64, f64)], scratch: &Scratch<'_>, held_tokens: f64) -> Vec<(u32, f64)> {
-    let moved = |&(n, ms): &(f64, f64)| {
-        let concurrency = n.round().clamp(1.0, 1e9) as u32;
-        let ratio = ms / scratch.plain_ms(concurrency, held_tokens);
-        Some((
-            concurrency,
-            ratio * scratch.draft_step_ms(concurrency, held_tokens)?,
-        ))
-    };
-    steps_ms.iter().filter_map(moved).collect()
-}
-
-/// Goes on beyond the last point as the model does: it knows where compute takes over.
-fn extend(steps_ms: &mut Vec<(f64, f64)>, model_ms: impl Fn(u32) -> f64) {
-    steps_ms.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let Some(&(last, last_ms)) = steps_ms.last() else {
-        return;
-    };
-    let count = |n: f64| n.round().clamp(1.0, 1e6) as u32;
-    for factor in [1.5, 2.0, 3.0, 4.0, 6.0, 8.0] {
-        let more = model_ms(count(last * factor)) - model_ms(count(last));
-        steps_ms.push((last * factor, last_ms + more.max(0.0)));
+/// As `predict` takes them: drafts whose transfers cross PCIe are told by the wiring.
+fn constants(scenario: &Scenario, scratch: &Scratch<'_>) -> Constants {
+    let constants = Constants::of(scratch.server());
+    match Links::new(scenario) {
+        Ok(links) => constants.on(scenario.tp, links.all_on_gpu_links()),
+        Err(_) => constants,
     }
-}
-
-fn looked_up(table: &[(u32, f64)], concurrency: u32) -> Option<f64> {
-    let same = table.iter().find(|(c, _)| *c == concurrency)?;
-    Some(same.1)
-}
-
-fn draft_step(scenario: Option<&Scenario>) -> DraftStep {
-    match scenario {
-        Some(s) if s.tp > 1 && s.gpu.nvlink_gb_s <= 0.0 => DraftStep::PCIE,
-        _ => DraftStep::LOCAL,
-    }
-}
-
-/// Reading one sequence's cache once, from the architecture and the card's bandwidth.
-fn kv_reading(scenario: &Scenario, held_tokens: f64) -> KvReading {
-    let held = Held {
-        model: &scenario.model,
-        gpu: scenario.gpu,
-        sharding: Sharding {
-            dcp: u64::from(scenario.dcp),
-            ..Sharding::tp(u64::from(scenario.tp))
-        },
-        kv_dtype: scenario.kv_dtype,
-        tokens: held_tokens,
-    };
-    held.reading()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use spec_decode::cycle::GraphLadder;
 use super::law::{Point, Predicted, draft_passes};
 use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::cycle::{Chain, CycleParts};
+use crate::step_time::sweep::Known;
 use crate::step_time::{self, Draft, Engine, Overhead, Server, Setup};
 
 /// Launch and host costs of what runs the steps.
@@ -21,8 +22,6 @@ pub(crate) enum Runs {
 pub(crate) struct Scratch<'a> {
     scenario: &'a Scenario,
     runs: Runs,
-    /// What the engine's host does for each sequence of a step, ms.
-    pub(crate) sequence_ms: f64,
     server: Server<'a>,
     ladder: GraphLadder,
 }
@@ -59,9 +58,23 @@ impl<'a> Scratch<'a> {
         Self {
             scenario,
             runs,
-            sequence_ms: overhead.sequence_us * 1e-3,
             server: Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us),
             ladder,
+        }
+    }
+
+    /// The server of the step model.
+    pub(crate) fn server(&self) -> &Server<'a> {
+        &self.server
+    }
+
+    /// What the cycle law takes from the step model where sequences hold `held_tokens`.
+    pub(crate) fn known(&self, held_tokens: f64) -> Known<'_> {
+        Known {
+            server: &self.server,
+            draft: self.draft(),
+            draft_tp: u64::from(self.scenario.tp),
+            context: held_tokens,
         }
     }
 
@@ -96,19 +109,6 @@ impl<'a> Scratch<'a> {
     /// A plain step, ms.
     pub(crate) fn plain_ms(&self, concurrency: u32, held_tokens: f64) -> f64 {
         self.server.plain_ms(f64::from(concurrency), held_tokens)
-    }
-
-    /// One draft step, ms.
-    pub(crate) fn draft_step_ms(&self, concurrency: u32, held_tokens: f64) -> Option<f64> {
-        let tp = u64::from(self.scenario.tp);
-        let draft = self.draft()?;
-        let step = self
-            .server
-            .draft(draft, tp, f64::from(concurrency), held_tokens);
-        Some(match self.runs {
-            Runs::Engine => step.total(),
-            Runs::StandIn => step.total() - step.other_ms,
-        })
     }
 
     /// The cycle at a point.

@@ -1,11 +1,12 @@
 //! The cycle law run over the sweeps, with its few constants fitted on whatever rows it is given.
 
 use spec_decode::cycle::{
-    DraftStep, Growth, Speculation, Sweep, cycle, level_of_speed, steady_level,
+    DraftStep, GraphLadder, Growth, Speculation, level_of_speed, steady_level,
 };
 
 use super::rows::SweepRow;
-use crate::step_time::sweep::plain_sweep as read_sweep;
+use crate::score::scratch::Rig;
+use crate::step_time::sweep::{BySequence, Constants as LawConstants, Known, SweepLaw, steps_ms};
 
 /// What is fitted: the draft step over PCIe and the growth of a mixture of experts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,6 +23,13 @@ impl Constants {
         pcie: DraftStep::PCIE,
         exponent: Growth::EXPERTS.exponent,
     };
+
+    fn of(&self, row: &SweepRow) -> LawConstants {
+        LawConstants {
+            draft: self.draft(row),
+            growth: self.growth(row),
+        }
+    }
 
     fn draft(&self, row: &SweepRow) -> DraftStep {
         if row.over_pcie() {
@@ -81,18 +89,37 @@ impl Predicted {
     }
 }
 
-/// Predicts every row of a sweep; `index` is carried along. A plain table of the same box at
-/// empty context may be given beside the sweep.
+/// Predicts every row of a sweep; `index` is carried along. The server comes from the catalogues,
+/// where they have it. A plain table of the same box at empty context may be given beside the
+/// sweep.
 pub(crate) fn predict(
     row: &SweepRow,
     index: usize,
+    rig: Option<&Rig>,
     constants: &Constants,
     accept: Accept,
     beside: Option<&SweepRow>,
 ) -> anyhow::Result<Vec<Predicted>> {
-    let sweep = plain_sweep(row, constants)?;
-    let table = beside.map(|b| plain_sweep(b, constants)).transpose()?;
-    let draft = constants.draft(row);
+    match rig {
+        Some(rig) => rig.known(row.context_tokens(), |known| {
+            predict_on(row, index, Some(known), constants, accept, beside)
+        }),
+        None => predict_on(row, index, None, constants, accept, beside),
+    }
+}
+
+fn predict_on(
+    row: &SweepRow,
+    index: usize,
+    known: Option<&Known<'_>>,
+    constants: &Constants,
+    accept: Accept,
+    beside: Option<&SweepRow>,
+) -> anyhow::Result<Vec<Predicted>> {
+    let sweep = plain_sweep(row, known, constants)?;
+    let table = beside
+        .map(|b| plain_sweep(b, known, constants))
+        .transpose()?;
     let verified = f64::from(row.draft_tokens.max(1));
     let readings: Vec<f64> = row.points.iter().filter_map(|p| p.accept_length).collect();
     let prior = row.prior();
@@ -106,9 +133,10 @@ pub(crate) fn predict(
             verified_tokens: verified,
             draft_steps: f64::from(row.depth),
         };
-        let mut law = cycle(&sweep, draft, &speculation);
+        let mut law = sweep.cycle(known, &speculation);
         if let Some(table) = &table {
-            law = law.beside_short_context(table, &speculation, verify_multiplier(row));
+            let times = verify_multiplier(row);
+            law = law.beside_short_context(table.sweep(), &speculation, times);
         }
         let implied = law.accept_length_of_tok_s(point.spec_tok_s, point.concurrency);
         let accept_length = match (accept, point.accept_length, calibrated) {
@@ -150,20 +178,31 @@ fn verify_multiplier(row: &SweepRow) -> f64 {
     }
 }
 
-fn plain_sweep(row: &SweepRow, constants: &Constants) -> anyhow::Result<Sweep> {
+/// The law on a row's plain sweep. KV is not told apart: benches of long contexts share their
+/// prompts, so the card reads far less than the sum.
+fn plain_sweep(
+    row: &SweepRow,
+    known: Option<&Known<'_>>,
+    constants: &Constants,
+) -> anyhow::Result<SweepLaw> {
     let points: Vec<(f64, f64)> = row
         .points
         .iter()
         .map(|p| (p.concurrency, p.plain_tok_s))
         .collect();
-    read_sweep(&points, &row.engine, constants.growth(row), row.state)
-        .map_err(|e| crate::input::error(format!("{} {}: {e}", row.source, row.model)))
+    SweepLaw::of_engine(
+        &steps_ms(&points),
+        GraphLadder::of_engine(&row.engine),
+        constants.of(row),
+        known.map(|k| BySequence::of(k.server, 0.0)),
+    )
+    .map_err(|e| crate::input::error(format!("{} {}: {e}", row.source, row.model)))
 }
 
 /// Every combination that is tried when fitting. The share of the plain step is not among them:
 /// only sweeps with their own accept lengths would show it, and public reports do (its doc).
 fn grid() -> impl Iterator<Item = Constants> {
-    let fixed = [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+    let fixed = [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
     let exponents = [0.6, 0.65, 0.7, 0.75, 0.8];
     fixed.into_iter().flat_map(move |fixed_ms| {
         exponents.into_iter().map(move |exponent| Constants {
@@ -183,12 +222,13 @@ pub(crate) struct Fitter {
 
 impl Fitter {
     /// Runs the law with every combination of constants over all sweeps.
-    pub(crate) fn new(rows: &[SweepRow]) -> anyhow::Result<Self> {
+    pub(crate) fn new(rows: &[SweepRow], rigs: &[Option<Rig>]) -> anyhow::Result<Self> {
         let mut tried = Vec::new();
         for constants in grid() {
             let mut errors = Vec::with_capacity(rows.len());
-            for (index, row) in rows.iter().enumerate() {
-                let found = predict(row, index, &constants, Accept::Pooled, None)?;
+            for (index, (row, rig)) in rows.iter().zip(rigs).enumerate() {
+                let rig = rig.as_ref();
+                let found = predict(row, index, rig, &constants, Accept::Pooled, None)?;
                 let sum = found.iter().map(|p| p.log_error().abs()).sum();
                 errors.push((sum, found.len()));
             }

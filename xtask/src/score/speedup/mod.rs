@@ -12,6 +12,8 @@ use spec_decode::bands::{
 };
 use spec_decode::verdict::Verdict;
 
+use super::names::Names;
+use super::scratch::{Rig, rig};
 use super::{Area, quantile};
 #[cfg(test)]
 use law::Constants;
@@ -58,6 +60,8 @@ impl Scored {
 /// The sweeps with everything that is fitted once.
 pub(crate) struct Runs {
     rows: Vec<SweepRow>,
+    /// The rows' servers; none where the catalogues lack one.
+    rigs: Vec<Option<Rig>>,
     skipped: usize,
     fitter: Fitter,
 }
@@ -73,16 +77,18 @@ impl Runs {
     /// Loads the sweeps and runs the law over the grid of constants.
     pub(crate) fn load(data: &Path) -> anyhow::Result<Self> {
         let (rows, skipped) = rows::load(data)?;
-        let fitter = Fitter::new(&rows)?;
+        let names = Names::load(data)?;
+        let rigs: Vec<Option<Rig>> = rows.iter().map(|r| rig(r, &names).ok()).collect();
+        let fitter = Fitter::new(&rows, &rigs)?;
         Ok(Self {
             rows,
+            rigs,
             skipped,
             fitter,
         })
     }
 
     /// Constants fitted on all sweeps.
-    #[cfg(test)]
     #[cfg(test)]
     pub(crate) fn constants(&self) -> Constants {
         self.fitter.best(|_| true)
@@ -114,7 +120,8 @@ impl Runs {
                     continue;
                 }
                 let beside = table.then(|| self.empty_context(row)).flatten();
-                let predicted = predict(row, index, &constants, accept, beside)?;
+                let rig = self.rigs[index].as_ref();
+                let predicted = predict(row, index, rig, &constants, accept, beside)?;
                 found.extend(
                     predicted
                         .into_iter()

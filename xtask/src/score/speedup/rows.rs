@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use crate::score::names::Names;
-use crate::step_time::sweep::Held;
-use kvplan::{Attention, Ffn, KvDtype, Sharding};
+use kvplan::{Attention, Ffn};
 use serde::Deserialize;
-use spec_decode::cycle::{Growth, KvReading, LevelPrior};
+use spec_decode::cycle::{Growth, LevelPrior};
 use spec_decode::{AcceptancePrior, Chain, HeadKind, PriorQuery, Task};
 
 /// One measured point.
@@ -65,11 +64,6 @@ pub(crate) struct SweepRow {
     /// What the architecture says.
     #[serde(skip)]
     pub(crate) shape: Shape,
-    /// What a plain step reads and writes for each sequence: the state of linear-attention layers.
-    /// KV is not in it: benches of long contexts share their prompts, so the card reads far less
-    /// than the sum.
-    #[serde(skip)]
-    pub(crate) state: Option<KvReading>,
 }
 
 /// What the law needs of a model's architecture.
@@ -206,23 +200,10 @@ pub(crate) fn load(data: &Path) -> anyhow::Result<(Vec<SweepRow>, usize)> {
     for row in &mut rows {
         let name = names.model(&row.model).0;
         row.shape = Shape::of(name);
-        row.state = state_reading(name, row);
         row.points
             .sort_by(|a, b| a.concurrency.total_cmp(&b.concurrency));
     }
     Ok((rows, skipped))
-}
-
-fn state_reading(catalogue_name: &str, row: &SweepRow) -> Option<KvReading> {
-    let found = kvplan::catalog::find(catalogue_name).ok()?;
-    let held = Held {
-        model: &found.model,
-        gpu: crate::gpus::find(&row.gpu).ok()?,
-        sharding: Sharding::tp(u64::from(row.tp.unwrap_or(1).max(1))),
-        kv_dtype: KvDtype::Bf16,
-        tokens: 0.0,
-    };
-    Some(held.reading())
 }
 
 #[cfg(test)]
