@@ -108,6 +108,7 @@ pub(crate) fn of_scenario(scenario: &Scenario, bytes: u64) -> anyhow::Result<Ans
         gpu: scenario.gpu,
         wiring: scenario.wiring.clone(),
         source: String::new(),
+        served: Vec::new(),
     };
     let arch = Arch::parse(&hardware.gpu.arch).unwrap_or(Arch::AMPERE);
     let topology = Topology::from_spec(&hardware.wiring, arch)

@@ -11,8 +11,9 @@ use super::links::{Choice, Links};
 use crate::input;
 use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::cycle::{self as scratch, Chain};
-use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, steps_ms};
+use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, growth, steps_ms};
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup, StepParts};
+use crate::verify_hw::stand_in_overhead;
 
 /// Cost of one speculative cycle beside a plain step.
 #[derive(Debug, Clone, Copy)]
@@ -85,10 +86,14 @@ impl<'a> Costs<'a> {
             EngineKind::TrtLlm => Engine::Trtllm,
             EngineKind::LlamaCpp => Engine::Llamacpp,
         };
+        let mut overhead = Overhead::of(engine, scenario.engine.version.as_deref());
+        if scenario.served.is_some() {
+            overhead = stand_in_overhead(overhead);
+        }
         let setup = Setup {
             sharding: sharding(scenario),
             kv_dtype: scenario.kv_dtype,
-            overhead: Overhead::of(engine, scenario.engine.version.as_deref()),
+            overhead,
             graphs: true,
         };
         let server = Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us);
@@ -181,7 +186,10 @@ impl<'a> Costs<'a> {
             server: &self.server,
             draft: self.draft(),
             draft_tp: u64::from(self.draft_tp),
-            context: self.scenario.context as f64,
+            context: match &self.scenario.served {
+                Some(served) => served.held_tokens,
+                None => self.scenario.context as f64,
+            },
         }
     }
 
@@ -225,14 +233,20 @@ fn sharding(scenario: &Scenario) -> Sharding {
     }
 }
 
-/// The law on the user's own sweep.
+/// The law on the user's own sweep, or on the plain steps saved in the box file.
 fn law(
     scenario: &Scenario,
     server: &Server<'_>,
     links: &Links<'_>,
 ) -> anyhow::Result<Option<SweepLaw>> {
     let Some(points) = &scenario.baseline else {
-        return Ok(None);
+        let Some(served) = &scenario.served else {
+            return Ok(None);
+        };
+        let growth = growth(&scenario.model);
+        return SweepLaw::of_stand_in(&served.steps_ms(), served.attention(), growth)
+            .map(Some)
+            .map_err(|e| input::error(format!("--box: [[served]]: {e}")));
     };
     let constants = Constants::of(server).on(scenario.tp, links.all_on_gpu_links());
     SweepLaw::of_engine(

@@ -138,7 +138,7 @@ fn measure(scenario: &Scenario, point: &Point) -> Measure {
         };
     }
     let model = ResidualModel::shipped();
-    let step = if scenario.baseline.is_some() {
+    let step = if scenario.baseline.is_some() || scenario.served.is_some() {
         StepSource::Sweep
     } else {
         StepSource::Scratch

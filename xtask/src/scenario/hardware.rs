@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pcie_sim::box_spec::{BoxSpec, GpuLinks, GpuWiring, P2p};
 
+use super::served::{self, Served};
 use crate::gpus::{self, Gpu, Nvlink};
 use crate::input;
 
@@ -22,6 +23,8 @@ pub(crate) struct Hardware {
     pub(crate) gpu: &'static Gpu,
     pub(crate) wiring: BoxSpec,
     pub(crate) source: String,
+    /// What a saved box file says was served on it.
+    pub(crate) served: Vec<Served>,
 }
 
 /// Most GPUs one box may have here: tensor parallelism inside one server.
@@ -62,13 +65,18 @@ pub(crate) fn resolve(request: &BoxRequest) -> anyhow::Result<Hardware> {
                 ""
             }
         ),
+        served: Vec::new(),
     })
 }
 
 fn named_box(name: &str, request: &BoxRequest) -> anyhow::Result<Hardware> {
     let path = Path::new(name);
+    let mut saved = Vec::new();
     let (wiring, source) = if path.is_file() || (path.extension().is_some() && path.exists()) {
         let text = input::read_text(path)?;
+        let (text, served) =
+            served::split(&text).map_err(|e| input::error(format!("--box {name}: {e:#}")))?;
+        saved = served;
         let wiring =
             BoxSpec::from_toml(&text).map_err(|e| input::error(format!("--box {name}: {e}")))?;
         (wiring, format!("box file {name}"))
@@ -111,6 +119,7 @@ fn named_box(name: &str, request: &BoxRequest) -> anyhow::Result<Hardware> {
         gpu,
         wiring,
         source,
+        served: saved,
     })
 }
 
@@ -149,6 +158,7 @@ fn from_topology(path: &Path, request: &BoxRequest) -> anyhow::Result<Hardware> 
         gpu,
         wiring,
         source: format!("--topology {shown}"),
+        served: Vec::new(),
     })
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod hardware;
 mod merge;
 pub(crate) mod model;
 pub(crate) mod parse;
+pub(crate) mod served;
 mod sweep;
 mod tree;
 
@@ -21,6 +22,7 @@ use crate::gpus::Gpu;
 use crate::input;
 use crate::predict::answer::{Assumption, Input};
 use file::{AssumedFile, ObservedFile};
+use served::Served;
 
 /// Loads that are shown where the user names none.
 const DEFAULT_CONCURRENCY: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -89,6 +91,8 @@ pub(crate) struct Scenario {
     pub(crate) acceptance: Acceptance,
     /// The user's own plain sweep: (users, tokens a second over all users).
     pub(crate) baseline: Option<Vec<(f64, f64)>>,
+    /// Plain steps saved in the box file, where they are of this server and no sweep is given.
+    pub(crate) served: Option<Served>,
     /// `nccl`, `one-shot`, …, or `auto`.
     pub(crate) allreduce: String,
     /// The user's own all-reduce times: (bytes, µs).
@@ -162,7 +166,14 @@ impl Scenario {
         let model = model::target(merged, notes)?;
         let (tp, ranks) = tensor_parallel(merged, &hardware.wiring, &model, notes)?;
         let draft = model::draft(merged, &model, notes)?;
-        let context = context(merged, notes)?;
+        let allreduce = allreduce(merged, notes)?;
+        let served = sweep::served(
+            merged,
+            &hardware.served,
+            (&model.name, tp, &allreduce),
+            notes,
+        );
+        let context = context(merged, served.as_ref(), notes)?;
         let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
         let acceptance = acceptance::resolve(merged, draft.as_ref(), context, steps, notes)?;
@@ -171,7 +182,8 @@ impl Scenario {
             mem_fraction: mem_fraction(merged, notes)?,
             dcp: dcp(merged, tp, engine.kind, notes)?,
             baseline: sweep::baseline(merged.baseline.as_deref(), notes)?,
-            allreduce: allreduce(merged, notes)?,
+            allreduce,
+            served,
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
             observed: merged.observed.clone(),
             observed_context: merged.assumed.context.as_ref().map_or(context, |c| c.value),
@@ -256,7 +268,11 @@ fn tensor_parallel(
     Ok((tp, (0..tp as usize).collect()))
 }
 
-fn context(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<u64> {
+fn context(
+    merged: &merge::Merged,
+    served: Option<&Served>,
+    notes: &mut Notes,
+) -> anyhow::Result<u64> {
     match &merged.context {
         Some(given) => {
             let tokens = parse::context(&given.named("--context"), &given.value)?;
@@ -267,6 +283,11 @@ fn context(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<u64> {
                     "--context",
                 );
             }
+            Ok(tokens)
+        }
+        None if let Some(served) = served => {
+            let tokens = served.held_tokens.round().clamp(0.0, 1e9) as u64;
+            notes.input("context", tokens, "as the box file's plain steps had it");
             Ok(tokens)
         }
         None => {

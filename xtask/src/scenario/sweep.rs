@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use super::Notes;
+use super::merge::Merged;
+use super::served::Served;
 use crate::bench_input;
 use crate::input;
 
@@ -21,6 +23,46 @@ pub(super) fn baseline(
     }
     notes.input("baseline", shown, "--baseline: your own measurement");
     Ok(Some(sweep))
+}
+
+/// The plain steps of the box file that are of this server (model, ranks, all-reduce); a sweep of
+/// the user's own goes before them. Without `--allreduce` the first all-reduce saved is taken.
+pub(super) fn served(
+    merged: &Merged,
+    saved: &[Served],
+    (model, tp, allreduce): (&str, u32, &str),
+    notes: &mut Notes,
+) -> Option<Served> {
+    if merged.baseline.is_some() {
+        return None;
+    }
+    let any = merged.allreduce.is_none() || tp < 2;
+    let found = saved
+        .iter()
+        .filter(|s| s.is_of(model, tp))
+        .find(|s| any || s.allreduce == allreduce);
+    match (found, saved.first()) {
+        (Some(found), _) => {
+            let beside = match found.allreduce.as_str() {
+                "none" => String::new(),
+                name => format!(", all-reduce {name}"),
+            };
+            notes.input(
+                "baseline",
+                format!("{} plain steps{beside}", found.plain_step.len()),
+                "measured by verify-hw with a stand-in, in the box file",
+            );
+        }
+        (None, Some(first)) => notes.assume(
+            format!(
+                "the box file's plain steps are not used: they are of {} at TP {}, all-reduce {}",
+                first.model, first.tp, first.allreduce
+            ),
+            "",
+        ),
+        (None, None) => {}
+    }
+    found.cloned()
 }
 
 /// The table of `--allreduce-table`: lines of `bytes,time_us`.

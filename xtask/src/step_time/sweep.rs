@@ -83,15 +83,50 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
-    fn plain(&self, sequences: f64) -> Option<f64> {
-        let same = |(n, _): &&(u32, f64)| f64::from(*n) == sequences;
-        self.plain_ms.iter().find(same).map(|(_, ms)| *ms)
+    /// Of a plain step of `sequences`: log-linear between the loads measured, by sequence outside.
+    fn plain(&self, sequences: f64) -> f64 {
+        let at = |&(n, ms): &(u32, f64)| (f64::from(n), ms);
+        let below = self
+            .plain_ms
+            .iter()
+            .map(at)
+            .filter(|(n, _)| *n <= sequences);
+        let above = self
+            .plain_ms
+            .iter()
+            .map(at)
+            .filter(|(n, _)| *n >= sequences);
+        let low = below.max_by(|a, b| a.0.total_cmp(&b.0));
+        let high = above.min_by(|a, b| a.0.total_cmp(&b.0));
+        match (low, high) {
+            (Some(low), Some(high)) if high.0 > low.0 && low.1 > 0.0 && high.1 > 0.0 => {
+                let share = (sequences / low.0).ln() / (high.0 / low.0).ln();
+                low.1 * (high.1 / low.1).powf(share)
+            }
+            (Some((n, ms)), None) | (None, Some((n, ms))) => ms * sequences / n,
+            (Some((_, ms)), Some(_)) => ms,
+            (None, None) => 0.0,
+        }
     }
 
-    fn of_many(&self, sequences: f64, tokens: f64) -> Option<f64> {
-        let same =
-            |(n, t, _): &&(u32, u32, f64)| f64::from(*n) == sequences && f64::from(*t) == tokens;
-        self.of_many_ms.iter().find(same).map(|(_, _, ms)| *ms)
+    /// Of a verify of `tokens` a sequence: as measured at this load, else as that of a plain step
+    /// grew with the tokens where it was measured at the nearest load and depth.
+    fn of_many(&self, sequences: f64, tokens: f64) -> f64 {
+        let off = |&(n, t, _): &(u32, u32, f64)| {
+            let load = (f64::from(n) / sequences).ln().abs();
+            load + (f64::from(t) / tokens).ln().abs()
+        };
+        let plain = self.plain(sequences);
+        let nearest = self
+            .of_many_ms
+            .iter()
+            .min_by(|a, b| off(a).total_cmp(&off(b)));
+        let grown = nearest.map_or(1.0, |&(n, _, ms)| ms / self.plain(f64::from(n)));
+        if grown.is_finite() {
+            plain * grown
+        } else {
+            plain
+        }
     }
 }
 
@@ -145,7 +180,7 @@ impl SweepLaw {
             .iter()
             .map(|(n, ms)| {
                 let sequences = f64::from(*n);
-                (sequences, ms - attention.plain(sequences).unwrap_or(0.0))
+                (sequences, ms - attention.plain(sequences))
             })
             .collect();
         Ok(Self {
@@ -172,10 +207,8 @@ impl SweepLaw {
         let tokens = at.concurrency * at.verified_tokens.max(1.0);
         law.plain_ms += self.beyond_ms(known, at.concurrency);
         law.verify_ms += self.beyond_ms(known, tokens);
-        let plain = self.attention.plain(at.concurrency).unwrap_or(0.0);
-        law.plain_ms += plain;
-        let of_many = self.attention.of_many(at.concurrency, at.verified_tokens);
-        law.verify_ms += of_many.unwrap_or(plain);
+        law.plain_ms += self.attention.plain(at.concurrency);
+        law.verify_ms += self.attention.of_many(at.concurrency, at.verified_tokens);
         let share_ms = self.draft.share_of_plain * law.plain_ms;
         let forward_ms = known
             .and_then(|k| k.draft_forward_ms(at.concurrency, law.plain_ms))

@@ -8,7 +8,7 @@ use super::links;
 use super::machine::Outcome;
 use super::ranks::CurvePoint;
 use super::scratch::{Runs, Scratch};
-use super::standin::run::{Measured, Plan};
+use super::standin::run::Measured;
 use super::table::Row;
 use crate::scenario::Scenario;
 
@@ -44,7 +44,7 @@ fn curve_us(curve: &[CurvePoint], algorithm: &str, bytes: f64) -> Option<f64> {
     }
 }
 
-pub(crate) fn compare(outcome: &Outcome, plan: &Plan) -> Vec<Row> {
+pub(crate) fn compare(outcome: &Outcome) -> Vec<Row> {
     let mut rows = Vec::new();
     let scenario = &outcome.scenario;
     let speed = |limit: f64| (!outcome.mock).then_some(limit);
@@ -58,7 +58,7 @@ pub(crate) fn compare(outcome: &Outcome, plan: &Plan) -> Vec<Row> {
         // through the plain steps already.
         let reduce = |bytes: f64| catalogue_all_reduce_us(&named(scenario, &run.algorithm), bytes);
         let scratch = Scratch::new(scenario, Runs::StandIn, &reduce);
-        let held_tokens = plan.context as f64 + plan.output as f64 / 2.0;
+        let held_tokens = outcome.held_tokens;
         let law = Calibrated::of_steps(&run.found, scenario, &scratch, held_tokens);
         for (tokens, ms) in &run.found.plain {
             let predicted = scratch.plain_ms(*tokens, held_tokens);

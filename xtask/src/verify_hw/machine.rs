@@ -45,6 +45,8 @@ pub(crate) struct Outcome {
     pub(crate) rows: Vec<Row>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) notes: Vec<String>,
+    /// Cached tokens of a sequence in the middle of a run.
+    pub(crate) held_tokens: f64,
     pub(crate) mock: bool,
 }
 
@@ -88,12 +90,18 @@ pub(crate) fn run(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<Ou
         runs: Vec::new(),
         rows: Vec::new(),
         notes,
+        held_tokens: held_tokens(&plan),
         mock: args.ranks_per_gpu > 1,
         scenario,
     };
     stand_ins(args, &plan, progress, &mut outcome)?;
-    outcome.rows = compare(&outcome, &plan);
+    outcome.rows = compare(&outcome);
     Ok(outcome)
+}
+
+/// Cached tokens of a sequence in the middle of a run.
+fn held_tokens(plan: &Plan) -> f64 {
+    plan.context as f64 + plan.output as f64 / 2.0
 }
 
 fn facts(progress: &Progress) -> anyhow::Result<Facts> {
@@ -429,6 +437,7 @@ pub(crate) mod tests {
             rows: rows.to_vec(),
             findings: Vec::new(),
             notes: vec!["a note".into()],
+            held_tokens: 176.0,
             mock: false,
         }
     }

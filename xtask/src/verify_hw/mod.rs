@@ -27,6 +27,7 @@ use crate::input;
 use allreduce::probe::Part;
 use steps::{Job, Progress};
 
+pub(crate) use standin::overhead as stand_in_overhead;
 pub(crate) use steps::child;
 
 /// Runs the command.
@@ -98,7 +99,8 @@ fn on_this_machine(args: &VerifyHwArgs, progress: &Progress) -> anyhow::Result<E
     if let Some(path) = &args.save {
         let sweep = save::save(&outcome, path)?;
         eprintln!(
-            "saved: predict --box {} --baseline {} gives the calibrated answer anywhere",
+            "saved: predict --box {} gives the calibrated answer anywhere; the plain steps alone \
+             are in {}",
             path.display(),
             sweep.display()
         );

@@ -1,12 +1,14 @@
-//! `--save`: the measured box, for `predict --box`, and its plain sweep, for `--baseline`.
+//! `--save`: the measured box with the plain steps of what ran on it, for `predict --box`, and the
+//! plain sweep alone.
 
 use std::path::{Path, PathBuf};
 
 use allreduce::probe::State;
 use pcie_sim::box_spec::{BoxSpec, Fabric, FabricState, Measured, P2p};
 
-use super::machine::Outcome;
+use super::machine::{Outcome, Run};
 use crate::input;
+use crate::scenario::served::{PlainStep, Served, VerifyAttention, join};
 
 /// Writes `path` and, beside it, `NAME.plain.csv`; gives that second path.
 ///
@@ -17,6 +19,7 @@ pub(crate) fn save(outcome: &Outcome, path: &Path) -> anyhow::Result<PathBuf> {
     let text = spec
         .to_toml()
         .map_err(|e| input::error(format!("--save {}: {e}", path.display())))?;
+    let text = join(&text, served(outcome))?;
     super::write(path, &text)?;
     let sweep = path.with_extension("plain.csv");
     super::write(&sweep, &plain_csv(outcome))?;
@@ -96,6 +99,37 @@ fn figures(outcome: &Outcome) -> Vec<Measured> {
     found
 }
 
+/// Every run's plain steps, with the attention in them.
+fn served(outcome: &Outcome) -> Vec<Served> {
+    let of = |run: &Run| {
+        let found = &run.found;
+        let attention = |sequences: u32| {
+            let same = found.attention.iter().find(|(n, _)| *n == sequences);
+            same.map_or(0.0, |(_, ms)| *ms)
+        };
+        let step = |&(sequences, time_ms): &(u32, f64)| PlainStep {
+            sequences,
+            time_ms,
+            attention_ms: attention(sequences),
+        };
+        let many = |&(sequences, tokens, time_ms): &(u32, u32, f64)| VerifyAttention {
+            sequences,
+            tokens,
+            time_ms,
+        };
+        Served {
+            model: outcome.scenario.model.name.clone(),
+            tp: outcome.scenario.tp,
+            allreduce: run.algorithm.clone(),
+            held_tokens: outcome.held_tokens,
+            plain_step: found.plain.iter().map(step).collect(),
+            verify_attention: found.attention_of_many.iter().map(many).collect(),
+        }
+    };
+    let runs = outcome.runs.iter();
+    runs.map(of).filter(|s| !s.plain_step.is_empty()).collect()
+}
+
 /// The first run's plain steps as `concurrency,tok_s`.
 fn plain_csv(outcome: &Outcome) -> String {
     let mut text = "concurrency,tok_s\n".to_string();
@@ -111,8 +145,14 @@ fn plain_csv(outcome: &Outcome) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::engine_mode::catalogue_all_reduce_us;
+    use super::super::law::{Calibrated, Point};
     use super::super::machine;
+    use super::super::scratch::{Runs, Scratch};
+    use super::super::standin::run::Found;
     use super::*;
+    use crate::cli::ScenarioArgs;
+    use crate::scenario::Scenario;
 
     #[test]
     fn a_saved_box_reads_back_and_knows_its_all_reduce() {
@@ -128,5 +168,81 @@ mod tests {
             .collect();
         assert_eq!(nccl.len(), 1);
         assert!(plain_csv(&outcome).starts_with("concurrency,tok_s\n1,200.00\n"));
+    }
+
+    /// Plain steps of Llama-3.1-8B on an H200 as the stand-in gives them (docs/HARDWARE.md), and
+    /// their attention.
+    fn llama() -> Found {
+        Found {
+            plain: vec![
+                (1, 4.75),
+                (4, 4.79),
+                (8, 4.83),
+                (16, 4.9),
+                (32, 5.0),
+                (64, 5.29),
+            ],
+            attention: vec![
+                (1, 0.2),
+                (4, 0.21),
+                (8, 0.22),
+                (16, 0.25),
+                (32, 0.3),
+                (64, 0.42),
+            ],
+            attention_of_many: vec![(1, 4, 0.22), (8, 4, 0.26), (64, 4, 0.6)],
+            ..Found::default()
+        }
+    }
+
+    #[test]
+    fn a_saved_box_gives_the_calibrated_speedups_that_were_printed() {
+        for (gpus, algorithm, limit) in [(1, "none", 1e-9), (2, "nccl", 0.003)] {
+            let mut outcome = machine::tests::outcome();
+            let flags = ScenarioArgs {
+                model: Some("llama-3.1-8b".into()),
+                draft: Some("eagle3".into()),
+                gpu: Some("h200-sxm".into()),
+                gpus: Some(gpus),
+                ..ScenarioArgs::default()
+            };
+            outcome.scenario = Scenario::resolve(&flags).expect("a scenario");
+            outcome.runs = vec![Run {
+                algorithm: algorithm.into(),
+                found: llama(),
+            }];
+            let path = std::env::temp_dir().join(format!(
+                "verify-hw-saved-{gpus}-{}.toml",
+                std::process::id()
+            ));
+            let sweep = save(&outcome, &path).expect("saved");
+            let from_file = Scenario::resolve(&ScenarioArgs {
+                gpu: None,
+                gpus: None,
+                box_name: Some(path.display().to_string()),
+                concurrency: Some("1,8,64".into()),
+                steps: Some(3),
+                accept: Some("2.7@3".into()),
+                ..flags
+            });
+            let _ = (std::fs::remove_file(&path), std::fs::remove_file(sweep));
+            let told = crate::predict::rows(&from_file.expect("reads back")).expect("rows");
+            let reduce = |bytes: f64| catalogue_all_reduce_us(&outcome.scenario, bytes);
+            let scratch = Scratch::new(&outcome.scenario, Runs::StandIn, &reduce);
+            let held = outcome.held_tokens;
+            let law = Calibrated::of_steps(&llama(), &outcome.scenario, &scratch, held);
+            let law = law.expect("a sweep");
+            assert_eq!(told.len(), 3);
+            for (row, _) in told {
+                let printed = law.at(&Point {
+                    concurrency: row.concurrency,
+                    held_tokens: held,
+                    steps: 3,
+                    accept_length: row.accept_length,
+                });
+                let off = (row.speedup / printed.speedup).ln().abs();
+                assert!(off < limit, "{gpus} GPUs: {row:?}, printed {printed:?}");
+            }
+        }
     }
 }
