@@ -4,6 +4,8 @@
 
 mod csv;
 mod json;
+mod llama;
+mod slim;
 mod tables;
 
 use std::collections::BTreeMap;

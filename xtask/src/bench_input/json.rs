@@ -4,6 +4,42 @@
 use serde_json::{Map, Value};
 
 use super::BenchPoint;
+use super::slim::Slim;
+
+type Object = Map<String, Value>;
+
+/// Output tokens a second, by tool.
+const OUTPUT: [&str; 11] = [
+    "output_throughput",
+    "aggregate_tps",
+    "output_token_throughput",
+    "output_tok_s",
+    "output_tokens_per_second",
+    "output_throughput_tok_s",
+    // EvalScope
+    "Output token throughput (tok/s)",
+    // LLMPerf
+    "results_mean_output_throughput_token_per_s",
+    // sglang.bench_one_batch
+    "median_decode_throughput",
+    "decode_throughput",
+    "tok_s",
+];
+
+/// Requests at a time, by tool.
+const CONCURRENCY: [&str; 11] = [
+    "max_concurrency",
+    "concurrency_level",
+    "concurrency_limit",
+    "num_concurrency",
+    "num_concurrent_requests",
+    "Number of concurrency",
+    "Concurrency",
+    "concurrency",
+    "max_concurrent_requests",
+    "request_concurrency",
+    "batch_size",
+];
 
 /// Points of a JSON document, or of JSON lines.
 pub(crate) fn points(text: &str) -> Vec<BenchPoint> {
@@ -12,7 +48,7 @@ pub(crate) fn points(text: &str) -> Vec<BenchPoint> {
     if !trimmed.starts_with(['{', '[']) {
         return out;
     }
-    if let Ok(value) = serde_json::from_str::<Value>(trimmed) {
+    if let Some(value) = parsed(trimmed) {
         walk(&value, 1, &mut out);
         return out;
     }
@@ -21,18 +57,34 @@ pub(crate) fn points(text: &str) -> Vec<BenchPoint> {
         if !line.starts_with('{') {
             continue;
         }
-        if let Ok(value) = serde_json::from_str::<Value>(line) {
+        if let Some(value) = parsed(line) {
             walk(&value, index + 1, &mut out);
         }
     }
     out
 }
 
+/// JSON, also as Python writes it: a request rate of `Infinity`, a mean of `NaN`.
+fn parsed(text: &str) -> Option<Value> {
+    if let Ok(Slim(value)) = serde_json::from_str(text) {
+        return Some(value);
+    }
+    let bare = [": -Infinity", ": Infinity", ": NaN"];
+    if !bare.iter().any(|word| text.contains(word)) {
+        return None;
+    }
+    let mended = bare
+        .iter()
+        .fold(text.to_string(), |text, word| text.replace(word, ": null"));
+    serde_json::from_str(&mended).ok().map(|Slim(value)| value)
+}
+
 fn walk(value: &Value, line: usize, out: &mut Vec<BenchPoint>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| walk(item, line, out)),
-        Value::Object(map) => match point(map, line) {
+        Value::Object(map) => match point(map, line).or_else(|| llama_bench(map, line)) {
             Some(point) => out.push(point),
+            None if map.contains_key("n_gen") => {}
             None => map.values().for_each(|item| walk(item, line, out)),
         },
         _ => {}
@@ -41,7 +93,7 @@ fn walk(value: &Value, line: usize, out: &mut Vec<BenchPoint>) {
 
 /// A number by the first of several keys; AIPerf and GenAI-Perf wrap it as `{"avg": n}`, guidellm
 /// as `{"successful": {"mean": n}}`.
-fn number(map: &Map<String, Value>, keys: &[&str]) -> Option<f64> {
+fn number(map: &Object, keys: &[&str]) -> Option<f64> {
     keys.iter()
         .find_map(|key| scalar(map.get(*key)?, 0))
         .filter(|n| n.is_finite())
@@ -58,50 +110,40 @@ fn scalar(value: &Value, depth: usize) -> Option<f64> {
     }
 }
 
-fn point(map: &Map<String, Value>, line: usize) -> Option<BenchPoint> {
-    let output_tok_s = number(
-        map,
-        &[
-            "output_throughput",
-            "aggregate_tps",
-            "output_token_throughput",
-            "output_tok_s",
-            "output_tokens_per_second",
-            "output_throughput_tok_s",
-            "tok_s",
-        ],
-    )
-    .filter(|n| *n >= 0.0)?;
-    let concurrency = number(
-        map,
-        &[
-            "max_concurrency",
-            "concurrency_level",
-            "concurrency_limit",
-            "num_concurrency",
-            "concurrency",
-            "max_concurrent_requests",
-            "request_concurrency",
-        ],
-    );
+fn point(map: &Object, line: usize) -> Option<BenchPoint> {
+    let output_tok_s = number(map, &OUTPUT).filter(|n| *n >= 0.0)?;
+    let (concurrency, paced) = concurrency(map);
     Some(BenchPoint {
         concurrency,
         real_concurrency: number(map, &["concurrency"])
             .filter(|_| map.contains_key("max_concurrency")),
-        paced: false,
+        paced,
         output_tok_s: Some(output_tok_s),
         context: number(map, &["context_tokens", "context_length", "context"]),
-        requests_per_s: number(map, &["request_throughput", "requests_per_second"]),
+        requests_per_s: number(
+            map,
+            &[
+                "request_throughput",
+                "requests_per_second",
+                "Request throughput (req/s)",
+            ],
+        ),
         accept_length: number(
             map,
             &[
                 "accept_length",
                 "acceptance_length",
                 "mean_acceptance_length",
+                "spec_decode_acceptance_length",
+                "acc_length",
             ],
         )
         .filter(|n| *n > 0.0),
-        mean_tpot_ms: milliseconds(map, &["mean_tpot_ms"], &["mean_tpot"]),
+        mean_tpot_ms: milliseconds(
+            map,
+            &["mean_tpot_ms", "time_per_output_token_ms"],
+            &["mean_tpot", "Average time per output token (s)"],
+        ),
         median_tpot_ms: milliseconds(map, &["median_tpot_ms"], &["median_tpot"]),
         mean_ttft_ms: milliseconds(
             map,
@@ -110,7 +152,12 @@ fn point(map: &Map<String, Value>, line: usize) -> Option<BenchPoint> {
                 "time_to_first_token",
                 "time_to_first_token_ms",
             ],
-            &["mean_ttft", "ttft_avg"],
+            &[
+                "mean_ttft",
+                "ttft_avg",
+                "results_ttft_s_mean",
+                "Average time to first token (s)",
+            ],
         ),
         median_ttft_ms: milliseconds(map, &["median_ttft_ms"], &["median_ttft", "ttft_p50"]),
         mean_itl_ms: milliseconds(
@@ -120,7 +167,11 @@ fn point(map: &Map<String, Value>, line: usize) -> Option<BenchPoint> {
                 "inter_token_latency",
                 "inter_token_latency_ms",
             ],
-            &["mean_itl"],
+            &[
+                "mean_itl",
+                "results_inter_token_latency_s_mean",
+                "Average inter-token latency (s)",
+            ],
         ),
         median_itl_ms: milliseconds(map, &["median_itl_ms"], &["median_itl"]),
         max_itl_ms: None,
@@ -129,7 +180,60 @@ fn point(map: &Map<String, Value>, line: usize) -> Option<BenchPoint> {
     })
 }
 
-/// Keys that name ms, else keys without a unit, which are seconds (InferenceX, rtx6kpro).
-fn milliseconds(map: &Map<String, Value>, ms: &[&str], seconds: &[&str]) -> Option<f64> {
-    number(map, ms).or_else(|| number(map, seconds).map(|s| s * 1e3))
+/// Requests at a time, and whether they arrived at a rate. Without a limit every request is sent
+/// at once, or the load is not said.
+fn concurrency(map: &Object) -> (Option<f64>, bool) {
+    let unlimited = map.get("max_concurrency").is_some_and(Value::is_null);
+    if unlimited {
+        let at_once = match map.get("request_rate") {
+            Some(Value::String(rate)) => rate.eq_ignore_ascii_case("inf"),
+            // Python writes its infinity as a bare word, which is no JSON, or as nothing.
+            Some(Value::Null) => true,
+            _ => false,
+        };
+        let all = number(map, &["completed", "num_prompts"]);
+        return (all.filter(|_| at_once), !at_once);
+    }
+    let named = number(map, &CONCURRENCY);
+    let config = map.get("input_config");
+    let found = named.or_else(|| config.and_then(|config| nested(config, "concurrency", 0)));
+    (found, false)
+}
+
+/// A number of that name anywhere inside, as AIPerf and GenAI-Perf keep their settings.
+fn nested(value: &Value, key: &str, depth: usize) -> Option<f64> {
+    let map = value.as_object().filter(|_| depth < 6)?;
+    let own = map.get(key).and_then(Value::as_f64);
+    own.or_else(|| map.values().find_map(|inner| nested(inner, key, depth + 1)))
+}
+
+/// llama-bench -o json: a test that generates only.
+fn llama_bench(map: &Object, line: usize) -> Option<BenchPoint> {
+    let tok_s = number(map, &["avg_ts"])?;
+    let generated = number(map, &["n_gen"])?;
+    let prompt = number(map, &["n_prompt"])?;
+    (generated > 0.0 && prompt == 0.0).then(|| BenchPoint {
+        concurrency: Some(1.0),
+        output_tok_s: Some(tok_s),
+        context: number(map, &["n_depth"]).filter(|depth| *depth > 0.0),
+        tool: "llama-bench",
+        line,
+        ..BenchPoint::default()
+    })
+}
+
+/// Keys that name ms (or an object that names its unit), else keys in seconds (InferenceX,
+/// rtx6kpro, LLMPerf, EvalScope).
+fn milliseconds(map: &Object, ms: &[&str], seconds: &[&str]) -> Option<f64> {
+    let in_ms = ms.iter().find_map(|key| {
+        let unit = map.get(*key)?.get("unit").and_then(Value::as_str);
+        let factor = match unit {
+            Some("ns" | "nanoseconds") => 1e-6,
+            Some("us" | "microseconds") => 1e-3,
+            Some("s" | "sec" | "seconds") => 1e3,
+            _ => 1.0,
+        };
+        number(map, &[key]).map(|value| value * factor)
+    });
+    in_ms.or_else(|| number(map, seconds).map(|s| s * 1e3))
 }

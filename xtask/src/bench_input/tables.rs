@@ -1,6 +1,6 @@
 //! Bench results as tables and lines of smaller tools.
 
-use super::BenchPoint;
+use super::{BenchPoint, llama};
 use crate::explain::text::{Doc, leading_number, number_after};
 
 /// Points of llm-decode-bench matrices, AIPerf and GenAI-Perf tables, stream-count scripts.
@@ -13,7 +13,10 @@ pub(crate) fn points(doc: &Doc) -> Vec<BenchPoint> {
         points = streams(doc);
     }
     if points.is_empty() {
-        points = llama(doc);
+        points = llama::points(doc);
+    }
+    if points.is_empty() {
+        points = evalscope(doc);
     }
     if points.is_empty() {
         points = guidellm(doc);
@@ -25,6 +28,65 @@ pub(crate) fn points(doc: &Doc) -> Vec<BenchPoint> {
         points = labelled(doc);
     }
     points
+}
+
+/// EvalScope: `Key | Value` pairs, or a row for each concurrency.
+fn evalscope(doc: &Doc) -> Vec<BenchPoint> {
+    let mut points: Vec<BenchPoint> = Vec::new();
+    let mut open: Option<BenchPoint> = None;
+    let mut head: Vec<String> = Vec::new();
+    for (number, line) in &doc.lines {
+        let row = cells(line);
+        let Some(first) = row.first() else { continue };
+        if row.as_slice() == ["Key", "Value"] {
+            points.extend(open.take().filter(|p| p.output_tok_s.is_some()));
+            open = Some(BenchPoint {
+                tool: "evalscope",
+                line: *number,
+                ..BenchPoint::default()
+            });
+        } else if first.starts_with("Conc") && row.iter().any(|cell| cell.starts_with("Gen.")) {
+            head = row.iter().map(|cell| (*cell).to_string()).collect();
+        } else if let (Some(point), [key, value]) = (open.as_mut(), row.as_slice()) {
+            evalscope_pair(point, key, value);
+        } else if row.len() == head.len() {
+            let figure = |name: &str| {
+                let at = head.iter().position(|cell| cell.starts_with(name))?;
+                leading_number(row.get(at)?).map(|(value, _)| value)
+            };
+            if let (Some(concurrency), Some(tok_s)) = (figure("Conc"), figure("Gen.")) {
+                points.push(BenchPoint {
+                    concurrency: Some(concurrency),
+                    output_tok_s: Some(tok_s),
+                    requests_per_s: figure("RPS"),
+                    mean_ttft_ms: figure("Avg TTFT").map(|s| s * 1e3),
+                    mean_tpot_ms: figure("Avg TPOT").map(|s| s * 1e3),
+                    tool: "evalscope",
+                    line: *number,
+                    ..BenchPoint::default()
+                });
+            }
+        }
+    }
+    points.extend(open.filter(|p| p.output_tok_s.is_some()));
+    points
+}
+
+fn evalscope_pair(point: &mut BenchPoint, key: &str, value: &str) {
+    let Some((value, _)) = leading_number(value) else {
+        return;
+    };
+    match key {
+        "Number of concurrency" | "Concurrency" => point.concurrency = Some(value),
+        "Output token throughput (tok/s)" | "Average output tokens per second" => {
+            point.output_tok_s = Some(value);
+        }
+        "Request throughput (req/s)" => point.requests_per_s = Some(value),
+        "Average time to first token (s)" => point.mean_ttft_ms = Some(value * 1e3),
+        "Average time per output token (s)" => point.mean_tpot_ms = Some(value * 1e3),
+        "Average inter-token latency (s)" => point.mean_itl_ms = Some(value * 1e3),
+        _ => {}
+    }
 }
 
 /// GuideLLM's `Benchmarks Stats`: `Benchmark| Per Second| Concurrency| Out Tok/sec …`, rows
@@ -102,47 +164,6 @@ fn one_liners(doc: &Doc) -> Vec<BenchPoint> {
     points
 }
 
-/// llama-bench (`test` = tg128, `t/s`), llama-batched-bench (`B`, `S_TG t/s`) and
-/// llama-sweep-bench (`N_KV`, `S_TG t/s`): generation only.
-fn llama(doc: &Doc) -> Vec<BenchPoint> {
-    let mut points = Vec::new();
-    let mut head: Vec<String> = Vec::new();
-    for (number, line) in &doc.lines {
-        let row = cells(line);
-        if row.iter().any(|cell| *cell == "t/s" || *cell == "S_TG t/s") {
-            head = row.iter().map(|cell| (*cell).to_string()).collect();
-            continue;
-        }
-        if row.len() != head.len() || head.is_empty() {
-            continue;
-        }
-        let cell = |name: &str| {
-            let at = head.iter().position(|h| h == name)?;
-            row.get(at).copied()
-        };
-        let figure = |name: &str| cell(name).and_then(leading_number).map(|(value, _)| value);
-        let speed = match cell("test") {
-            Some(test) if test.starts_with("tg") => figure("t/s"),
-            Some(_) => None,
-            None => figure("S_TG t/s"),
-        };
-        let Some(tok_s) = speed else { continue };
-        points.push(BenchPoint {
-            concurrency: Some(figure("B").unwrap_or(1.0)),
-            output_tok_s: Some(tok_s),
-            context: if cell("B").is_some() {
-                figure("PP")
-            } else {
-                figure("N_KV")
-            },
-            tool: "llama-bench",
-            line: *number,
-            ..BenchPoint::default()
-        });
-    }
-    points
-}
-
 /// trtllm-bench and scripts after it: `Total Output Throughput (tokens/sec): 274.18`; GenAI-Perf
 /// of 2024 prints its throughput below the table: `Output token throughput (per sec): 184.02`.
 fn labelled(doc: &Doc) -> Vec<BenchPoint> {
@@ -162,7 +183,9 @@ fn labelled(doc: &Doc) -> Vec<BenchPoint> {
         let slot = match label.as_str() {
             "total output throughput (tokens/sec)"
             | "output token throughput (per sec)"
-            | "output token throughput (tokens/sec)" => {
+            | "output token throughput (tokens/sec)"
+            | "overall output throughput"
+            | "output throughput" => {
                 if open.output_tok_s.is_some() {
                     points.push(std::mem::take(&mut open));
                     open.tool = "labelled-bench";
@@ -175,7 +198,7 @@ fn labelled(doc: &Doc) -> Vec<BenchPoint> {
             }
             "average time-to-first-token [ttft] (ms)" | "avg ttft (ms)" => &mut open.mean_ttft_ms,
             "average time-per-output-token [tpot] (ms)" | "avg tpot (ms)" => &mut open.mean_tpot_ms,
-            "concurrency level" => &mut open.concurrency,
+            "concurrency level" | "batch size" => &mut open.concurrency,
             _ => continue,
         };
         *slot = Some(value);

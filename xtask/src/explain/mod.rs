@@ -19,6 +19,8 @@ mod render;
 mod scenario;
 mod sglang;
 #[cfg(test)]
+mod shapes;
+#[cfg(test)]
 mod tests;
 pub(crate) mod text;
 mod vllm;
@@ -85,6 +87,9 @@ const CONTRACT: &[&str] = &[
     "weights_gib",
 ];
 
+/// Longest text that is tried as a model's configuration, bytes: real ones are under a tenth.
+const LONGEST_CONFIG: usize = 8 << 20;
+
 /// Reads the facts in a text; `name` is what the user called it. Never fails: a text that says
 /// nothing gives no facts.
 pub(crate) fn facts_from_text(text: &str, name: &str) -> Facts {
@@ -94,6 +99,7 @@ pub(crate) fn facts_from_text(text: &str, name: &str) -> Facts {
 
 fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     let mut facts = Facts::new(name);
+    facts.notes.clone_from(&doc.left_out);
     sglang::read(doc, &mut facts);
     vllm::read(doc, &mut facts);
     other_engines::read(doc, &mut facts);
@@ -102,7 +108,7 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     machine::read(doc, text, &mut facts);
     nccl::read(doc, &mut facts);
     p2p::read(doc, text, &mut facts);
-    if facts.is_empty() {
+    if facts.is_empty() && text.len() <= LONGEST_CONFIG {
         config::read(text, &mut facts);
     }
     findings::derive(&mut facts);

@@ -417,6 +417,14 @@ fn debug(doc: &Doc, facts: &mut Facts) {
     if channels >= 0.0 {
         facts.set("nccl_channels", channels + 1.0, last_channel);
     }
+    // Of several communicators the largest is the whole job.
+    let sizes = doc.after_all(" nranks ").filter_map(|at| {
+        let (ranks, _) = leading_number(doc.window(at, 12))?;
+        Some((ranks, doc.line_at(at)))
+    });
+    if let Some((ranks, line)) = sizes.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        facts.set_if_absent("ranks", ranks, line);
+    }
     settings(doc, facts);
 }
 

@@ -109,6 +109,34 @@ fn cells(words: &[&str], index: usize, columns: usize) -> Option<Vec<Option<f64>
     (!row.is_empty()).then_some(row)
 }
 
+/// The card, where all are of one kind: `Device 0: NVIDIA H100 (00000000:01:00)`,
+/// `Device: 0, NVIDIA GeForce RTX 5090, pciBusID: 1, …`.
+fn named_card(doc: &Doc, facts: &mut Facts) {
+    let mut seen: Option<(&str, usize)> = None;
+    for (number, line) in &doc.lines {
+        let Some(rest) = line.trim().strip_prefix("Device") else {
+            continue;
+        };
+        let rest = rest.trim_start_matches([':', ' ']);
+        let name = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        if name.len() == rest.len() {
+            continue;
+        }
+        let name = name.trim_start_matches([':', ',', ' ']);
+        let name = name.split([',', '(', '[']).next().unwrap_or("").trim();
+        if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.contains('=') {
+            continue;
+        }
+        match seen {
+            Some((known, _)) if known != name => return,
+            _ => seen = Some((name, *number)),
+        }
+    }
+    if let Some((name, line)) = seen {
+        facts.set_if_absent("gpu", name, line);
+    }
+}
+
 /// p2pBandwidthLatencyTest: the figure with P2P where both are there.
 fn peer_test(doc: &Doc, matrices: &[Matrix], facts: &mut Facts) {
     let named = |words: &[&str]| {
@@ -121,6 +149,7 @@ fn peer_test(doc: &Doc, matrices: &[Matrix], facts: &mut Facts) {
         return;
     };
     facts.kinds.push("p2p-bandwidth-latency-test");
+    named_card(doc, facts);
     let count = |matrix: &Matrix| matrix.columns.max(matrix.rows.len()) as f64;
     facts.set_if_absent("gpus", count(first), first.line);
     for (direction, on, off) in [
@@ -206,6 +235,7 @@ fn nvbandwidth(doc: &Doc, matrices: &[Matrix], facts: &mut Facts) {
         return;
     }
     facts.kinds.push("nvbandwidth");
+    named_card(doc, facts);
     if let Some(last) = devices.last() {
         facts.set_if_absent("gpus", devices.len() as f64, *last);
     } else if let Some(matrix) = matrices.iter().max_by_key(|m| m.columns) {

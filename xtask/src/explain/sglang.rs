@@ -33,6 +33,8 @@ enum Kind {
 /// Phrases that no other engine prints, and what they mean.
 const PHRASES: &[(&str, Kind)] = &[
     ("server_args=", Kind::Args),
+    ("server_args: ", Kind::Args),
+    ("ServerArgs(", Kind::Args),
     ("Load weight begin", Kind::Begin),
     // 0.1.x
     ("load weight begin", Kind::Begin),
@@ -128,20 +130,31 @@ fn recognised(doc: &Doc, events: &[Event]) -> bool {
             Kind::OutOfMemory | Kind::GraphBegin | Kind::GraphEnd | Kind::Args
         )
     };
-    events.iter().any(|event| own(event.kind))
+    let printed = |event: &Event| {
+        event.kind == Kind::Args
+            && ["mem_fraction_static", "speculative_num_steps"]
+                .iter()
+                .any(|key| event.rest.contains(key))
+    };
+    events.iter().any(|event| own(event.kind) || printed(event))
+        || doc.flat.contains("sglang.launch_server")
+        || doc.flat.contains("sglang serve")
         || flag_number(&doc.flat, "--mem-fraction-static").is_some()
         || flag_number(&doc.flat, "--speculative-num-steps").is_some()
 }
 
 /// Every phrase of the list with its surroundings, in order.
 fn events(doc: &Doc) -> Vec<Event<'_>> {
-    let mut found: Vec<(usize, usize, Kind)> = Vec::new();
-    for (phrase, kind) in PHRASES {
-        for end in doc.after_all(phrase) {
-            found.push((end - phrase.len(), end, *kind));
-        }
-    }
-    found.sort_by_key(|(at, _, _)| *at);
+    let phrases: Vec<&str> = PHRASES.iter().map(|(phrase, _)| *phrase).collect();
+    let found: Vec<(usize, usize, Kind)> = doc
+        .find_all(&phrases)
+        .into_iter()
+        .filter_map(|(at, end, index)| Some((at, end, PHRASES.get(index)?.1)))
+        // `server_args=ServerArgs(` is one.
+        .filter(|(_, end, kind)| {
+            *kind != Kind::Args || !doc.window(*end, 12).starts_with("ServerArgs(")
+        })
+        .collect();
     let mut events = Vec::with_capacity(found.len());
     for (index, (at, end, kind)) in found.iter().enumerate() {
         let next = found.get(index + 1).map_or(doc.flat.len(), |next| next.0);

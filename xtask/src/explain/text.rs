@@ -2,6 +2,16 @@
 //! ends, every line with its number, and one running form in which a hard-wrapped message reads
 //! as it was printed.
 
+mod wrap;
+
+/// Longest line kept, bytes: what engines print in one line (all arguments, a table pasted on one
+/// line) is far below.
+const MAX_LINE_BYTES: usize = 1 << 20;
+
+/// Most lines kept of the beginning, and of the end: a start is at the beginning of a log, its
+/// load at the end.
+const MAX_LINES_AN_END: usize = 1_000_000;
+
 /// A cleaned text.
 #[derive(Debug)]
 pub(crate) struct Doc {
@@ -12,33 +22,60 @@ pub(crate) struct Doc {
     pub(crate) flat: String,
     /// Byte offset in `flat` and the line number that begins there, ascending.
     starts: Vec<(usize, usize)>,
+    /// What was left out, in words.
+    pub(crate) left_out: Vec<String>,
 }
 
 impl Doc {
-    /// Cleans a text. Linear in its length.
+    /// Cleans a text. Linear in its length; lines beyond [`MAX_LINE_BYTES`] are cut and a text of
+    /// more than twice [`MAX_LINES_AN_END`] lines loses its middle, both told in `left_out`.
     pub(crate) fn new(text: &str) -> Self {
-        let mut lines = Vec::new();
+        let mut left_out = Vec::new();
+        let total = text.bytes().filter(|b| *b == b'\n').count() + 1;
+        let middle = MAX_LINES_AN_END..total.saturating_sub(MAX_LINES_AN_END).max(MAX_LINES_AN_END);
+        if !middle.is_empty() {
+            left_out.push(format!(
+                "lines {} to {} are not read: a file of {total} lines is read at both ends",
+                middle.start + 1,
+                middle.end
+            ));
+        }
+        let (mut lines, mut long) = (Vec::new(), (0, 0));
         for (index, physical) in text.split('\n').enumerate() {
+            if middle.contains(&index) {
+                continue;
+            }
             for piece in physical.split('\r') {
-                let clean = strip_escapes(piece);
+                let kept = cut(piece, MAX_LINE_BYTES);
+                if kept.len() < piece.len() {
+                    long = (long.0 + 1, if long.0 == 0 { index + 1 } else { long.1 });
+                }
+                let clean = strip_escapes(kept);
                 if !clean.trim().is_empty() {
                     lines.push((index + 1, clean));
                 }
             }
         }
-        let mut flat = String::with_capacity(text.len());
+        if long.0 > 0 {
+            left_out.push(format!(
+                "{} lines (the first is line {}) are longer than {} MiB: the rest of each is not read",
+                long.0,
+                long.1,
+                MAX_LINE_BYTES >> 20
+            ));
+        }
+        let lines = wrap::unwrapped(lines);
+        let mut flat = String::with_capacity(lines.iter().map(|(_, line)| line.len() + 1).sum());
         let mut starts = Vec::with_capacity(lines.len());
         for (number, line) in &lines {
             starts.push((flat.len(), *number));
-            for word in unquote(line).split_whitespace() {
-                flat.push_str(word);
-                flat.push(' ');
-            }
+            push_words(&mut flat, unquote(line));
         }
         Self {
             lines,
             flat,
             starts,
+            left_out,
         }
     }
 
@@ -56,6 +93,33 @@ impl Doc {
         self.flat
             .match_indices(phrase)
             .map(move |(at, _)| at + phrase.len())
+    }
+
+    /// Every occurrence of any of the phrases in `flat`, in order: where it begins, where it ends,
+    /// and which it is. One pass for all of them.
+    pub(crate) fn find_all(&self, phrases: &[&str]) -> Vec<(usize, usize, usize)> {
+        let bytes = self.flat.as_bytes();
+        // The first two bytes decide for nearly all places.
+        let mut begins = vec![false; 1 << 16];
+        let pair = |a: u8, b: u8| usize::from(a) << 8 | usize::from(b);
+        for phrase in phrases {
+            if let [a, b, ..] = phrase.as_bytes() {
+                begins[pair(*a, *b)] = true;
+            }
+        }
+        let mut found = Vec::new();
+        for (at, two) in bytes.windows(2).enumerate() {
+            if !begins[pair(two[0], two[1])] {
+                continue;
+            }
+            let rest = bytes.get(at..).unwrap_or(&[]);
+            for (index, phrase) in phrases.iter().enumerate() {
+                if rest.starts_with(phrase.as_bytes()) {
+                    found.push((at, at + phrase.len(), index));
+                }
+            }
+        }
+        found
     }
 
     /// At most `limit` bytes of `flat` from `offset`, cut at a character.
@@ -77,12 +141,36 @@ pub(crate) fn cut(text: &str, limit: usize) -> &str {
     text.get(..end).unwrap_or("")
 }
 
+/// The words of a line, each with a blank behind it.
+fn push_words(flat: &mut String, line: &str) {
+    if line.is_ascii() {
+        for word in line.split_ascii_whitespace() {
+            flat.push_str(word);
+            flat.push(' ');
+        }
+    } else {
+        for word in line.split_whitespace() {
+            flat.push_str(word);
+            flat.push(' ');
+        }
+    }
+}
+
 /// Removes terminal escapes (`ESC [ … letter`, `ESC ] … BEL`), also where a paste has lost the
 /// escape byte itself and only `[0m`-like remains are left, and other control characters.
 fn strip_escapes(text: &str) -> String {
+    // 0xC2 leads the control characters beyond ASCII.
+    let special = |b: &u8| (*b < 0x20 && *b != b'\t') || matches!(*b, b'[' | 0x7f | 0xc2);
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(c) = rest.chars().next() {
+    while !rest.is_empty() {
+        let plain = rest.bytes().position(|b| special(&b));
+        let plain = plain.unwrap_or(rest.len());
+        out.push_str(rest.get(..plain).unwrap_or(""));
+        rest = rest.get(plain..).unwrap_or("");
+        let Some(c) = rest.chars().next() else {
+            break;
+        };
         if c == '\u{1b}' {
             rest = skip_escape(rest.get(1..).unwrap_or(""));
             continue;
@@ -93,7 +181,7 @@ fn strip_escapes(text: &str) -> String {
             rest = tail;
             continue;
         }
-        if c == '\t' || !c.is_control() {
+        if !c.is_control() {
             out.push(c);
         }
         rest = rest.get(c.len_utf8()..).unwrap_or("");
@@ -111,11 +199,13 @@ fn skip_escape(text: &str) -> &str {
                 .take(64)
                 .skip(1)
                 .position(|b| (0x40..=0x7e).contains(b));
-            end.and_then(|i| text.get(i + 2..)).unwrap_or("")
+            // A sequence that was cut takes nothing along.
+            let end = end.map_or(1, |i| i + 2);
+            text.get(end..).unwrap_or("")
         }
         Some(b']') => {
             let end = bytes.iter().take(256).position(|b| *b == 7);
-            end.and_then(|i| text.get(i + 1..)).unwrap_or("")
+            text.get(end.map_or(1, |i| i + 1)..).unwrap_or("")
         }
         Some(b) if b.is_ascii() => text.get(1..).unwrap_or(""),
         _ => text,

@@ -121,13 +121,12 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
 }
 
 fn events(doc: &Doc) -> Vec<Event<'_>> {
-    let mut found: Vec<(usize, usize, Kind)> = Vec::new();
-    for (phrase, kind) in PHRASES {
-        for end in doc.after_all(phrase) {
-            found.push((end - phrase.len(), end, *kind));
-        }
-    }
-    found.sort_by_key(|(at, _, _)| *at);
+    let phrases: Vec<&str> = PHRASES.iter().map(|(phrase, _)| *phrase).collect();
+    let found: Vec<(usize, usize, Kind)> = doc
+        .find_all(&phrases)
+        .into_iter()
+        .filter_map(|(at, end, index)| Some((at, end, PHRASES.get(index)?.1)))
+        .collect();
     found
         .iter()
         .enumerate()
@@ -323,6 +322,7 @@ fn memory_facts(run: &[Event], facts: &mut Facts) {
     if let Some((value, line)) = pools.min_by(|a, b| a.0.total_cmp(&b.0)) {
         facts.set("kv_gib", value, line);
     }
+    startup_report(run, facts);
     let last = |kind: Kind| run.iter().rev().find(|e| e.kind == kind);
     if let Some(event) = last(Kind::Blocks)
         && let Some((blocks, _)) = leading_number(event.rest)
@@ -345,6 +345,22 @@ fn memory_facts(run: &[Event], facts: &mut Facts) {
         // Memory freed meanwhile can make the printed difference negative.
         if let Some(gib) = number_after(event.rest, "took").filter(|gib| *gib >= 0.0) {
             facts.set("graph_gib", gib, event.line);
+        }
+    }
+}
+
+/// 0.11 and later sum a start up in one line: `Free memory on device (…) on startup. … Actual usage
+/// is 15.0 GiB for weight, … Current kv cache memory in use is 54.2 GiB.`
+fn startup_report(run: &[Event], facts: &mut Facts) {
+    let reports = run.iter().filter(|e| e.kind == Kind::FreeMemory);
+    for event in reports {
+        for (key, name) in [
+            ("Actual usage is", "weights_gib"),
+            ("Current kv cache memory in use is", "kv_gib"),
+        ] {
+            if let Some(gib) = number_after(event.rest, key) {
+                facts.set_if_absent(name, gib, event.line);
+            }
         }
     }
 }

@@ -133,7 +133,7 @@ fn from_topology(path: &Path, request: &BoxRequest) -> anyhow::Result<Hardware> 
         gpus: request.gpus.map(|n| n as usize),
         p2p: card.map(p2p_of),
     };
-    let wiring = pcie_sim::readers::read(&text, &hints)
+    let mut wiring = pcie_sim::readers::read(&text, &hints)
         .map_err(|e| input::error(format!("--topology {shown}: {e}")))?;
     let gpu = match (card, wiring.gpu.as_deref()) {
         (Some(gpu), _) => gpu,
@@ -147,6 +147,12 @@ fn from_topology(path: &Path, request: &BoxRequest) -> anyhow::Result<Hardware> 
         }
     };
     let have = wiring.gpu_count();
+    // A box file has a name of its own; a topology is told by its cards.
+    if let Some((count, form)) = wiring.name.split_once(" GPUs from ")
+        && count.parse::<usize>().is_ok()
+    {
+        wiring.name = format!("{have}x-{} from {form}", gpu.name);
+    }
     if let Some(wanted) = request.gpus
         && wanted as usize > have
     {

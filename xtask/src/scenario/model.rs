@@ -65,12 +65,37 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
         };
         input::error(format!("{}: {e}{beside}", given.shown("--model")))
     })?;
-    notes.input("model", found.name.clone(), given.source.clone());
+    let shown = match alias(&given.value, &found.name) {
+        Some(alias) => {
+            notes.assume(
+                format!("model: {alias} has the shapes of {}", found.name),
+                "",
+            );
+            alias.to_string()
+        }
+        None => found.name.clone(),
+    };
+    notes.input("model", shown.clone(), given.source.clone());
     notes.input("quant", found.quant.clone(), found.source.clone());
     for line in &found.model.assumptions {
         notes.assume(format!("model: {line}"), "");
     }
-    Ok(found.model)
+    let mut model = found.model;
+    model.name = shown;
+    Ok(model)
+}
+
+/// The other name of a catalogue model that was meant: `glm-4.6` in `zai-org/GLM-4.6-FP8`.
+fn alias(given: &str, name: &str) -> Option<&'static str> {
+    let last = given.trim_end_matches('/').rsplit('/').next();
+    let lower = last.unwrap_or(given).to_ascii_lowercase();
+    let entry = catalog::entries().iter().find(|entry| entry.name == name)?;
+    let aliases = entry.aliases.iter().map(String::as_str);
+    let named = aliases.filter(|alias| {
+        let rest = lower.strip_prefix(*alias);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    });
+    named.max_by_key(|alias| alias.len())
 }
 
 /// A config.json and what may lie beside it.
@@ -181,11 +206,17 @@ pub(super) fn draft(
         let model = read_config(&files, wanted)?;
         return head(model, wanted, &given.source, target, notes).map(Some);
     }
+    if let Some(small) = small_model(wanted, target)? {
+        let source = format!("catalogue model {}", small.name);
+        notes.assume(
+            format!("draft: {} as a model of its own, in bf16", small.name),
+            "",
+        );
+        return head(small, wanted, &source, target, notes).map(Some);
+    }
     // `eagle3`, or `kimi-k2.5-eagle3`: the kind is the last word.
     let (owner, kind) = match lower.rsplit_once('-') {
-        Some((owner, kind)) if ["eagle3", "eagle", "dflash", "mtp"].contains(&kind) => {
-            (owner, kind)
-        }
+        Some((owner, kind)) if KINDS.contains(&kind) => (owner, kind),
         _ => (model_name, lower.as_str()),
     };
     match catalog::find_draft(owner, kind) {
@@ -194,12 +225,53 @@ pub(super) fn draft(
             head(*model, wanted, &source, target, notes).map(Some)
         }
         Err(_) if kind == "eagle3" => assumed_head(target, notes).map(Some),
+        Err(_) if !KINDS.contains(&kind) => Err(input::error(format!(
+            "{}: no such file, draft kind or catalogue model; give a head's config.json, `eagle3`, `mtp`, \
+             `none`, or a small model of the catalogue such as qwen3-0.6b",
+            given.shown("--draft")
+        ))),
         Err(e) => Err(input::error(format!(
             "{}: {e}; or give its config.json, `mtp`, `eagle3` or `none`",
             given.shown("--draft")
         ))),
     }
 }
+
+/// Kinds of heads that `--draft` names.
+const KINDS: [&str; 5] = ["eagle3", "eagle", "dflash", "mtp", "nextn"];
+
+/// A whole model of the catalogue as the draft; `None` where the name is none.
+fn small_model(wanted: &str, target: &Model) -> anyhow::Result<Option<Model>> {
+    if KINDS
+        .iter()
+        .any(|kind| wanted.to_ascii_lowercase().ends_with(kind))
+    {
+        return Ok(None);
+    }
+    let quant = Some("bf16").filter(|_| !wanted.contains('/'));
+    let Ok(found) = catalog::find_in(wanted, quant).or_else(|_| catalog::find(wanted)) else {
+        return Ok(None);
+    };
+    let model = found.model;
+    // Padding differs between sizes of a family; the tokens are the same.
+    if model.vocab.abs_diff(target.vocab) > MOST_PADDING {
+        return Err(input::error(format!(
+            "--draft {wanted}: its vocabulary of {} tokens is not that of {} ({}), so its tokens mean \
+             nothing there; give a small model of the same family, or `eagle3`",
+            model.vocab, target.name, target.vocab
+        )));
+    }
+    if model.total_params() >= target.total_params() {
+        return Err(input::error(format!(
+            "--draft {wanted}: is not smaller than {}; a draft is a small model of the same family",
+            target.name
+        )));
+    }
+    Ok(Some(model))
+}
+
+/// What paddings of one vocabulary differ by at most (Qwen2.5: 151,936 and 152,064).
+const MOST_PADDING: u64 = 512;
 
 fn default_draft(model_name: &str, target: &Model, notes: &mut Notes) -> anyhow::Result<Draft> {
     if !target.mtp_layers.is_empty() {
