@@ -330,16 +330,16 @@ const SHIPPED: [Scale; Situation::ALL.len()] = [
         quantiles: [0.0, 0.0, 0.0, 8.75, 81.7],
     },
     Scale {
-        base: 0.107,
+        base: 0.059,
         per_beyond: 0.0,
-        per_log_concurrency: 0.0262,
-        quantiles: [0.51, 2.06, 2.72, 3.46, 5.67],
+        per_log_concurrency: 0.0184,
+        quantiles: [0.0, 2.25, 3.63, 6.21, 12.5],
     },
     Scale {
-        base: 0.0261,
+        base: 0.0271,
         per_beyond: 0.0,
-        per_log_concurrency: 0.0066,
-        quantiles: [0.0, 0.0, 4.19, 10.3, 31.8],
+        per_log_concurrency: 0.0064,
+        quantiles: [0.0, 0.0, 2.9, 12.4, 31.7],
     },
 ];
 

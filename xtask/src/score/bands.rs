@@ -178,6 +178,9 @@ mod tests {
         let residuals: Vec<Residual> = told.iter().map(Told::residual).collect();
         let learned = ResidualModel::fit(&residuals);
         for situation in Situation::ALL {
+            println!("{situation}: {:?}", learned.scale(situation));
+        }
+        for situation in Situation::ALL {
             for (beyond, concurrency) in [(0.0, 1.0), (0.0, 32.0), (0.7, 8.0)] {
                 let at = spec_decode::bands::Conditions {
                     situation,

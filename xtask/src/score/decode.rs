@@ -319,6 +319,56 @@ mod tests {
         }
     }
 
+    /// Parts of every plain step, tab-separated: `cargo test -p xtask print_every_part -- --ignored
+    /// --nocapture`.
+    #[test]
+    #[ignore = "prints; checks nothing"]
+    fn print_every_part() {
+        let Some(data) = crate::step_time::tests_data() else {
+            return;
+        };
+        let names = Names::read(&data).expect("names");
+        let links = Links::default();
+        let mut skipped = BTreeMap::new();
+        for part in [
+            rows::end_to_end(&data, &names),
+            rows::engine(&data, &names),
+            rows::sweeps(&data, &names),
+        ] {
+            for_each_server(part.expect("rows"), &links, &mut skipped, |r, server| {
+                let p = server.plain(r.concurrency, r.context);
+                println!(
+                    "part\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{:?}\t{}\t{}\t{}\t{:?}\t{:.3}\t{}",
+                    r.source,
+                    r.model,
+                    r.quant,
+                    r.gpu,
+                    r.tp,
+                    r.ep,
+                    r.dcp,
+                    r.engine,
+                    r.version.as_deref().unwrap_or_default(),
+                    r.concurrency,
+                    r.context,
+                    r.load,
+                    r.measured_ms,
+                    [
+                        p.weights_ms,
+                        p.experts_ms,
+                        p.kv_ms,
+                        p.compute_ms,
+                        p.allreduce_ms,
+                        p.launch_ms,
+                        p.other_ms,
+                        server.all_reduce_us(2.0 * 7168.0 * r.concurrency),
+                    ]
+                    .map(|x| format!("{x:.3}"))
+                    .join("\t")
+                );
+            });
+        }
+    }
+
     #[test]
     fn served_steps_are_nearer_than_the_peers() {
         let Some(data) = crate::step_time::tests_data() else {

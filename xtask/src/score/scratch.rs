@@ -31,6 +31,8 @@ pub(crate) struct Rig {
     ranks: Vec<usize>,
     setup: Setup,
     ladder: GraphLadder,
+    /// Share of the context that all streams have in common.
+    shared_prefix: f64,
 }
 
 /// What a row says of its server.
@@ -86,6 +88,7 @@ impl Rig {
                 graphs: true,
             },
             ladder: GraphLadder::of_engine(asked.engine),
+            shared_prefix: 0.0,
         })
     }
 
@@ -106,7 +109,8 @@ impl Rig {
     /// Hands the server to `then`, as it is while sequences hold `context` cached tokens.
     pub(crate) fn known<T>(&self, context: f64, then: impl FnOnce(&Known<'_>) -> T) -> T {
         let reduce = |bytes: f64| self.all_reduce_us(bytes);
-        let server = Server::new(&self.model, self.gpu, &self.setup, &reduce);
+        let server = Server::new(&self.model, self.gpu, &self.setup, &reduce)
+            .with_shared_prefix(self.shared_prefix);
         then(&Known {
             server: &server,
             draft: self.draft.as_ref().map(|d| match d {
@@ -133,7 +137,7 @@ impl Rig {
 /// A rig for a sweep's row.
 pub(crate) fn rig(row: &SweepRow, names: &Names) -> anyhow::Result<Rig> {
     let (model, quant) = names.model(&row.model);
-    Rig::new(&Asked {
+    let mut rig = Rig::new(&Asked {
         model,
         quant,
         gpu: names.gpu(&row.gpu),
@@ -144,7 +148,10 @@ pub(crate) fn rig(row: &SweepRow, names: &Names) -> anyhow::Result<Rig> {
         engine: &row.engine,
         version: row.engine_version.as_deref(),
         head: HeadKind::parse(&row.method)?,
-    })
+    })?;
+    // This benchmark fills every stream's context with one prompt, which is cached once.
+    rig.shared_prefix = f64::from(u8::from(row.source.starts_with("rtx6kpro/")));
+    Ok(rig)
 }
 
 /// Predicts the rows of one sweep; accept lengths as for the areas that read the sweep.
@@ -296,6 +303,36 @@ fn sizes(scored: &[Scored]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every row, tab-separated: `cargo test -p xtask print_every_speedup -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "prints; checks nothing"]
+    fn print_every_speedup() {
+        let Some(data) = crate::step_time::tests_data() else {
+            return;
+        };
+        let (rows, _) = crate::score::speedup::rows::load(&data).expect("rows");
+        let (scored, _) = scored(&data, Accept::Pooled).expect("rows");
+        for s in scored {
+            let p = &s.predicted;
+            let row = &rows[p.sweep];
+            println!(
+                "speed\t{}\t{}\t{:?}\t{}\t{}\t{}\t{:?}\t{}\t{}\t{:.3}\t{:.3}\t{:.3}",
+                row.source,
+                row.model,
+                row.tp,
+                row.dcp.unwrap_or(1),
+                row.depth,
+                row.draft_tokens,
+                row.context,
+                p.sweep,
+                p.concurrency,
+                p.measured,
+                p.speedup,
+                p.accept_length
+            );
+        }
+    }
 
     #[test]
     fn speedups_from_scratch_hold_their_figures() {

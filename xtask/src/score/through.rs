@@ -1,7 +1,7 @@
 //! Measured rows sent through `predict` as a user would run it: same flags, same functions, same
 //! bands. What is judged here is what users are told.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -154,15 +154,31 @@ pub(crate) fn sweeps(data: &Path, given: Given) -> anyhow::Result<(Vec<Told>, us
     let (rows, mut skipped) = load(data)?;
     let names = Names::load(data)?;
     let mut told = Vec::new();
-    for row in &rows {
+    let levels = if given.accept && !given.sweep {
+        inferred_levels(data)?
+    } else {
+        HashMap::new()
+    };
+    for (index, row) in rows.iter().enumerate() {
+        let level = levels.get(&index).copied();
         for wiring in wirings(row, &names, given) {
-            match sweep(row, &names, given, wiring) {
+            match sweep(row, &names, given, wiring, level) {
                 Ok(found) => told.extend(found),
                 Err(_) => skipped += row.points.len(),
             }
         }
     }
     Ok((told, skipped))
+}
+
+/// Accept lengths of sweeps that print none, by index: what the cycle law reads off one speculative
+/// speed beside the plain sweep. They stand for the reading that a user of that server has.
+fn inferred_levels(data: &Path) -> anyhow::Result<HashMap<usize, f64>> {
+    let scored = super::speedup::Runs::load(data)?.scored(super::speedup::law::Accept::Pooled)?;
+    Ok(scored
+        .iter()
+        .map(|s| (s.predicted.sweep, s.predicted.accept_length))
+        .collect())
 }
 
 /// The boxes that a row may have been measured on. The reports name the GPUs and not the wiring:
@@ -181,6 +197,7 @@ fn sweep(
     names: &Names,
     given: Given,
     wiring: Option<&str>,
+    level: Option<f64>,
 ) -> anyhow::Result<Vec<Told>> {
     let (model, quant) = names.model(&row.model);
     let flags = Flags {
@@ -204,9 +221,12 @@ fn sweep(
         .collect();
     let mut told = Vec::new();
     let mut unmeasured = flags.scenario(None)?;
-    for point in &row.points {
+    let printed = row.points.iter().any(|p| p.accept_length.is_some());
+    for (index, point) in row.points.iter().enumerate() {
         let mut own;
-        let scenario = match (given.accept, point.accept_length) {
+        // Where the level was read off the first speed, that point is no test of it.
+        let inferred = level.filter(|_| !printed && index > 0);
+        let scenario = match (given.accept, point.accept_length.or(inferred)) {
             (true, None) => continue,
             (true, length) => {
                 own = flags.scenario(length)?;
@@ -397,6 +417,35 @@ mod tests {
                 row.measured,
                 p.speedup_low,
                 p.speedup_high
+            );
+        }
+    }
+
+    /// Every row, tab-separated: `cargo test -p xtask print_every_told -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "prints; checks nothing"]
+    fn print_every_told() {
+        let Some(data) = crate::step_time::tests_data() else {
+            return;
+        };
+        let (told, _) = all(&data).unwrap_or_else(|e| panic!("{e:#}"));
+        for t in told {
+            let (p, c) = (&t.point, &t.conditions);
+            println!(
+                "told\t{}\t{}\t{}\t{}\t{:.4}\t{:.4}\t{:.4}\t{:.4}\t{:.4}\t{:.3}\t{:.4}\t{:.4}\t{:?}",
+                t.group,
+                c.situation,
+                p.concurrency,
+                p.context,
+                t.measured,
+                p.speedup,
+                p.speedup_low,
+                p.speedup_high,
+                p.accept_length,
+                c.beyond,
+                c.accept_down,
+                c.accept_up,
+                p.verdict
             );
         }
     }

@@ -25,8 +25,10 @@ pub(crate) struct LayerTime {
     pub(crate) all_reduces: f64,
     /// Bytes of queries that decode-context parallelism gathers, per query token.
     pub(crate) dcp_gather_bytes: f64,
-    /// Bytes of partial outputs (f32) that it sums and scatters, per query token.
+    /// Bytes of partial outputs that it sums and scatters, per query token.
     pub(crate) dcp_scatter_bytes: f64,
+    /// Bytes of the partial sums' logarithms (f32) that it gathers, per query token.
+    pub(crate) dcp_lse_bytes: f64,
     /// 1 where the layer has routed experts.
     pub(crate) routed: f64,
 }
@@ -108,9 +110,6 @@ pub(crate) struct Batch {
     pub(crate) passes: f64,
     /// Share of the context that is one prefix common to all sequences.
     pub(crate) shared_prefix: f64,
-    /// Tokens that route like independent ones: fewer than all where a sequence drafts several,
-    /// because neighbours choose alike.
-    pub(crate) routed_tokens: f64,
 }
 
 /// What stays the same over the layers of a pass.
@@ -130,6 +129,13 @@ impl Rank<'_> {
 
     fn ranks(&self) -> f64 {
         self.sharding.tp.max(1) as f64
+    }
+
+    /// Heads whose queries and outputs meet in a group of decode-context parallelism: its ranks'
+    /// own, and at most all.
+    fn gathered_heads(&self, heads: u64) -> f64 {
+        let share = self.sharding.dcp.max(1) as f64 / self.attention_ranks();
+        heads as f64 * share.min(1.0)
     }
 
     /// Bytes of a cached element.
@@ -201,7 +207,7 @@ fn routed(rank: &Rank<'_>, moe: &Moe, kind: &LayerKind, batch: &Batch, time: &mu
     let touched = kind
         .touch
         .as_ref()
-        .map_or(moe.experts as f64, |curve| curve.at(batch.routed_tokens));
+        .map_or(moe.experts as f64, |curve| curve.at(tokens));
     let numbers = Numbers::of(formats.experts, rank.gpu);
     time.experts += experts(rank.gpu, &numbers, &shape, tokens, touched);
     time.routed += 1.0;
@@ -319,8 +325,10 @@ fn grouped(mixer: &Mixer<'_, '_>, a: &kvplan::Gqa, time: &mut LayerTime) {
     }
     let kv_row = head_dim + v_dim;
     time.cache += gqa(rank.gpu, &read, heads, kv_heads, kv_row, rank.kv_bytes());
-    time.dcp_gather_bytes += 2.0 * a.heads as f64 * head_dim;
-    time.dcp_scatter_bytes += 4.0 * a.heads as f64 * v_dim;
+    let gathered = rank.gathered_heads(a.heads);
+    time.dcp_gather_bytes += 2.0 * gathered * head_dim;
+    time.dcp_lse_bytes += 4.0 * gathered;
+    time.dcp_scatter_bytes += 2.0 * gathered * v_dim;
     time.small_kernels += 3.0;
 }
 
@@ -401,8 +409,10 @@ fn latent(mixer: &Mixer<'_, '_>, a: &kvplan::Mla, time: &mut LayerTime) {
     // Under decode-context parallelism every rank serves all heads of its share of the context.
     let served = heads * rank.sharding.dcp.max(1) as f64;
     time.cache += mla(gpu, &read, served, kv_rank, rope, rank.kv_bytes());
-    time.dcp_gather_bytes += 2.0 * a.heads as f64 * (kv_rank + rope);
-    time.dcp_scatter_bytes += 4.0 * a.heads as f64 * kv_rank;
+    let gathered = rank.gathered_heads(a.heads);
+    time.dcp_gather_bytes += 2.0 * gathered * (kv_rank + rope);
+    time.dcp_lse_bytes += 4.0 * gathered;
+    time.dcp_scatter_bytes += 2.0 * gathered * kv_rank;
     time.small_kernels += 5.0;
 }
 

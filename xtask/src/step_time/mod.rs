@@ -104,11 +104,6 @@ pub(crate) enum Draft<'a> {
     Mtp,
 }
 
-/// Share of independent routing that each further drafted token of a sequence counts for: a
-/// drafted window touches fewer experts than unrelated tokens. An assumption: no measurement at
-/// hand separates it.
-pub(crate) const WINDOW_ROUTING_SHARE: f64 = 0.8;
-
 /// A draft step's own work outside the draft's forward: picking tokens, building inputs, us. The
 /// plain steps' host part is paid once a cycle, in the verify. K = 3 and K = 5 at one user on an
 /// H200 (`data/engine`) differ by 0.50 ms a step, of which 0.23 is the forward.
@@ -207,7 +202,6 @@ impl<'a> Server<'a> {
             context: context_bounded(context),
             passes: 1.0 + self.overhead.verify_pass_share * extra,
             shared_prefix: self.shared_prefix,
-            routed_tokens: sequences * (1.0 + WINDOW_ROUTING_SHARE * extra),
         };
         let mut parts = self.layers(&self.rank, &self.kinds, &batch);
         let head = head_time(&self.rank, self.model, self.model.vocab, sequences * tokens);
@@ -244,7 +238,6 @@ impl<'a> Server<'a> {
             context: context_bounded(context),
             passes: 1.0,
             shared_prefix: 0.0,
-            routed_tokens: sequences,
         };
         let mut parts = match draft {
             Draft::Mtp => self.mtp_forward(&batch),
@@ -307,9 +300,12 @@ impl<'a> Server<'a> {
             };
             us.allreduce_ms += time.all_reduces * self.overhead.rank_skew_us * (ranks as f64).ln();
             if rank.sharding.dcp > 1 {
-                // Queries are gathered and outputs scattered: half an all-reduce each.
-                us.allreduce_ms += 0.5 * self.all_reduce_us(time.dcp_gather_bytes * tokens)
-                    + 0.5 * self.all_reduce_us(time.dcp_scatter_bytes * tokens);
+                // Queries and logarithms of sums are gathered, outputs scattered (vLLM's
+                // `cp_lse_ag_out_rs`): half an all-reduce each.
+                us.allreduce_ms += 0.5
+                    * (self.all_reduce_us(time.dcp_gather_bytes * tokens)
+                        + self.all_reduce_us(time.dcp_lse_bytes * tokens)
+                        + self.all_reduce_us(time.dcp_scatter_bytes * tokens));
             }
             let all = time.dense + time.experts + time.cache;
             us.launch_ms = self.launch_us(&all, time.small_kernels, us.total());
@@ -343,7 +339,7 @@ impl<'a> Server<'a> {
     }
 
     /// The given all-reduce time, asked once per size; a function that answers nonsense counts 0.
-    fn all_reduce_us(&self, bytes: f64) -> f64 {
+    pub(crate) fn all_reduce_us(&self, bytes: f64) -> f64 {
         let key = bytes.round().clamp(0.0, 1e18) as u64;
         if let Some(us) = self.all_reduce_seen.borrow().get(&key) {
             return *us;

@@ -42,7 +42,6 @@ impl Server<'_> {
             context: 1.0,
             passes: 1.0,
             shared_prefix: 0.0,
-            routed_tokens: tokens,
         };
         let mut total = StepParts::default();
         let ranks = self.rank.sharding.tp.max(1);

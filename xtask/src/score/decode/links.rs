@@ -4,9 +4,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use pcie_sim::box_spec::BoxSpec;
 use pcie_sim::{Algorithm, Arch, Options, Topology};
 
 use crate::gpus::{Gpu, Nvlink};
+use crate::scenario::hardware::{p2p_of, wiring_of};
 use crate::step_time::{Engine, before};
 
 /// Points of a curve per doubling of bytes.
@@ -50,8 +52,8 @@ pub(crate) struct Links {
     curves: RefCell<HashMap<Group, Option<Rc<Curve>>>>,
 }
 
-/// The catalogue box that stands for a server of `ranks` such GPUs whose wiring is not given.
-pub(crate) fn usual_box(gpu: &str, ranks: u64) -> Option<&'static str> {
+/// The catalogue box that stands for an NVLink server of `ranks` such GPUs.
+fn usual_box(gpu: &str, ranks: u64) -> Option<&'static str> {
     Some(match (gpu, ranks) {
         ("h100-sxm", _) => "dgx-h100",
         ("h200-sxm", _) => "hgx-h200-8",
@@ -64,11 +66,6 @@ pub(crate) fn usual_box(gpu: &str, ranks: u64) -> Option<&'static str> {
         ("gb300", _) => "hgx-b300-8",
         ("a100-80gb-sxm" | "a100-40gb-sxm", _) => "dgx-a100",
         ("mi300x", _) => "mi300x-8",
-        ("rtx-pro-6000" | "rtx-pro-6000-server" | "rtx-pro-6000-max-q", 0..=4) => "4x-rtx-pro-6000",
-        ("rtx-pro-6000" | "rtx-pro-6000-server" | "rtx-pro-6000-max-q", _) => "rtx6k-local-8x",
-        ("rtx-5090", _) => "8x-rtx-5090",
-        ("rtx-4090", _) => "8x-rtx-4090",
-        ("l40s", _) => "8x-l40s",
         _ => return None,
     })
 }
@@ -76,12 +73,7 @@ pub(crate) fn usual_box(gpu: &str, ranks: u64) -> Option<&'static str> {
 /// What the engine runs on such a box: its own kernel over NVLink, NCCL over PCIe beyond two GPUs.
 /// SGLang before 0.5.10 ran NCCL on eight GPUs: its servers take 11 us more per all-reduce than
 /// TensorRT-LLM's, fitted leave-one-model-out, which is NCCL's time less the custom kernel's.
-pub(crate) fn usual_algorithm(
-    gpu: &Gpu,
-    ranks: u64,
-    engine: Engine,
-    version: Option<&str>,
-) -> Algorithm {
+fn usual_algorithm(gpu: &Gpu, ranks: u64, engine: Engine, version: Option<&str>) -> Algorithm {
     let switched = matches!(gpu.nvlink, Nvlink::Switch | Nvlink::Mesh);
     let old_sglang = engine == Engine::Sglang && ranks >= 8 && old_sglang(version);
     if (switched && !old_sglang) || ranks == 2 {
@@ -116,19 +108,27 @@ impl Links {
     }
 }
 
+/// The box that is taken where a report names the GPUs and not the wiring: over PCIe what `--gpu`
+/// and `--gpus` alone give (one or two sockets, every card on its own root port, NCCL's search
+/// finding its ring), else the catalogue's.
+fn wiring(gpu: &Gpu, ranks: u64) -> Option<BoxSpec> {
+    if gpu.nvlink != Nvlink::None {
+        return pcie_sim::catalog::find(usual_box(&gpu.name, ranks)?).ok();
+    }
+    let gpus = usize::try_from(ranks).ok()?;
+    BoxSpec::flat(&wiring_of(gpu), gpus, p2p_of(gpu)).ok()
+}
+
 fn simulate(gpu: &Gpu, ranks: u64, algorithm: Algorithm) -> Option<Curve> {
     if ranks <= 1 {
         return Some(Curve {
             time_us: vec![0.0; 2],
         });
     }
-    let spec = pcie_sim::catalog::find(usual_box(&gpu.name, ranks)?).ok()?;
+    let spec = wiring(gpu, ranks)?;
     let topology = Topology::from_spec(&spec, Arch::parse(&gpu.arch)?).ok()?;
     let group: Vec<usize> = (0..usize::try_from(ranks).ok()?).collect();
-    let mut options = Options::default();
-    // Public sweeps of eight PCIe cards come from owners who tuned NCCL: its own search fails on
-    // two sockets (46.6 us where a graph file gives 23.6, published figures of such a box).
-    options.nccl.graph_file = gpu.nvlink == Nvlink::None && ranks > 4;
+    let options = Options::default();
     let time_us = (0..=DOUBLINGS * STEPS as usize)
         .map(|i| {
             let bytes = SMALLEST * 2f64.powf(i as f64 / STEPS);
