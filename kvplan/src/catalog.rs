@@ -295,6 +295,7 @@ impl QuantEntry {
             experts: on("experts"),
             shared: on("shared"),
             kv_dtype: self.kv.as_deref().and_then(KvDtype::parse),
+            gguf: None,
         })
     }
 }

@@ -28,6 +28,14 @@ pub enum WeightFormat {
     Nvfp4,
     /// 4 bits an element and a 1-byte scale per 32 (OCP MX).
     Mxfp4,
+    /// GGUF blocks of one type, or the average over the tensors of a group that a mixture stores in
+    /// several.
+    Gguf {
+        /// Bytes of a block.
+        bytes: u32,
+        /// Elements of a block.
+        elements: u32,
+    },
 }
 
 impl WeightFormat {
@@ -45,6 +53,7 @@ impl WeightFormat {
             }
             Self::Nvfp4 => 0.5 + 1.0 / 16.0,
             Self::Mxfp4 => 0.5 + 1.0 / 32.0,
+            Self::Gguf { bytes, elements } => f64::from(bytes) / f64::from(elements.max(1)),
         }
     }
 
@@ -66,6 +75,7 @@ impl WeightFormat {
             Self::Int4 { .. } => "int4",
             Self::Nvfp4 => "nvfp4",
             Self::Mxfp4 => "mxfp4",
+            Self::Gguf { .. } => "gguf",
         }
     }
 }

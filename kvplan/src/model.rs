@@ -21,6 +21,8 @@ pub struct Model {
     pub max_positions: Option<u64>,
     /// Format of everything that is not quantised.
     pub base_format: WeightFormat,
+    /// Format of the embedding table.
+    pub embedding_format: WeightFormat,
     /// Format of the output head.
     pub head_format: WeightFormat,
     /// Decoder layers in order.

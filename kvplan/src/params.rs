@@ -6,7 +6,7 @@ mod layer;
 use crate::formats::WeightFormat;
 use crate::model::{DraftKind, Model};
 use crate::product;
-use layer::layer_pieces;
+pub(crate) use layer::layer_pieces;
 
 /// Groups of tensors, as the ledger names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -129,6 +129,15 @@ pub(crate) fn model_pieces(model: &Model, emit: &mut dyn FnMut(Piece)) {
     outer_pieces(model, emit);
 }
 
+/// Format of matrices that no group of a layer holds: that of the table, which GGUF quantises while
+/// its base format (norms, routers) is 32 bits.
+fn matrix_format(model: &Model) -> WeightFormat {
+    match model.base_format {
+        WeightFormat::F32 => model.embedding_format,
+        base => base,
+    }
+}
+
 /// Tables, head, final norm, draft projection, vision tower.
 fn outer_pieces(model: &Model, emit: &mut dyn FnMut(Piece)) {
     let mut sink = Sink {
@@ -139,7 +148,7 @@ fn outer_pieces(model: &Model, emit: &mut dyn FnMut(Piece)) {
     sink.put(
         ParamGroup::Embedding,
         table,
-        model.base_format,
+        model.embedding_format,
         Split::Vocab,
     );
     let head_rows = model.draft.map_or(model.vocab, |draft| draft.draft_vocab);
@@ -163,7 +172,7 @@ fn outer_pieces(model: &Model, emit: &mut dyn FnMut(Piece)) {
         sink.put(
             ParamGroup::DraftProjection,
             params,
-            model.base_format,
+            matrix_format(model),
             Split::None,
         );
     }
@@ -171,14 +180,18 @@ fn outer_pieces(model: &Model, emit: &mut dyn FnMut(Piece)) {
         sink.put(
             ParamGroup::Vision,
             vision.params,
-            model.base_format,
+            match model.base_format {
+                // GGUF keeps the tower in a file of its own.
+                WeightFormat::F32 => WeightFormat::F16,
+                base => base,
+            },
             Split::None,
         );
     }
     sink.put(
         ParamGroup::Other,
         model.other_params,
-        model.base_format,
+        matrix_format(model),
         Split::None,
     );
 }
@@ -198,7 +211,7 @@ pub(crate) fn mtp_pieces(model: &Model, emit: &mut dyn FnMut(Piece)) {
     sink.put(
         ParamGroup::DraftProjection,
         projection,
-        model.base_format,
+        matrix_format(model),
         Split::None,
     );
     sink.norms(product(&[modules, 3, model.hidden]));

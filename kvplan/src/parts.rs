@@ -16,13 +16,14 @@ const CONTEXT_GIB: f64 = 0.88;
 /// The same with tensor parallelism, NCCL included: RTX PRO 6000 (1.6, 2.0), H100 tp8 (2.2), 24 GB
 /// tp4 (2.4).
 const CONTEXT_AND_NCCL_GIB: f64 = 2.0;
-/// Modules and workspaces that SGLang's weight figure (a difference of free memory) holds besides
-/// weights, GiB: what is left of 15.09 and 15.11 (Llama-8B), 1.20 (Qwen3-0.6B), 0.98
-/// (Qwen2.5-0.5B) after weights and rotary table.
-const SGLANG_MODULES_GIB: f64 = 0.07;
-/// The same with tensor parallelism, GiB: what is left of 15.54 (Qwen2-32B, tp4) and 72.3
-/// (Kimi-K2.5 INT4, tp8).
-const SGLANG_MODULES_TP_GIB: f64 = 0.25;
+/// NCCL's own part of it.
+pub(crate) const NCCL_GIB: f64 = CONTEXT_AND_NCCL_GIB - CONTEXT_GIB;
+/// Kernel modules that SGLang's weight figure (a difference of free memory) holds besides the
+/// segments of weights and rotary table, GiB. What is left of eight logs: -0.00 (Qwen2.5-0.5B, 0.98
+/// GiB), 0.02 and 0.07 (Qwen3-0.6B, 1.20 and 1.25), 0.05 (Qwen2.5-7B, 14.39), 0.07 and 0.09
+/// (Llama-8B, 15.09 and 15.11), 0.00 (Qwen2-32B tp4, 15.54), 0.12 (Kimi-K2.5 INT4 tp8, 72.3); the
+/// value with the least sum of relative errors.
+const SGLANG_MODULES_GIB: f64 = 0.016;
 /// Difference between the capacity of `nvidia-smi` and of torch, GiB: H100 79.65 and 79.18, RTX PRO
 /// 6000 95.59 and 95.0, H200 140.4 and 139.8, RTX 3090 24.0 and 23.58.
 pub(crate) const TORCH_CANNOT_SEE_GIB: f64 = 0.5;
@@ -102,21 +103,14 @@ fn engine_bytes(setup: &Setup<'_>, engine: EngineKind) -> f64 {
             rotary_bytes(model, 4.0)
                 + absorbed_bytes(model, sharding)
                 + expert_padding_bytes(setup)
-                + sglang_modules_gib(sharding) * GIB
+                + crate::segments::waste_bytes(model, sharding)
+                + SGLANG_MODULES_GIB * GIB
         }
         EngineKind::Vllm => {
             rotary_bytes(model, 2.0) + absorbed_bytes(model, sharding) + expert_padding_bytes(setup)
         }
         EngineKind::TensorRtLlm => rotary_bytes(model, 4.0) + expert_padding_bytes(setup),
         EngineKind::LlamaCpp => 0.0,
-    }
-}
-
-fn sglang_modules_gib(sharding: &Sharding) -> f64 {
-    if sharding.tp > 1 {
-        SGLANG_MODULES_TP_GIB
-    } else {
-        SGLANG_MODULES_GIB
     }
 }
 

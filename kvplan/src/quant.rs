@@ -2,6 +2,7 @@
 //! which format.
 
 use crate::formats::{KvDtype, WeightFormat};
+use crate::gguf::GgufMix;
 use crate::model::{Attention, Model};
 
 /// A format and the tensor groups stored in it; everything else stays in the base format.
@@ -23,11 +24,14 @@ pub struct Quant {
     pub shared: bool,
     /// KV format the checkpoint asks for.
     pub kv_dtype: Option<KvDtype>,
+    /// A mixture of GGUF types by its own rules; it replaces all of the above.
+    pub gguf: Option<GgufMix>,
 }
 
 /// Formats and group sets that [`Quant::parse`] takes, for an error line.
 pub const QUANT_NAMES: &str = "bf16, f16, fp8, fp8-block, mxfp8, int8, int4 (also awq, gptq, w4a16), \
-     int4-g32, nvfp4, mxfp4, each also with -experts to mean the experts alone";
+     int4-g32, nvfp4, mxfp4, each also with -experts to mean the experts alone; of GGUF q4_k_m, \
+     q8_0, iq4_xs and the other names of llama-quantize";
 
 impl Quant {
     /// Every linear layer in `format`.
@@ -41,6 +45,7 @@ impl Quant {
             experts: true,
             shared: true,
             kv_dtype: None,
+            gguf: None,
         }
     }
 
@@ -59,6 +64,12 @@ impl Quant {
     /// Reads a name as users write it; `None` where it is none of [`QUANT_NAMES`].
     pub fn parse(name: &str) -> Option<Self> {
         let name = name.trim().to_ascii_lowercase().replace('_', "-");
+        if let Some(mix) = GgufMix::parse(&name) {
+            return Some(Self {
+                gguf: Some(mix),
+                ..Self::everywhere(WeightFormat::F32)
+            });
+        }
         if let Some(format) = name.strip_suffix("-experts") {
             return format_named(format).map(Self::experts_only);
         }
@@ -101,6 +112,9 @@ impl Model {
     /// The same model with its weights stored as `quant` says. MTP layers follow where they
     /// would in a checkpoint: 8-bit formats cover them, 4-bit ones leave them in the base format.
     pub fn requantised(mut self, quant: &Quant) -> Self {
+        if let Some(mix) = quant.gguf {
+            return self.into_gguf(mix);
+        }
         let four_bit = quant.format.bytes_per_param() < 1.0;
         let base = self.base_format;
         let pick = |on: bool| if on { quant.format } else { base };

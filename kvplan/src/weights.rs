@@ -68,7 +68,7 @@ impl Sharding {
     }
 
     /// Share of a piece that the fullest rank holds, before pipeline stages.
-    fn share(&self, split: Split) -> f64 {
+    pub(crate) fn share(&self, split: Split) -> f64 {
         let heads = |units: u64, ranks: u64| {
             let units = units.max(1);
             units.div_ceil(ranks.max(1)) as f64 / units as f64
@@ -147,7 +147,8 @@ impl Model {
 
     /// Bytes of one vocabulary table (embedding or head) on a rank.
     pub fn vocab_table_bytes(&self, sharding: &Sharding) -> f64 {
-        let table = self.base_format.bytes_per_param() * self.vocab as f64 * self.hidden as f64;
+        let table =
+            self.embedding_format.bytes_per_param() * self.vocab as f64 * self.hidden as f64;
         table * sharding.share(Split::Vocab)
     }
 }

@@ -1,8 +1,8 @@
 //! Laws that hold for every input.
 
 use kvplan::{
-    Engine, EngineKind, Known, KvDtype, KvLayout, Model, Setup, Sharding, SpecKind, Speculation,
-    Version, catalog,
+    Engine, EngineKind, Known, KvDtype, KvLayout, Model, Quant, Setup, Sharding, SpecKind,
+    Speculation, Version, catalog,
 };
 use proptest::prelude::*;
 
@@ -19,10 +19,16 @@ const MODELS: [&str; 10] = [
     "mixtral-8x7b",
 ];
 
+/// Models in their usual precision, and one in four as a GGUF mixture.
 fn any_model() -> impl Strategy<Value = Model> {
-    prop::sample::select(MODELS.to_vec()).prop_map(|name| match catalog::find(name) {
-        Ok(found) => found.model,
-        Err(error) => panic!("{error}"),
+    let mixtures = vec!["", "", "", "", "", "", "q4_k_m", "iq3_xs"];
+    let names = prop::sample::select(MODELS.to_vec());
+    (names, prop::sample::select(mixtures)).prop_map(|(name, mixture)| {
+        let found = catalog::find(name).unwrap_or_else(|error| panic!("{error}"));
+        match Quant::parse(mixture) {
+            Some(quant) => found.model.requantised(&quant),
+            None => found.model,
+        }
     })
 }
 

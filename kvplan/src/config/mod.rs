@@ -121,6 +121,7 @@ fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, C
             node::MAX_TOKENS,
         )?,
         base_format: scheme.base,
+        embedding_format: scheme.base,
         head_format: scheme.head(),
         layers: Vec::with_capacity(count as usize),
         mtp_layers: Vec::new(),

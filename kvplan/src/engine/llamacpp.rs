@@ -4,6 +4,7 @@ use crate::GIB;
 use crate::formats::KvDtype;
 use crate::kv::{KvLayout, layer_kv_bytes, window};
 use crate::ledger::Ledger;
+use crate::params::ParamGroup;
 use crate::parts;
 use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
 
@@ -24,7 +25,13 @@ const ANY_FRACTION: Interval = Interval {
 /// Inputs no engine could run with.
 pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     setup.check()?;
-    let weights = parts::target_weights(setup);
+    let mut weights = parts::target_weights(setup);
+    // Tokens are looked up in host memory; a table that is the output head as well lies on a card.
+    if !setup.model.tied_embeddings {
+        weights
+            .lines
+            .retain(|line| line.group != ParamGroup::Embedding);
+    }
     let computed = weights.gib();
     let weights_gib = setup.observed.weights_gib.unwrap_or(computed);
     let draft = parts::draft_of(setup, true);
@@ -80,11 +87,22 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         weights_gib,
         computed_weights_gib: computed,
         ledger,
-        assumptions: vec![format!(
-            "KV type {}; every layer on the cards",
-            dtype.name()
-        )],
+        assumptions: assumptions(setup, dtype),
     })
+}
+
+fn assumptions(setup: &Setup<'_>, dtype: KvDtype) -> Vec<String> {
+    let table = if setup.model.tied_embeddings {
+        ""
+    } else {
+        ", the token table in host memory"
+    };
+    let mut lines = setup.model.assumptions.clone();
+    lines.push(format!(
+        "KV type {}; every layer on the cards{table}",
+        dtype.name()
+    ));
+    lines
 }
 
 fn refusal(short_gib: f64, longest: u64) -> Refusal {

@@ -8,7 +8,7 @@ use crate::model::{
 use crate::product;
 
 /// Calls `emit` with every piece of one layer of width `hidden`.
-pub(super) fn layer_pieces(
+pub(crate) fn layer_pieces(
     layer: &Layer,
     hidden: u64,
     base: WeightFormat,

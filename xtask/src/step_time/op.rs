@@ -137,9 +137,10 @@ impl Numbers {
                 (Class::Fp4, gpu.tflops_fp8.max(half))
             }
             WeightFormat::Nvfp4 if gpu.tflops_fp4 > 0.0 => (Class::Fp4, gpu.tflops_fp4),
-            WeightFormat::Nvfp4 | WeightFormat::Int4 { .. } | WeightFormat::Mxfp4 => {
-                (Class::WeightOnly4, half)
-            }
+            WeightFormat::Nvfp4
+            | WeightFormat::Int4 { .. }
+            | WeightFormat::Mxfp4
+            | WeightFormat::Gguf { .. } => (Class::WeightOnly4, half),
         };
         Self {
             class,
