@@ -18,7 +18,8 @@ pub struct Setup<'a> {
     /// Capacity of one card as `nvidia-smi` says, GiB (MiB / 1024).
     pub card_gib: f64,
     /// Whether the engine takes its server-class defaults for this card (vLLM: 70 GiB and more,
-    /// and not an A100). `None` decides by capacity.
+    /// and neither an A100 nor a GB10, whose capacity NVML does not give). `None` decides by
+    /// capacity.
     pub big_card: Option<bool>,
     /// Whether the card has engine kernels for MXFP4 (Hopper, server Blackwell); others go through
     /// Marlin, which pads more. `None` takes them for there.

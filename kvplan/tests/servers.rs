@@ -189,7 +189,7 @@ fn logs_that_shaped_a_rule_are_still_met() {
     v0.observed.torch_total_gib = Some(23.58);
     v0.context_tokens = Some(29_000);
     let at_29k = plan(&v0);
-    close(at_29k.pool_gib, 2.89, 0.3);
+    close(at_29k.pool_gib, 2.89, 0.06);
     assert!(at_29k.refusal.is_some());
     v0.context_tokens = Some(35_000);
     assert!(plan(&v0).refusal.is_none());
@@ -221,27 +221,7 @@ fn two_servers_that_set_no_constant_come_out_within_2_percent() {
 fn known_misses_are_as_large_as_the_notes_say() {
     let qwen = model("qwen3-235b-a22b", Some("fp8"));
     let pool = plan(&setup(&qwen, 4, "vllm@0.10", H100)).pool_gib;
-    close(pool, 9.93, 0.05); // logged 8.11
-
-    let glm = model("glm-5.1", None);
-    let mut fork = setup(&glm, 8, "vllm@0.20.2", PRO_6000);
-    fork.kv_dtype = Some(KvDtype::Fp8);
-    fork.fraction = Some(0.865);
-    fork.max_running = Some(64);
-    close(plan(&fork).pool_gib, 22.35, 0.05); // logged 19.55
-
-    let llama = model("llama-3.1-8b", None);
-    let mut v0 = setup(&llama, 1, "vllm@0.6.4", 24.0);
-    v0.observed.torch_total_gib = Some(23.58);
-    v0.context_tokens = Some(29_000);
-    close(plan(&v0).pool_gib, 3.12, 0.02); // logged 2.89
-
-    let oss = model("gpt-oss-20b", None);
-    let mut gb10 = setup(&oss, 1, "vllm@0.13", 122.13);
-    gb10.observed.torch_total_gib = Some(121.63);
-    gb10.mxfp4_kernels = Some(false);
-    gb10.fraction = Some(0.25);
-    close(plan(&gb10).pool_gib, 9.22, 0.05); // logged 12.94
+    close(pool, 8.81, 0.05); // logged 8.11
 
     let awq = model("qwen2.5-14b", Some("awq"));
     let weights = plan(&setup(&awq, 1, "vllm@0.10", 24.0)).computed_weights_gib;
@@ -281,10 +261,10 @@ fn vllm_033_an_unpruned_glm_5_2_in_nvfp4_cannot_lie_on_four_96_gb_cards() {
     let refusal = plain.refusal.expect("refused");
     assert!(refusal.remedy.contains("more GPUs"), "{}", refusal.remedy);
     assert!(!refusal.remedy.contains("draft"), "{}", refusal.remedy);
-    // What their pool lost to MTP, 6.96 GiB, is what it costs here.
+    // What their pool lost to MTP, 6.96 GiB, is what it costs here, graphs (an estimate) included.
     four.speculation = Some(mtp(3));
     let cost = kvplan::speculation_cost(&four).expect("cost");
-    close(cost.draft_gib, 6.96, 0.07 * 6.96);
+    close(cost.draft_gib, 6.96, 0.12 * 6.96);
 }
 
 /// The cache of 50 sliding layers was counted over the whole context, in an fp8 that llama.cpp does

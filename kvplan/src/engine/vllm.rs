@@ -19,16 +19,45 @@ pub(crate) fn default_utilisation(version: Version) -> f64 {
     }
 }
 
-/// Memory outside torch (context growth, NCCL), GiB: 0.13 at tp 1 and 0.55 at tp 2 on H100
+/// Growth outside torch while the model is profiled, GiB: 0.13 at tp 1 and 0.55 at tp 2 on H100
 /// (llm-d-planner, 0.11).
-fn non_torch_gib(ranks: u64) -> f64 {
-    if ranks > 1 { 0.55 } else { 0.13 }
+const GROWTH_GIB: f64 = 0.13;
+/// The same with several ranks.
+const GROWTH_RANKS_GIB: f64 = 0.55;
+/// CUDA context, where the version counts all the device's memory that torch does not hold: 0.26
+/// (0.6.5, 80 GB) and 0.35 (0.6.4, RTX 3090) in all, less the growth.
+const CONTEXT_GIB: f64 = 0.18;
+
+/// Memory outside torch that counts against the utilisation, GiB.
+fn non_torch_gib(version: Version, ranks: u64) -> f64 {
+    let growth = if ranks > 1 {
+        GROWTH_RANKS_GIB
+    } else {
+        GROWTH_GIB
+    };
+    // V0 to 0.6 and the first V1 take what the device has in use; V0 from 0.7 and V1 from 0.9 what
+    // is more than at the start (gpu_worker.py and worker.py of each).
+    let whole_device = !version.since((0, 7, 0), (2025, 1))
+        || (version.since((0, 8, 0), (2025, 3)) && !version.since((0, 9, 0), (2025, 5)));
+    let context = if whole_device { CONTEXT_GIB } else { 0.0 };
+    // Until vllm#25359 (September 2025) the start was before NCCL came up, so its buffers count.
+    let nccl = if ranks > 1 && !version.since((0, 11, 0), (2025, 10)) {
+        parts::NCCL_GIB
+    } else {
+        0.0
+    };
+    growth + context + nccl
 }
 
 /// Bytes per logit of the sampler's dummy run, which sorts every row: logits, two copies, sorted
 /// values, 64-bit indices, probabilities, their sum, masks. 38.5 reproduces all seven activation
-/// figures of 0.10 to 0.16 on 80 to 141 GiB cards (Llama 4.76, Qwen3 5.56 and 5.64, gpt-oss 7.38).
+/// figures of 0.10 to 0.16 on 80 to 141 GiB cards (Llama 4.76, Qwen3 5.56 and 5.64, gpt-oss 7.38),
+/// and the 0.94 of Phi-4 over V0's 256 rows (0.6.5).
 const SAMPLER_BYTES_PER_LOGIT: f64 = 38.5;
+
+/// The same where nothing is sorted: logits in 16 and 32 bits, probabilities, noise
+/// (topk_topp_sampler.py).
+const UNSORTED_BYTES_PER_LOGIT: f64 = 14.0;
 
 /// Graph memory per captured shape, GiB: median of 2.24, 1.02, 1.12, 0.72 over 67 shapes and 0.41
 /// over 35.
@@ -37,7 +66,7 @@ const GRAPH_GIB_PER_SHAPE: f64 = 0.0152;
 const GRAPH_WITH_DRAFT: f64 = 2.8;
 
 /// Server-class defaults: cards of 70 GiB and more get 1024 sequences and 8192 tokens a pass
-/// (A100 not; the caller knows).
+/// (neither A100 nor GB10, whose capacity NVML does not give; the caller knows).
 fn big_card(setup: &Setup<'_>) -> bool {
     setup.big_card.unwrap_or(setup.card_gib >= 70.0)
 }
@@ -75,8 +104,12 @@ pub(crate) fn batched_tokens(setup: &Setup<'_>) -> u64 {
 fn activation_gib(setup: &Setup<'_>) -> f64 {
     let forward = parts::forward_gib(setup.model, &setup.sharding, batched_tokens(setup));
     // From 0.18 the sampler selects without sorting whole rows.
-    let sorts = v1(setup.engine.version) && !setup.engine.version.since((0, 18, 0), (2026, 4));
-    let bytes_per_logit = if sorts { SAMPLER_BYTES_PER_LOGIT } else { 10.0 };
+    let sorts = !setup.engine.version.since((0, 18, 0), (2026, 4));
+    let bytes_per_logit = if sorts {
+        SAMPLER_BYTES_PER_LOGIT
+    } else {
+        UNSORTED_BYTES_PER_LOGIT
+    };
     let logits = max_seqs(setup) as f64 * setup.model.vocab as f64;
     forward.max(logits * bytes_per_logit / GIB)
 }
@@ -108,7 +141,14 @@ fn graph_gib(setup: &Setup<'_>) -> f64 {
     if cap == 0 {
         return 0.0;
     }
-    GRAPH_GIB_PER_SHAPE * (3.0 + cap as f64 / 8.0)
+    // 1, 2, 4, every 8; beyond 256 every 16 since 0.11.1 (67 and 51 shapes to 512 in the logs).
+    let wide = if setup.engine.version.since((0, 11, 1), (2025, 11)) {
+        0.5
+    } else {
+        1.0
+    };
+    let (narrow, beyond) = (cap.min(256) as f64, cap.saturating_sub(256) as f64);
+    GRAPH_GIB_PER_SHAPE * (3.0 + (narrow + wide * beyond) / 8.0)
 }
 
 /// The parts of the budget, GiB.
@@ -151,7 +191,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
         draft_counted,
         activation: activation_gib(setup),
         workspace: sparse_workspace_gib(setup),
-        non_torch: non_torch_gib(setup.ranks()),
+        non_torch: non_torch_gib(version, setup.ranks()),
         graphs,
         draft_graphs,
         graphs_counted: version.since((0, 21, 0), (2026, 6)),

@@ -151,8 +151,12 @@ pub(crate) fn setup<'a>(
     sharding.dcp = u64::from(scenario.dcp);
     let card = kvplan::card_gib_from_torch(torch_total);
     let mut setup = Setup::new(&scenario.model, sharding, engine(scenario)?, card);
-    let a100 = scenario.gpu.name.contains("a100");
-    setup.big_card = Some(torch_total >= 70.0 && !a100);
+    // vLLM's server defaults leave the A100 out, and the GB10, whose capacity NVML does not give.
+    let small_defaults = ["a100", "gb10"];
+    let small = small_defaults
+        .iter()
+        .any(|name| scenario.gpu.name.contains(name));
+    setup.big_card = Some(torch_total >= 70.0 && !small);
     setup.mxfp4_kernels = Some(matches!(
         scenario.gpu.family,
         crate::gpus::Family::Hopper | crate::gpus::Family::Blackwell

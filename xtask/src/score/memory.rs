@@ -114,9 +114,10 @@ fn configs(data: &Path) -> anyhow::Result<Area> {
     let mut lines = index.lines();
     let header: Vec<&str> = lines.next().unwrap_or_default().split('\t').collect();
     let column = |name: &str| header.iter().position(|h| *h == name);
-    let (kv, indexer) = (
+    let (kv, indexer, kv_heads) = (
         column("kv_bytes_per_token_bf16_tp1"),
         column("indexer_bytes_per_token"),
+        column("kv_heads"),
     );
     let mut area = Area::new("memory.configs");
     let mut right = 0usize;
@@ -124,8 +125,13 @@ fn configs(data: &Path) -> anyhow::Result<Area> {
         let cells: Vec<&str> = line.split('\t').collect();
         let Some(file) = cells.first() else { continue };
         let expected = |column: Option<usize>| cells.get(column?)?.parse::<u64>().ok();
-        area.n += 1;
         let text = crate::input::read_text(&folder.join(file))?;
+        if let Some(why) = contradiction(&text, expected(kv_heads)) {
+            area.skipped += 1;
+            area.notes.push(format!("{file}: skipped, {why}"));
+            continue;
+        }
+        area.n += 1;
         match Model::from_config_json(&text, file) {
             Err(error) => area.notes.push(error.to_string()),
             Ok(model) => {
@@ -145,10 +151,19 @@ fn configs(data: &Path) -> anyhow::Result<Area> {
         }
     }
     area.right = fraction(right, area.n);
-    area.notes.push(
-        "chatglm: the index counts 32 KV heads, the config has multi_query_group_num 2".to_string(),
-    );
     Ok(area)
+}
+
+/// Where a row of the index does not say what its own file says, and so judges nothing: grouped
+/// queries are on in the file (ChatGLM's spelling, which vLLM, SGLang and MLC all follow) and the
+/// row counts other KV heads.
+fn contradiction(config: &str, kv_heads: Option<u64>) -> Option<String> {
+    let config: Value = serde_json::from_str(config).ok()?;
+    let groups = config["multi_query_group_num"].as_u64()?;
+    let counted = kv_heads?;
+    (config["multi_query_attention"] == true && counted != groups).then(|| {
+        format!("the index counts {counted} KV heads, the file has multi_query_group_num {groups}")
+    })
 }
 
 // ---- memory.weights, memory.from_flags ----------------------------------------------------------
