@@ -367,8 +367,8 @@ mod tests {
             weights: routers                                                 0.308
             weights: norms and biases                                        0.002
             weights: vision tower                                            0.867
-            weights: engine's own (rotary table, padding, copies, modules)   0.432   (0.22 to 0.65)
-            weights: observed less computed                                  0.051
+            weights: engine's own (rotary table, padding, copies, modules)   0.377   (0.19 to 0.56)
+            weights: observed less computed                                  0.106
             draft: weights                                                   0.718   (0.54 to 0.90)
             draft: its own vocabulary tables                                 0.273
             target: KV pool                                                  8.909
@@ -378,10 +378,10 @@ mod tests {
             target: graphs                                                   2.680   (0.54 to 4.82)
             draft: graphs                                                    2.680   (0.54 to 4.82)
             activations of one prefill chunk                                 1.297   (0.65 to 1.95)
-            free                                                             4.553  (-0.78 to 9.88)
+            free                                                             4.553  (-0.75 to 9.86)
             the card                                                        95.470
 
-            weights    computed from the architecture 72.25 GiB, observed 72.30 GiB
+            weights    computed from the architecture 72.19 GiB, observed 72.30 GiB
             assumed    SGLang version not given: the rules of 0.5.18 are used
             assumed    KV dtype bf16 (the default)
             assumed    kimi-k2.5 on rtx-pro-6000-server, tp 8
