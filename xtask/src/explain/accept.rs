@@ -59,15 +59,16 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
     let depth = whole(&facts, "spec_steps").or_else(|| whole(&facts, "spec_tokens"));
     let found = vllm_intervals(&doc)
         .or_else(|| vllm_v0_counts(&doc))
-        .or_else(|| sglang_lines(&doc));
+        .or_else(|| sglang_lines(&doc))
+        .or_else(|| counters(text, &facts));
     let (reading, accept_length, intervals, line, notes) = match found {
         Some(found) => found,
         None => {
             let fact = facts.get("accept_length").ok_or_else(|| {
                 crate::input::error(format!(
                     "--accept {name}: no acceptance in it; it is printed while requests run \
-                     (SGLang `accept len`, vLLM `SpecDecoding metrics`), so give a log of the \
-                     server under load, or `--accept 2.3@3`"
+                     (SGLang `accept len`, vLLM `SpecDecoding metrics`), so give a log or the \
+                     /metrics of the server under load, or `--accept 2.3@3`"
                 ))
             })?;
             let accept_length = facts.number("accept_length").unwrap_or(1.0);
@@ -94,6 +95,14 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
         source: format!("{name}:{line}"),
         notes,
     })
+}
+
+/// vLLM's counters on a page of `/metrics`.
+fn counters(text: &str, facts: &Facts) -> Option<Found> {
+    let (rates, length, _) = super::prometheus::rates(text)?;
+    let line = facts.get("accept_length").map_or(1, |fact| fact.line);
+    let notes = vec!["means since the server's start, warm-up included".to_string()];
+    Some((AcceptReading::Rates(rates), length, 1, line, notes))
 }
 
 type Found = (AcceptReading, f64, usize, usize, Vec<String>);

@@ -3,11 +3,12 @@
 mod all_reduce;
 mod links;
 mod memory;
+mod pool;
 mod speculation;
 
 use serde::Serialize;
 
-pub(crate) use memory::fraction_in_use;
+pub(crate) use pool::fraction_in_use;
 
 use super::facts::Facts;
 

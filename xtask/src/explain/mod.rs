@@ -15,6 +15,7 @@ mod machine;
 mod nccl;
 mod other_engines;
 mod p2p;
+mod prometheus;
 mod render;
 mod scenario;
 mod sglang;
@@ -103,6 +104,7 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     sglang::read(doc, &mut facts);
     vllm::read(doc, &mut facts);
     other_engines::read(doc, &mut facts);
+    prometheus::read(doc, text, &mut facts);
     card(doc, &mut facts);
     bench_facts::read(doc, text, &mut facts);
     machine::read(doc, text, &mut facts);

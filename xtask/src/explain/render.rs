@@ -88,6 +88,13 @@ const SHOWN: &[&str] = &[
     "ready",
 ];
 
+/// Words of a command that the reader has to put in.
+const GAPS: [(&str, &str); 3] = [
+    ("MODEL", "a catalogue name or a config.json for MODEL"),
+    ("GPU", "your card for GPU (rtx-5090, h100)"),
+    ("DRAFT", "the draft's config.json for DRAFT"),
+];
+
 /// The whole text.
 pub(crate) fn text(files: &[Facts], findings: &[Finding], command: Option<&str>) -> String {
     let mut out = String::new();
@@ -110,6 +117,14 @@ pub(crate) fn text(files: &[Facts], findings: &[Finding], command: Option<&str>)
     }
     if let Some(command) = command {
         out.push_str(&format!("\nnext   {command}\n"));
+        let gaps: Vec<&str> = GAPS
+            .iter()
+            .filter(|(word, _)| command.split(' ').any(|part| part == *word))
+            .map(|(_, what)| *what)
+            .collect();
+        if !gaps.is_empty() {
+            wrap(&mut out, "       ", &format!("with {}", gaps.join(", ")));
+        }
     }
     out
 }

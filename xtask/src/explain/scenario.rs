@@ -104,8 +104,18 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         spec_algorithm: text("spec_algorithm"),
         draft: text("draft_model").map(|(draft, line)| {
             // The target's own path: its built-in MTP layers.
-            let built_in = facts.text("model") == Some(draft.as_str());
-            (if built_in { "mtp".to_string() } else { draft }, line)
+            if facts.text("model") == Some(draft.as_str()) {
+                return ("mtp".to_string(), line);
+            }
+            // The algorithm says what a path does not.
+            let algorithm = facts.text("spec_algorithm").unwrap_or("");
+            let eagle3 = algorithm.to_ascii_lowercase().contains("eagle3");
+            let known = std::path::Path::new(&draft).exists();
+            let named = crate::scenario::model::names_head(&draft);
+            match (eagle3 && !known, named) {
+                (true, None) => ("eagle3".to_string(), line),
+                _ => (draft, line),
+            }
         }),
         steps,
         topk,
@@ -182,7 +192,7 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
             && facts.get("accept_length").is_none()
     });
     push("--baseline", baseline.map(|facts| facts.file.clone()));
-    (words.len() > 4).then(|| words.join(" "))
+    (words.len() > 4 || known.is_some()).then(|| words.join(" "))
 }
 
 /// The draft as `predict` takes it; `None` where it must find one by itself.
@@ -200,7 +210,11 @@ fn draft_word(said: &LogScenario, model: Option<&str>) -> Option<String> {
     if lower == "mtp" || nextn || (path.is_none() && algorithm.contains("eagle")) {
         return own_layers.then(|| "mtp".to_string());
     }
-    path.map(|_| "DRAFT".to_string())
+    // A small model of the catalogue drafts under its own name.
+    path.map(|path| match kvplan::catalog::find(&path) {
+        Ok(found) => found.name,
+        Err(_) => "DRAFT".to_string(),
+    })
 }
 
 /// A topology alone: what its links are worth.

@@ -214,10 +214,11 @@ pub(super) fn draft(
         );
         return head(small, wanted, &source, target, notes).map(Some);
     }
-    // `eagle3`, or `kimi-k2.5-eagle3`: the kind is the last word.
+    // `eagle3`, or `kimi-k2.5-eagle3`: the kind is the last word. A repository's name says the kind
+    // somewhere, and is this model's.
     let (owner, kind) = match lower.rsplit_once('-') {
-        Some((owner, kind)) if KINDS.contains(&kind) => (owner, kind),
-        _ => (model_name, lower.as_str()),
+        Some((owner, kind)) if KINDS.contains(&kind) && !owner.contains('/') => (owner, kind),
+        _ => (model_name, names_head(&lower).unwrap_or(lower.as_str())),
     };
     match catalog::find_draft(owner, kind) {
         Ok(catalog::Draft::Mtp) => Ok(Some(mtp(target, &given.source, notes))),
@@ -237,15 +238,22 @@ pub(super) fn draft(
     }
 }
 
+/// The kind of head that a repository or path names: `RedHatAI/Qwen3-32B-speculator.eagle3`,
+/// `AQ-MedAI/Kimi-K25-eagle3`, `z-lab/Qwen3-8B-DFlash-b16`.
+pub(crate) fn names_head(name: &str) -> Option<&'static str> {
+    let plain = name.to_ascii_lowercase().replace(['-', '_', '.'], "");
+    ["eagle3", "dflash", "eagle"]
+        .into_iter()
+        .find(|kind| plain.contains(kind))
+}
+
 /// Kinds of heads that `--draft` names.
 const KINDS: [&str; 5] = ["eagle3", "eagle", "dflash", "mtp", "nextn"];
 
 /// A whole model of the catalogue as the draft; `None` where the name is none.
 fn small_model(wanted: &str, target: &Model) -> anyhow::Result<Option<Model>> {
-    if KINDS
-        .iter()
-        .any(|kind| wanted.to_ascii_lowercase().ends_with(kind))
-    {
+    let nextn = wanted.to_ascii_lowercase().ends_with("nextn");
+    if nextn || wanted.eq_ignore_ascii_case("mtp") || names_head(wanted).is_some() {
         return Ok(None);
     }
     let quant = Some("bf16").filter(|_| !wanted.contains('/'));

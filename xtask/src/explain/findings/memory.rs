@@ -1,7 +1,6 @@
 //! Memory: the fraction that was really in use, the wall that was hit, the context that fits.
 
-use kvplan::{Inferred, Known};
-
+use super::pool::{Pool, fraction_in_use, pool};
 use super::{Finding, Severity, count, show};
 use crate::explain::facts::Facts;
 
@@ -21,64 +20,6 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     silent_end(facts, found);
     context(facts, found);
     graphs(facts, found);
-}
-
-/// The figures of one SGLang start, as kvplan ties them together.
-struct Pool {
-    before: f64,
-    after: f64,
-    tied: Inferred,
-}
-
-impl Pool {
-    /// GiB of KV at a fraction.
-    fn kv(&self, fraction: f64) -> f64 {
-        self.tied.known.pool_at(fraction).unwrap_or(0.0)
-    }
-
-    /// The fraction at which the pool is empty.
-    fn least(&self) -> f64 {
-        self.tied.fraction_min.unwrap_or(0.0)
-    }
-
-    /// The first three-digit setting above the least.
-    fn first_setting(&self) -> f64 {
-        self.tied.first_legal_fraction.unwrap_or(1.0)
-    }
-}
-
-fn pool(facts: &Facts) -> Option<Pool> {
-    let before = facts.number("free_before_gib").filter(|b| *b > 0.0)?;
-    let after = facts.number("free_after_gib")?;
-    // State of linear layers shares the budget; it is part of what the fraction gave.
-    let pool_gib = facts
-        .number("kv_budget_gib")
-        .or_else(|| Some(facts.number("kv_gib")? + facts.number("mamba_state_gib").unwrap_or(0.0)));
-    let known = Known {
-        free_before_gib: Some(before),
-        free_after_gib: Some(after),
-        pool_gib,
-        ..Known::default()
-    };
-    (after <= before).then(|| Pool {
-        before,
-        after,
-        tied: known.infer(),
-    })
-}
-
-/// Fraction in use as the pool proves it, and how far it can be off by the rounding of the log.
-pub(crate) fn fraction_in_use(facts: &Facts) -> Option<(f64, f64)> {
-    if facts
-        .text("engine")
-        .is_some_and(|engine| engine != "sglang")
-    {
-        return None;
-    }
-    let tied = pool(facts)?.tied;
-    let fraction = tied.known.fraction?;
-    let slack = tied.fraction_uncertainty.unwrap_or(0.001);
-    (0.0..=1.0).contains(&fraction).then_some((fraction, slack))
 }
 
 fn sglang(facts: &Facts, found: &mut Vec<Finding>) {

@@ -1,0 +1,105 @@
+//! The pool of an SGLang start and the fraction that it proves.
+
+use kvplan::{Inferred, Known};
+
+use crate::explain::facts::Facts;
+
+/// The figures of one SGLang start, as kvplan ties them together.
+pub(super) struct Pool {
+    pub(super) before: f64,
+    pub(super) after: f64,
+    pub(super) tied: Inferred,
+}
+
+impl Pool {
+    /// GiB of KV at a fraction.
+    pub(super) fn kv(&self, fraction: f64) -> f64 {
+        self.tied.known.pool_at(fraction).unwrap_or(0.0)
+    }
+
+    /// The fraction at which the pool is empty.
+    pub(super) fn least(&self) -> f64 {
+        self.tied.fraction_min.unwrap_or(0.0)
+    }
+
+    /// The first three-digit setting above the least.
+    pub(super) fn first_setting(&self) -> f64 {
+        self.tied.first_legal_fraction.unwrap_or(1.0)
+    }
+}
+
+/// State of linear layers shares the budget; it is part of what the fraction gave.
+fn target_pool(facts: &Facts) -> Option<f64> {
+    facts
+        .number("kv_budget_gib")
+        .or_else(|| Some(facts.number("kv_gib")? + facts.number("mamba_state_gib").unwrap_or(0.0)))
+}
+
+pub(super) fn pool(facts: &Facts) -> Option<Pool> {
+    let before = facts.number("free_before_gib").filter(|b| *b > 0.0)?;
+    let after = facts.number("free_after_gib")?;
+    let pool_gib =
+        target_pool(facts).map(|target| target + draft_share(facts, before, after, target));
+    let known = Known {
+        free_before_gib: Some(before),
+        free_after_gib: Some(after),
+        pool_gib,
+        ..Known::default()
+    };
+    (after <= before).then(|| Pool {
+        before,
+        after,
+        tied: known.infer(),
+    })
+}
+
+/// What of the budget went to the draft's own pool, GiB: builds differ in whether they take it from
+/// the same budget, and the flag tells.
+fn draft_share(facts: &Facts, before: f64, after: f64, target: f64) -> f64 {
+    let share = facts.number("mem_fraction").and_then(|flag| {
+        let budget = after - before * (1.0 - flag);
+        let share = facts.number("draft_kv_gib")?;
+        let off = |share: f64| (target + share - budget).abs();
+        (off(share) < off(0.0)).then_some(share)
+    });
+    share.unwrap_or(0.0)
+}
+
+/// Is the pool short of what the flag gives by no more than a draft layer takes whose pool was not
+/// printed? Then it proves no fraction.
+fn short_by_a_draft(facts: &Facts) -> bool {
+    let short = || {
+        let flag = facts.number("mem_fraction")?;
+        let (before, after) = (
+            facts.number("free_before_gib")?,
+            facts.number("free_after_gib")?,
+        );
+        let target = target_pool(facts)?;
+        let missing = after - before * (1.0 - flag) - target;
+        Some(missing > 0.0 && missing < MOST_SHARE * target)
+    };
+    facts.get("spec_algorithm").is_some()
+        && facts.number("draft_kv_gib").is_none()
+        && short().unwrap_or(false)
+}
+
+/// Most that one draft layer takes beside a target's pool: one layer of 16 (the fewest of a model
+/// that has a head).
+const MOST_SHARE: f64 = 1.0 / 16.0;
+
+/// Fraction in use as the pool proves it, and how far it can be off by the rounding of the log.
+pub(crate) fn fraction_in_use(facts: &Facts) -> Option<(f64, f64)> {
+    if facts
+        .text("engine")
+        .is_some_and(|engine| engine != "sglang")
+    {
+        return None;
+    }
+    if short_by_a_draft(facts) {
+        return None;
+    }
+    let tied = pool(facts)?.tied;
+    let fraction = tied.known.fraction?;
+    let slack = tied.fraction_uncertainty.unwrap_or(0.001);
+    (0.0..=1.0).contains(&fraction).then_some((fraction, slack))
+}

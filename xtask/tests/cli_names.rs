@@ -1,0 +1,102 @@
+//! Names as users write them: drafts by repository, small models as drafts, other names of one
+//! model, boxes from a topology.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn xtask(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(arguments)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .output()
+        .expect("the tool starts")
+}
+
+fn answer(arguments: &[&str]) -> String {
+    let output = xtask(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    let output = xtask(arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const CARD: [&str; 5] = ["predict", "--gpu", "h100", "--concurrency", "1"];
+
+fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    CARD.iter().chain(more).copied().collect()
+}
+
+#[test]
+fn a_small_model_of_the_catalogue_drafts_for_its_family() {
+    let text = answer(&with(&["--model", "qwen3-32b", "--draft", "qwen3-0.6b"]));
+    assert!(text.contains("draft model,"), "{text}");
+    assert!(text.contains(r#""method":"draft_model""#), "{text}");
+    assert!(
+        text.contains("--speculative-algorithm STANDALONE"),
+        "{text}"
+    );
+    let whole = answer(&with(&[
+        "--model",
+        "qwen3-32b",
+        "--draft",
+        "Qwen/Qwen3-0.6B",
+    ]));
+    assert!(whole.contains("draft model,"), "{whole}");
+}
+
+#[test]
+fn a_draft_of_another_vocabulary_or_no_smaller_or_unknown_is_refused_by_the_name_given() {
+    for (draft, words) in [
+        ("llama-3.1-8b", "vocabulary of 128256"),
+        ("qwen3-32b", "is not smaller"),
+        ("qwen3-0.7b", "--draft qwen3-0.7b: no such file"),
+    ] {
+        let error = refusal(&with(&["--model", "qwen3-32b", "--draft", draft]));
+        assert!(error.contains(words), "{draft}: {error}");
+    }
+}
+
+#[test]
+fn a_repository_that_names_its_head_is_that_kind() {
+    let draft = "RedHatAI/Qwen3-32B-speculator.eagle3";
+    let text = answer(&with(&["--model", "qwen3-32b", "--draft", draft]));
+    assert!(text.contains("EAGLE-3,"), "{text}");
+}
+
+#[test]
+fn the_draft_that_a_vllm_log_names_is_taken_from_it() {
+    let log = "xtask/tests/data/shapes/vllm-compose-eagle3.log";
+    let text = answer(&with(&["--from-log", log]));
+    assert!(text.contains("EAGLE-3, 3 steps"), "{text}");
+}
+
+#[test]
+fn a_model_is_shown_by_the_name_given() {
+    let text = answer(&[
+        "predict", "--model", "GLM-4.6", "--gpu", "h100", "--gpus", "8",
+    ]);
+    assert!(text.contains("glm-4.6 on 8x-h100"), "{text}");
+    assert!(text.contains("glm-4.6 has the shapes of glm-4.7"), "{text}");
+}
+
+#[test]
+fn a_box_from_a_topology_is_named_by_its_cards() {
+    let topology = "docs/examples/topo-4x3090.txt";
+    let text = answer(&[
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--quant",
+        "int4",
+        "--gpu",
+        "rtx-3090",
+        "--topology",
+        topology,
+    ]);
+    assert!(text.contains("on 4x-rtx-3090 from topo -m"), "{text}");
+}
