@@ -43,6 +43,7 @@ struct Stub {
 struct Load {
     active: AtomicU64,
     cycles: AtomicU64,
+    requests: AtomicU64,
     accepted: Mutex<f64>,
 }
 
@@ -132,7 +133,19 @@ impl Stub {
             } else {
                 0.0
             };
-            return format!("sglang:spec_accept_length 0{length}\nsglang:token_usage {use_}\n");
+            let requests = load.requests.load(Ordering::SeqCst);
+            // The first token of a request comes from its prefill.
+            let tokens = self.accept_length * cycles + requests as f64;
+            return format!(
+                "sglang:spec_accept_length 0{length}\nsglang:token_usage {use_}\n\
+                 sglang:generation_tokens_total{{is_streaming=\"false\"}} {tokens}\n\
+                 sglang:num_requests_total{{is_streaming=\"false\"}} {requests}\n{}",
+                if self.accept_length > 1.0 {
+                    format!("sglang:spec_verify_calls_total {cycles}\nsglang:spec_num_steps 3\n")
+                } else {
+                    String::new()
+                }
+            );
         }
         let mut text = format!("# HELP x y\nvllm:kv_cache_usage_perc{{engine=\"0\"}} {use_}\n");
         if self.accept_length > 1.0 {
@@ -168,6 +181,7 @@ impl Stub {
         load.active.fetch_sub(1, Ordering::SeqCst);
         load.cycles
             .fetch_add(cycles.round() as u64, Ordering::SeqCst);
+        load.requests.fetch_add(1, Ordering::SeqCst);
         *load.accepted.lock().expect("a lock") += cycles.round() * (self.accept_length - 1.0);
         let made = if self.ignores_eos { tokens } else { tokens / 2 };
         if body["stream"] == true {
@@ -304,11 +318,16 @@ fn the_saved_sweep_is_a_baseline_for_a_second_run_against_sglang() {
         ..plain()
     }
     .start();
-    let again = [&url, "--baseline", sweep, "--steps", "3", "--json"];
+    let again = [&url, "--baseline", sweep, "--json"];
     let output = xtask(&[&flags[..], &again].concat());
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{error}");
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for point in answer["speculative"]["points"].as_array().expect("points") {
+        let accept = point["accept_length"].as_f64().expect("an accept length");
+        assert!((accept - 2.0).abs() < 0.01, "{point}");
+        assert_eq!(point["steps"], 3, "{point}");
+    }
     let rows = answer["rows"].as_array().expect("rows");
     assert!(rows.iter().any(|r| r["group"] == "speedup"), "{answer}");
     // The file reads as a sweep in every form this program writes.

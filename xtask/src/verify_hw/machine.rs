@@ -130,6 +130,7 @@ fn plan(args: &VerifyHwArgs, scenario: &Scenario, notes: &mut Vec<String>) -> an
         output: if args.quick { 48 } else { 96 },
         alphas: alphas(scenario),
         seed: scenario.seed,
+        hold_ms: if args.quick { 60 } else { 250 },
         pool_bytes: pool_bytes(scenario, notes),
     })
 }

@@ -16,6 +16,12 @@ pub(crate) struct Metrics {
     pub(crate) accepted: Option<f64>,
     /// Accepted by position from 0.
     pub(crate) accepted_by_position: BTreeMap<u32, f64>,
+    /// Verifies, summed over sequences, where drafts are not counted (SGLang).
+    pub(crate) verify_calls: Option<f64>,
+    /// Requests finished.
+    pub(crate) requests: Option<f64>,
+    /// Draft steps that are set.
+    pub(crate) steps: Option<f64>,
     /// A running mean that the engine itself prints, bonus token included.
     pub(crate) accept_length_gauge: Option<f64>,
     /// Share of the KV pool in use.
@@ -81,6 +87,9 @@ fn take(metrics: &mut Metrics, name: &str, labels: &str, value: f64) {
             metrics.kv_use = Some(metrics.kv_use.unwrap_or(0.0).max(value));
         }
         "generation_tokens" => add(&mut metrics.generated),
+        "spec_verify_calls" => add(&mut metrics.verify_calls),
+        "num_requests" => add(&mut metrics.requests),
+        "spec_num_steps" if value > 0.0 => metrics.steps = Some(value),
         _ => {}
     }
 }
@@ -124,10 +133,18 @@ pub(crate) fn between(before: &Metrics, after: &Metrics) -> Option<Speculated> {
             rates,
         });
     }
-    let accept_length = after.accept_length_gauge.filter(|a| *a > 1.0)?;
+    // SGLang counts a request's verifies when it ends; its first token comes from the prefill. The
+    // gauge is the mean of its last log interval only.
+    let counted = || {
+        let calls = grown(before.verify_calls, after.verify_calls).filter(|c| *c > 0.0)?;
+        let tokens = grown(before.generated, after.generated)?;
+        let first = grown(before.requests, after.requests)?;
+        Some((tokens - first) / calls).filter(|a| *a >= 1.0)
+    };
+    let accept_length = counted().or(after.accept_length_gauge.filter(|a| *a > 1.0))?;
     Some(Speculated {
         accept_length,
-        depth: None,
+        depth: after.steps,
         rates: Vec::new(),
     })
 }
@@ -161,6 +178,26 @@ python_info{implementation="CPython"} 1.0
             None,
             "nothing happened between"
         );
+    }
+
+    #[test]
+    fn sglangs_counters_go_before_its_gauge() {
+        // Names as in SGLang's metrics_collector.py of 2026.
+        let at = |verifies: f64, tokens: f64, requests: f64| {
+            parse(&format!(
+                "sglang:spec_verify_calls_total{{model_name=\"m\"}} {verifies}\n\
+                 sglang:generation_tokens_total{{model_name=\"m\",is_streaming=\"false\"}} {tokens}\n\
+                 sglang:num_requests_total{{model_name=\"m\",is_streaming=\"false\"}} {requests}\n\
+                 sglang:spec_num_steps{{model_name=\"m\"}} 3\n\
+                 sglang:spec_accept_length{{model_name=\"m\"}} 3.9\n"
+            ))
+        };
+        let spec = between(&at(10.0, 40.0, 2.0), &at(110.0, 294.0, 6.0)).expect("speculation");
+        assert!((spec.accept_length - 2.5).abs() < 1e-12, "{spec:?}");
+        assert_eq!(spec.depth, Some(3.0));
+        // Nothing ended between: the gauge is all there is.
+        let spec = between(&at(10.0, 40.0, 2.0), &at(10.0, 40.0, 2.0)).expect("speculation");
+        assert_eq!(spec.accept_length, 3.9);
     }
 
     #[test]

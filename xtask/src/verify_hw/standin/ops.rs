@@ -6,11 +6,11 @@ use allreduce::{Error, Result};
 use super::model::{Cache, FfnWeights, LayerWeights, Weights};
 use super::pass::{Builder, PassShape};
 use super::shapes::{FfnShape, LayerShape};
-use super::work::MAX_SPLITS;
+use super::work::{MAX_SPLITS, most_parts};
 
-/// Blocks that fill the GPU, per multiprocessor: the attention kernel's registers allow four of
-/// its blocks.
-const BLOCKS_PER_MULTIPROCESSOR: usize = 4;
+/// Share of the best filling of the GPU at which fewer splits are taken: each costs a share of the
+/// combining kernel.
+const GOOD_FILL: f64 = 0.92;
 /// Blocks a multiprocessor below which the experts' products are split over the inputs too.
 const EXPERT_BLOCKS: usize = 10;
 /// Cached tokens from which a block takes up to 32 query rows, so that the cache is read once.
@@ -68,7 +68,9 @@ impl Builder<'_> {
             (&self.kernels.wide, 32)
         };
         let tiles = rows.div_ceil(tile);
-        let splits = self.splits(l, pass, tiles);
+        let attend = module.kernel("attend")?;
+        let resident = attend.blocks_per_multiprocessor(128, 0)?;
+        let splits = self.splits(l, pass, tiles, resident);
         let shape = Launch {
             grid: (
                 splits as u32,
@@ -92,7 +94,7 @@ impl Builder<'_> {
             numbers(cache.capacity),
             Arg::F32(LOG2_E / (l.dim as f32).sqrt()),
         ];
-        self.launch(&module.kernel("attend")?, shape, &args)?;
+        self.launch(&attend, shape, &args)?;
         if splits > 1 {
             let args = [
                 Arg::Device(&work.partial),
@@ -106,19 +108,22 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn splits(&self, l: &LayerShape, pass: PassShape, tiles: usize) -> usize {
+    /// Splits of the cache that fill the GPU best: a last wave of few blocks leaves it idle.
+    fn splits(&self, l: &LayerShape, pass: PassShape, tiles: usize, resident: u32) -> usize {
         if pass.context < SPLIT_FROM {
             return 1;
         }
         let blocks = pass.sequences * l.kv_heads * tiles;
-        let wanted = self.stream.device().multiprocessors() as usize * BLOCKS_PER_MULTIPROCESSOR;
+        let slots = self.stream.device().multiprocessors() as usize * resident.max(1) as usize;
         let room = self.work.partial.bytes() / (pass.tokens() * l.heads * l.dim * 4);
-        wanted
-            .div_ceil(blocks)
-            .min(pass.context.div_ceil(64))
-            .min(MAX_SPLITS)
-            .min(room)
-            .max(1)
+        let most = pass.context.div_ceil(64).min(MAX_SPLITS).min(room).max(1);
+        let fill = |splits: usize| {
+            let wanted = blocks * splits;
+            wanted as f64 / (wanted.div_ceil(slots) * slots) as f64
+        };
+        let best = (1..=most).map(fill).fold(0.0, f64::max);
+        let good = (1..=most).find(|splits| fill(*splits) >= GOOD_FILL * best);
+        good.unwrap_or(1)
     }
 
     pub(super) fn feed_forward(
@@ -220,7 +225,7 @@ impl Builder<'_> {
             Arg::Device(&routed.chosen),
             Arg::Device(&routed.order),
             Arg::Device(&routed.starts),
-            Arg::Device(&routed.used),
+            Arg::Device(&routed.parts),
             n(pairs),
             n(experts),
         ];
@@ -258,27 +263,28 @@ impl Builder<'_> {
         let module = module.ok_or_else(|| Error::Invalid("no expert kernels".into()))?;
         let n = |value: usize| Arg::U32(value as u32);
         let enough = self.stream.device().multiprocessors() as usize * EXPERT_BLOCKS;
-        let used = experts.min(pairs);
-        let split = outputs / 64 * used < enough;
+        let few = outputs / 64 * experts.min(pairs) < enough;
         let args = [
             Arg::Device(x),
             Arg::Device(w),
             Arg::Device(y),
             Arg::Device(&routed.order),
             Arg::Device(&routed.starts),
-            Arg::Device(&routed.used),
+            Arg::Device(&routed.parts),
             n(inputs),
             n(outputs),
-            n(experts),
             n(divide),
-            Arg::U32(u32::from(split)),
         ];
-        let rows = if split { 16 } else { 64 };
+        let (name, rows) = if few {
+            ("grouped_few", 16)
+        } else {
+            ("grouped_many", 64)
+        };
         let shape = Launch {
-            grid: ((outputs / rows) as u32, used as u32, 1),
+            grid: ((outputs / rows) as u32, most_parts(experts, pairs) as u32, 1),
             block: (128, 1, 1),
             shared_bytes: 0,
         };
-        self.launch(&module.kernel("grouped")?, shape, &args)
+        self.launch(&module.kernel(name)?, shape, &args)
     }
 }

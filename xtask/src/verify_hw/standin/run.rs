@@ -36,6 +36,9 @@ pub(crate) struct Plan {
     /// Chance that the draft token at each position is accepted, given those before.
     pub(crate) alphas: Vec<f64>,
     pub(crate) seed: u64,
+    /// Time that a loop runs before it counts, and counts at least, ms: a GPU at its power limit
+    /// lowers its clocks over tenths of a second, and a served load has it there.
+    pub(crate) hold_ms: u64,
     /// Bytes of the KV pool that the memory plan gives this GPU; 0: not tried.
     pub(crate) pool_bytes: u64,
 }
@@ -74,6 +77,14 @@ pub(crate) struct Measured {
     pub(crate) verify_ms: f64,
     /// One of the draft steps, on average.
     pub(crate) draft_step_ms: f64,
+}
+
+/// A speculative loop: cycles that counted, tokens of all sequences, time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Looped {
+    cycles: u32,
+    tokens: u64,
+    total_ms: f64,
 }
 
 /// Everything of one rank.
@@ -308,26 +319,39 @@ impl Rig<'_> {
         self.alone(&graph, sequences)
     }
 
+    /// Rounds of `steps` passes over `tokens` tokens that last about as long as a loop has to. The
+    /// same on all ranks, so by the weights and not by the clock: 4 TB/s, 600 TFLOP/s.
+    fn rounds(&self, steps: usize, tokens: usize) -> usize {
+        let bytes = self.plan.target.weight_bytes(true) as f64;
+        let pass_ms = bytes / 4e9 + bytes * tokens as f64 / 600e9;
+        let rounds = self.plan.hold_ms as f64 / (pass_ms * steps as f64).max(0.1);
+        (rounds.ceil() as usize).clamp(1, 100)
+    }
+
+    /// Plain steps in rounds of `steps`, each from the same cached tokens: ms of a step over all
+    /// that count, and each one's.
     fn plain_loop(&self, graph: &Graph, sequences: usize, steps: usize) -> Result<(f64, Vec<f64>)> {
-        let mut lengths = vec![self.plan.context as u32; sequences];
-        self.send(&lengths)?;
-        let mut times = Vec::with_capacity(steps);
+        let rounds = self.rounds(steps, sequences);
+        let mut times = Vec::new();
         let mut began = Instant::now();
-        for step in 0..steps + WARM {
-            if step == WARM {
+        for round in 0..2 * rounds {
+            if round == rounds {
+                times.clear();
                 began = Instant::now();
             }
-            let start = Instant::now();
-            graph.launch(self.stream())?;
-            self.fetch(sequences)?;
-            lengths.iter_mut().for_each(|l| *l += 1);
+            let mut lengths = vec![self.plan.context as u32; sequences];
             self.send(&lengths)?;
-            if step >= WARM {
+            for _ in 0..steps {
+                let start = Instant::now();
+                graph.launch(self.stream())?;
+                self.fetch(sequences)?;
+                lengths.iter_mut().for_each(|l| *l += 1);
+                self.send(&lengths)?;
                 times.push(ms(start.elapsed()));
             }
+            self.stream().synchronize()?;
         }
-        self.stream().synchronize()?;
-        Ok((ms(began.elapsed()), times))
+        Ok((ms(began.elapsed()) / times.len() as f64, times))
     }
 
     /// Both loops at a point, and verify and draft alone.
@@ -341,49 +365,68 @@ impl Rig<'_> {
         let pass = self.pass(concurrency, steps + 1);
         let verify = self.target_graph(pass, reduce)?;
         let draft = self.draft_graph(pass, steps, reduce)?;
-        let (plain_total, _) = self.plain_loop(&plain, concurrency, self.plan.output)?;
-        let expected = expected_tokens(&self.plan.alphas, steps);
-        let cycles = ((self.plan.output as f64 / expected).ceil() as usize).max(8);
-        let mut draws = Draws::new(self.plan.seed, concurrency, steps);
-        let mut lengths = vec![self.plan.context as u32; concurrency];
-        self.send(&lengths)?;
-        let (mut began, mut tokens) = (Instant::now(), 0_u64);
-        for cycle in 0..cycles + WARM {
-            if cycle == WARM {
-                (began, tokens) = (Instant::now(), 0);
-            }
-            if let Some(draft) = &draft {
-                draft.launch(self.stream())?;
-            }
-            verify.launch(self.stream())?;
-            self.fetch(pass.tokens())?;
-            for length in &mut lengths {
-                let accepted = draws.tokens(&self.plan.alphas, steps);
-                tokens += u64::from(accepted);
-                // A sequence that ran far ahead stays at the end of its room.
-                *length = (*length + accepted).min((self.cache.capacity - steps - 1) as u32);
-            }
-            self.send(&lengths)?;
-        }
-        self.stream().synchronize()?;
-        let total = ms(began.elapsed());
+        let (plain_ms, _) = self.plain_loop(&plain, concurrency, self.plan.output)?;
+        let looped = self.spec_loop(&verify, draft.as_ref(), concurrency, steps)?;
         let draft_ms = draft
             .as_ref()
             .map(|d| self.alone(d, concurrency))
             .transpose()?;
-        let sequence_tokens = (concurrency * self.plan.output) as f64;
+        let cycle_ms = looped.total_ms / f64::from(looped.cycles);
         Ok(Measured {
             concurrency: concurrency as u32,
             steps: steps as u32,
-            plain_tok_s: 1000.0 * sequence_tokens / plain_total,
-            spec_tok_s: 1000.0 * tokens as f64 / total,
-            accept_length: tokens as f64 / (cycles * concurrency) as f64,
-            cycles: cycles as u32,
-            plain_ms: plain_total / self.plan.output as f64,
-            cycle_ms: total / cycles as f64,
+            plain_tok_s: 1000.0 * concurrency as f64 / plain_ms,
+            spec_tok_s: 1000.0 * looped.tokens as f64 / looped.total_ms,
+            accept_length: looped.tokens as f64
+                / (f64::from(looped.cycles) * concurrency as f64),
+            cycles: looped.cycles,
+            plain_ms,
+            cycle_ms,
             verify_ms: self.alone(&verify, concurrency)?,
             draft_step_ms: draft_ms.unwrap_or(0.0) / steps.max(1) as f64,
         })
+    }
+
+    /// Draft and verify in turn, accept lengths drawn, in rounds from the same cached tokens.
+    fn spec_loop(
+        &self,
+        verify: &Graph,
+        draft: Option<&Graph>,
+        concurrency: usize,
+        steps: usize,
+    ) -> Result<Looped> {
+        let expected = expected_tokens(&self.plan.alphas, steps);
+        let cycles = ((self.plan.output as f64 / expected).ceil() as u32).max(8);
+        let mut draws = Draws::new(self.plan.seed, concurrency, steps);
+        let mut counted = Looped::default();
+        let rounds = self.rounds(cycles as usize, concurrency * (steps + 1));
+        let mut began = Instant::now();
+        for round in 0..2 * rounds {
+            if round == rounds {
+                counted = Looped::default();
+                began = Instant::now();
+            }
+            let mut lengths = vec![self.plan.context as u32; concurrency];
+            self.send(&lengths)?;
+            for _ in 0..cycles {
+                if let Some(draft) = draft {
+                    draft.launch(self.stream())?;
+                }
+                verify.launch(self.stream())?;
+                self.fetch(concurrency * (steps + 1))?;
+                for length in &mut lengths {
+                    let accepted = draws.tokens(&self.plan.alphas, steps);
+                    counted.tokens += u64::from(accepted);
+                    // A sequence that ran far ahead stays at the end of its room.
+                    *length = (*length + accepted).min((self.cache.capacity - steps - 1) as u32);
+                }
+                self.send(&lengths)?;
+            }
+            self.stream().synchronize()?;
+            counted.cycles += cycles;
+        }
+        counted.total_ms = ms(began.elapsed());
+        Ok(counted)
     }
 
     /// A graph alone in the middle of a loop, launched and waited for, ms.

@@ -29,12 +29,21 @@ pub(super) struct Routed {
     pub(super) weights: DeviceBuffer,
     pub(super) order: DeviceBuffer,
     pub(super) starts: DeviceBuffer,
-    pub(super) used: DeviceBuffer,
+    /// How many parts there are, and each (see `moe.cu`).
+    pub(super) parts: DeviceBuffer,
     pub(super) rows: DeviceBuffer,
 }
 
 /// Most splits of one attention.
 pub(super) const MAX_SPLITS: usize = 64;
+
+/// Pairs of one expert that a block of the grouped product takes (`PART` in `moe.cu`).
+const PART: usize = 32;
+
+/// Most parts that `pairs` pairs over `experts` experts are cut into.
+pub(super) fn most_parts(experts: usize, pairs: usize) -> usize {
+    experts.min(pairs) + pairs / PART
+}
 
 impl Work {
     /// Memory for `tokens` tokens of any of the models.
@@ -81,7 +90,7 @@ impl Work {
                 weights: row(topk * 2)?,
                 order: row(topk * 2)?,
                 starts: DeviceBuffer::zeroed(stream, (experts + 1) * 4)?,
-                used: DeviceBuffer::zeroed(stream, (experts + 1) * 4)?,
+                parts: DeviceBuffer::zeroed(stream, (most_parts(experts, tokens * topk) + 1) * 4)?,
                 rows: row(topk * hidden)?,
             },
             workspace: DeviceBuffer::new(stream.device(), MatMul::WORKSPACE_BYTES)?,

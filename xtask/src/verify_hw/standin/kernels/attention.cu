@@ -5,8 +5,10 @@
 // head is query token r / group, head r % group. Each of 4 warps walks tiles of 16 cached tokens
 // with its own running softmax; the block merges the warps, and `combine` the splits.
 //
-// Fragments are loaded straight from memory, 16 bytes a lane: the order of elements inside a
-// product is free as long as both operands agree, so lane q of a row takes 8 neighbours.
+// Every warp copies its next keys while it multiplies values, and its next values while it
+// multiplies keys, into shared memory of its own, so that reading never pauses and holds no
+// registers. Fragments are 16 bytes a lane: the order of elements inside a product is free as long
+// as both operands agree, so lane q of a row takes 8 neighbours.
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -25,19 +27,38 @@ __device__ __forceinline__ void mma(float* c, u32 a0, u32 a1, u32 a2, u32 a3, u3
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-__device__ __forceinline__ uint4 load(const u16* p) {
-    uint4 v;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-    return v;
+// Where 16-byte piece `piece` of a tile's row lies: rows are turned against each other so that
+// neither the eight lanes that read keys (rows 2i, 2i + 1) nor those that read values (rows 2q)
+// meet in a bank.
+__device__ __forceinline__ u32 place_of(u32 row, u32 piece) {
+    return row * (DIM / 8) + (piece ^ (((row >> 1) & 3) << 1 ^ (row & 1) << 2));
+}
+// Starts the copy of 16 rows from `at`; rows beyond `last` repeat it.
+__device__ __forceinline__ void fetch(uint4* tile, const u16* from, u32 at, u32 last, u32 lane) {
+    #pragma unroll
+    for (u32 i = 0; i < DIM / 16; i++) {
+        u32 index = i * 32 + lane, row = index / (DIM / 8), piece = index % (DIM / 8);
+        const u16* source = from + (u64)(at + row < last ? at + row : last) * DIM + piece * 8;
+        u32 to = (u32)__cvta_generic_to_shared(tile + place_of(row, piece));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"(to), "l"(source));
+    }
+}
+__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;"); }
+// All but the latest group have arrived, for the whole warp.
+__device__ __forceinline__ void arrived() {
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    __syncwarp();
 }
 
 // partial: [rows of all blocks][splits][DIM] f32, stats: [rows][splits][2]; out: [tokens][heads][DIM].
-extern "C" __global__ void __launch_bounds__(128) attend(
+extern "C" __global__ void __launch_bounds__(128, ROWS == 16 ? 4 : 2) attend(
     const u16* qkv, const u16* keys, const u16* values, const u32* lengths, u16* out, float* partial, float* stats,
     u32 heads, u32 kv_heads, u32 per_sequence, u32 capacity, float scale) {
     __shared__ u32 queries[TILES][CHUNKS][2][32][4];
+    // Tiles of keys and values of each warp; the warps' sums lie there afterwards.
+    __shared__ uint4 tiles[WARPS][2][16 * DIM / 8];
     // Eight floats of padding: the four rows and lanes of half a warp then meet 32 banks.
-    __shared__ float merged[ROWS][DIM + 8];
+    float (*merged)[DIM + 8] = (float (*)[DIM + 8])tiles;
     __shared__ float tops[WARPS][ROWS], sums[WARPS][ROWS];
     u32 split = blockIdx.x, splits = gridDim.x;
     u32 kv = blockIdx.y % kv_heads, sequence = blockIdx.y / kv_heads;
@@ -50,6 +71,13 @@ extern "C" __global__ void __launch_bounds__(128) attend(
     u32 each = ((end + splits - 1) / splits + 63) / 64 * 64;
     u32 from = split * each, to = from + each < end ? from + each : end;
     u32 row_width = (heads + 2 * kv_heads) * DIM;
+    u64 base = ((u64)sequence * kv_heads + kv) * capacity * DIM;
+    uint4 *key_tile = tiles[warp][0], *value_tile = tiles[warp][1];
+    u32 last = to - 1, at = from + warp * 16;
+    if (at < to) fetch(key_tile, keys + base, at, last, lane);
+    commit();
+    if (at < to) fetch(value_tile, values + base, at, last, lane);
+    commit();
     // Queries as fragments in shared memory: [tile][chunk][half of the chunk][lane][register].
     for (u32 i = threadIdx.x; i < TILES * CHUNKS * 32 * 2; i += blockDim.x) {
         u32 l = i & 31, rest = i >> 5, upper = rest & 1, chunk = (rest >> 1) % CHUNKS, tile = (rest >> 1) / CHUNKS;
@@ -77,39 +105,34 @@ extern "C" __global__ void __launch_bounds__(128) attend(
             limit[t][u] = row < rows ? length + row / group : 0;
         }
     }
-    u64 base = ((u64)sequence * kv_heads + kv) * capacity;
-    for (u32 at = from + warp * 16; at < to; at += WARPS * 16) {
-        uint4 k0[CHUNKS], k1[CHUNKS];
-        uint4 v[HALVES][4];
-        u32 last = to - 1;
-        u32 r0 = at + g < last ? at + g : last, r1 = at + 8 + g < last ? at + 8 + g : last;
+    for (; at < to; at += WARPS * 16) {
+        arrived();
+        float scores[TILES][2][4];
+        #pragma unroll
+        for (int t = 0; t < TILES; t++) for (int n = 0; n < 2; n++) for (int e = 0; e < 4; e++) scores[t][n][e] = 0;
         #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
-            k0[c] = load(keys + (base + r0) * DIM + c * 32 + q * 8);
-            k1[c] = load(keys + (base + r1) * DIM + c * 32 + q * 8);
-        }
-        #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            u32 r = at + 2 * q + (e & 1) + (e >> 1) * 8;
-            r = r < last ? r : last;
+            const uint4 k0 = key_tile[place_of(g, c * 4 + q)], k1 = key_tile[place_of(8 + g, c * 4 + q)];
             #pragma unroll
-            for (int h = 0; h < HALVES; h++) v[h][e] = load(values + (base + r) * DIM + h * 64 + g * 8);
+            for (int t = 0; t < TILES; t++) {
+                const uint4 a = *(const uint4*)queries[t][c][0][lane], b = *(const uint4*)queries[t][c][1][lane];
+                mma(scores[t][0], a.x, a.y, a.z, a.w, k0.x, k0.y);
+                mma(scores[t][0], b.x, b.y, b.z, b.w, k0.z, k0.w);
+                mma(scores[t][1], a.x, a.y, a.z, a.w, k1.x, k1.y);
+                mma(scores[t][1], b.x, b.y, b.z, b.w, k1.z, k1.w);
+            }
         }
+        __syncwarp();
+        u32 next = at + WARPS * 16;
+        if (next < to) fetch(key_tile, keys + base, next, last, lane);
+        commit();
+        u32 chances[TILES][4];
         #pragma unroll
         for (int t = 0; t < TILES; t++) {
-            float s0[4] = {0, 0, 0, 0}, s1[4] = {0, 0, 0, 0};
-            #pragma unroll
-            for (int c = 0; c < CHUNKS; c++) {
-                const uint4 a = *(const uint4*)queries[t][c][0][lane], b = *(const uint4*)queries[t][c][1][lane];
-                mma(s0, a.x, a.y, a.z, a.w, k0[c].x, k0[c].y);
-                mma(s0, b.x, b.y, b.z, b.w, k0[c].z, k0[c].w);
-                mma(s1, a.x, a.y, a.z, a.w, k1[c].x, k1[c].y);
-                mma(s1, b.x, b.y, b.z, b.w, k1[c].z, k1[c].w);
-            }
             float p[2][4];
             #pragma unroll
             for (int u = 0; u < 2; u++) {
-                float x[4] = {s0[2 * u], s0[2 * u + 1], s1[2 * u], s1[2 * u + 1]};
+                float x[4] = {scores[t][0][2 * u], scores[t][0][2 * u + 1], scores[t][1][2 * u], scores[t][1][2 * u + 1]};
                 float most = top[t][u];
                 #pragma unroll
                 for (int e = 0; e < 4; e++) {
@@ -130,18 +153,29 @@ extern "C" __global__ void __launch_bounds__(128) attend(
                     #pragma unroll
                     for (int n = 0; n < 8; n++) { acc[t][h][n][2 * u] *= factor; acc[t][h][n][2 * u + 1] *= factor; }
             }
-            u32 a0 = pack(p[0][0], p[0][1]), a1 = pack(p[1][0], p[1][1]), a2 = pack(p[0][2], p[0][3]), a3 = pack(p[1][2], p[1][3]);
+            chances[t][0] = pack(p[0][0], p[0][1]);
+            chances[t][1] = pack(p[1][0], p[1][1]);
+            chances[t][2] = pack(p[0][2], p[0][3]);
+            chances[t][3] = pack(p[1][2], p[1][3]);
+        }
+        arrived();
+        #pragma unroll
+        for (int h = 0; h < HALVES; h++) {
+            uint4 v[4];
             #pragma unroll
-            for (int h = 0; h < HALVES; h++) {
-                const u32* w[4] = {&v[h][0].x, &v[h][1].x, &v[h][2].x, &v[h][3].x};
+            for (int e = 0; e < 4; e++) v[e] = value_tile[place_of(2 * q + (e & 1) + (e >> 1) * 8, h * 8 + g)];
+            const u32* w[4] = {&v[0].x, &v[1].x, &v[2].x, &v[3].x};
+            #pragma unroll
+            for (int n = 0; n < 8; n++) {
+                u32 pick = n & 1 ? 0x7632 : 0x5410;
+                u32 b0 = __byte_perm(w[0][n >> 1], w[1][n >> 1], pick), b1 = __byte_perm(w[2][n >> 1], w[3][n >> 1], pick);
                 #pragma unroll
-                for (int n = 0; n < 8; n++) {
-                    u32 pick = n & 1 ? 0x7632 : 0x5410;
-                    u32 b0 = __byte_perm(w[0][n >> 1], w[1][n >> 1], pick), b1 = __byte_perm(w[2][n >> 1], w[3][n >> 1], pick);
-                    mma(acc[t][h][n], a0, a1, a2, a3, b0, b1);
-                }
+                for (int t = 0; t < TILES; t++) mma(acc[t][h][n], chances[t][0], chances[t][1], chances[t][2], chances[t][3], b0, b1);
             }
         }
+        __syncwarp();
+        if (next < to) fetch(value_tile, values + base, next, last, lane);
+        commit();
     }
     // Sums were kept by lane: a row's four lanes hold different tokens.
     #pragma unroll
