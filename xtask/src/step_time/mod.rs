@@ -12,6 +12,7 @@
 
 mod attention;
 pub(crate) mod cycle;
+mod first_draft;
 mod gemm;
 mod layer;
 mod moe;

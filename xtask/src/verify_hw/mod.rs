@@ -11,6 +11,7 @@ mod links;
 mod machine;
 pub(crate) mod metrics;
 mod output;
+mod power;
 mod ranks;
 mod report;
 mod save;

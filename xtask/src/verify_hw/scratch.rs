@@ -4,10 +4,14 @@ use kvplan::Sharding;
 use spec_decode::cycle::GraphLadder;
 
 use super::law::{Point, Predicted, draft_passes};
+use super::power;
 use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::cycle::{Chain, CycleParts};
 use crate::step_time::sweep::Known;
-use crate::step_time::{self, Draft, Engine, Overhead, Server, Setup};
+use crate::step_time::{self, Draft, Engine, Overhead, Server, Setup, StepParts};
+
+/// Share of the data sheet's bandwidth at which the step model reads weights (`step_time/gemm.rs`).
+const READ_SHARE: f64 = 0.87;
 
 /// Launch and host costs of what runs the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,18 +101,47 @@ impl<'a> Scratch<'a> {
         if self.runs == Runs::StandIn {
             // An engine's own work between draft steps; here they are one graph.
             parts.draft.other_ms = 0.0;
+            if let Some(draft) = self.draft().filter(|_| chain.draft_steps >= 1.0) {
+                let (sequences, tokens) = (chain.sequences, chain.verified_tokens);
+                parts.draft.compute_ms +=
+                    self.server
+                        .first_draft_more_ms(draft, tp, sequences, tokens, chain.context);
+            }
             // It routes every token by itself, where a real model's neighbours choose alike.
             let tokens = chain.sequences * chain.verified_tokens;
             let kv_ms = parts.verify.kv_ms;
             parts.verify = self.server.plain(tokens, chain.context);
             parts.verify.kv_ms = kv_ms;
+            self.at_power_limit(&mut parts.verify, tokens);
+            self.at_power_limit(&mut parts.plain, chain.sequences);
         }
         parts
     }
 
+    /// Lengthens a pass over `tokens` tokens to what the card's power limit allows. Only of the
+    /// stand-in: engines' constants were fitted with it in the rows.
+    fn at_power_limit(&self, pass: &mut StepParts, tokens: f64) {
+        let (model, gpu) = (&self.scenario.model, self.scenario.gpu);
+        let read_ms = pass.weights_ms + pass.experts_ms + pass.kv_ms;
+        let bytes = read_ms * gpu.bandwidth_gb_s * 1e6 * READ_SHARE;
+        // The embedding table is looked up, not multiplied.
+        let table = if model.tied_embeddings {
+            0.0
+        } else {
+            model.vocab as f64 * model.hidden as f64
+        };
+        let weights = (model.active_params() as f64 - table) / f64::from(self.scenario.tp.max(1));
+        let least_ms = power::least_ms(gpu, 2.0 * weights * tokens, bytes);
+        pass.compute_ms += (least_ms - pass.total()).max(0.0);
+    }
+
     /// A plain step, ms.
     pub(crate) fn plain_ms(&self, concurrency: u32, held_tokens: f64) -> f64 {
-        self.server.plain_ms(f64::from(concurrency), held_tokens)
+        let mut step = self.server.plain(f64::from(concurrency), held_tokens);
+        if self.runs == Runs::StandIn {
+            self.at_power_limit(&mut step, f64::from(concurrency));
+        }
+        step.total()
     }
 
     /// The cycle at a point.
