@@ -138,6 +138,8 @@ pub(crate) struct SweepLaw {
     model_share: f64,
     /// The sweep without the reading of caches, which is then told apart.
     cache_apart: bool,
+    /// Draft steps are one graph: the first pays what it does beyond the others.
+    graph_draft: bool,
     attention: Attention,
 }
 
@@ -162,6 +164,7 @@ impl SweepLaw {
             draft: constants.draft,
             model_share: model_share(constants.growth),
             cache_apart: by_sequence.is_some_and(|apart| apart.holds_cache),
+            graph_draft: false,
             attention: Attention::default(),
         })
     }
@@ -191,6 +194,7 @@ impl SweepLaw {
             },
             model_share: model_share(growth),
             cache_apart: true,
+            graph_draft: true,
             attention,
         })
     }
@@ -214,6 +218,8 @@ impl SweepLaw {
             .and_then(|k| k.draft_forward_ms(at.concurrency, law.plain_ms))
             .unwrap_or(0.0);
         law.draft_ms = at.draft_steps.max(0.0) * (self.draft.fixed_ms + share_ms.max(forward_ms));
+        let more = known.filter(|_| self.graph_draft && at.draft_steps >= 1.0);
+        law.draft_ms += more.and_then(|k| k.first_draft_more_ms(at)).unwrap_or(0.0);
         law
     }
 
@@ -245,6 +251,19 @@ fn model_share(growth: Growth) -> f64 {
 }
 
 impl Known<'_> {
+    /// What the first draft step of a cycle costs beyond the others, ms.
+    fn first_draft_more_ms(&self, at: &Speculation) -> Option<f64> {
+        let tokens = at.verified_tokens.max(1.0);
+        let (server, sequences) = (self.server, at.concurrency);
+        Some(server.first_draft_more_ms(
+            self.draft?,
+            self.draft_tp,
+            sequences,
+            tokens,
+            self.context,
+        ))
+    }
+
     /// The draft's forward over one token per sequence, ms, moved by how the plain step of the
     /// same load came out: it has the target's kinds of work on the same cards.
     fn draft_forward_ms(&self, concurrency: f64, plain_ms: f64) -> Option<f64> {
