@@ -16,6 +16,28 @@ pub enum MatMulType {
     Bf16,
     /// IEEE half.
     F16,
+    /// fp8 operands (e4m3), bfloat16 result; sizes are multiples of 16. From sm_89 on.
+    Fp8,
+}
+
+impl MatMulType {
+    /// Bytes of an element of the operands, and of the result.
+    fn bytes(self) -> (usize, usize) {
+        match self {
+            Self::Bf16 | Self::F16 => (2, 2),
+            Self::Fp8 => (1, 2),
+        }
+    }
+
+    /// The library's names of both.
+    fn kinds(self) -> (sys::cudaDataType_t, sys::cudaDataType_t) {
+        use sys::cudaDataType_t::{CUDA_R_8F_E4M3, CUDA_R_16BF, CUDA_R_16F};
+        match self {
+            Self::Bf16 => (CUDA_R_16BF, CUDA_R_16BF),
+            Self::F16 => (CUDA_R_16F, CUDA_R_16F),
+            Self::Fp8 => (CUDA_R_8F_E4M3, CUDA_R_16BF),
+        }
+    }
 }
 
 /// `y[tokens, outputs] = x[tokens, inputs] w[outputs, inputs]^T`, all row-major, planned once.
@@ -30,6 +52,7 @@ pub struct MatMul {
     algorithm: sys::cublasLtMatmulAlgo_t,
     workspace: DeviceBuffer,
     needed_bytes: [usize; 3],
+    scale: f32,
 }
 
 // SAFETY: the handles may be used from any thread, one at a time; `run` takes `&self` but only
@@ -74,16 +97,17 @@ impl MatMul {
                        folder on LD_LIBRARY_PATH",
             });
         }
-        let size = |count: usize, other: usize| {
+        let size = |count: usize, other: usize, each: usize| {
             count
                 .checked_mul(other)
-                .and_then(|n| n.checked_mul(2))
+                .and_then(|n| n.checked_mul(each))
                 .ok_or_else(|| Error::Invalid(format!("a matrix of {count} x {other}")))
         };
+        let (operand, result) = element.bytes();
         let needed_bytes = [
-            size(outputs, inputs)?,
-            size(tokens, inputs)?,
-            size(tokens, outputs)?,
+            size(outputs, inputs, operand)?,
+            size(tokens, inputs, operand)?,
+            size(tokens, outputs, result)?,
         ];
         device.bind()?;
         let mut plan = MatMul {
@@ -94,6 +118,7 @@ impl MatMul {
             algorithm: unsafe { std::mem::zeroed() },
             workspace,
             needed_bytes,
+            scale: 1.0,
         };
         plan.describe(tokens, outputs, inputs, element)?;
         plan.algorithm = *plan
@@ -101,6 +126,13 @@ impl MatMul {
             .first()
             .ok_or_else(|| Error::Invalid("cuBLASLt has no algorithm for this shape".into()))?;
         Ok(plan)
+    }
+
+    /// Multiplies results by `scale`: scales of fp8 operands.
+    #[must_use]
+    pub fn scaled(mut self, scale: f32) -> Self {
+        self.scale = scale;
+        self
     }
 
     /// Bytes of the workspace.
@@ -151,14 +183,16 @@ impl MatMul {
         inputs: usize,
         element: MatMulType,
     ) -> Result<()> {
-        let kind = match element {
-            MatMulType::Bf16 => sys::cudaDataType_t::CUDA_R_16BF,
-            MatMulType::F16 => sys::cudaDataType_t::CUDA_R_16F,
-        };
+        let (operand, result) = element.kinds();
         let transpose: c_int = 1;
         // cuBLAS is column-major: w is inputs x outputs there, x inputs x tokens, y outputs x tokens.
-        let shapes = [(inputs, outputs), (inputs, tokens), (outputs, tokens)];
-        // SAFETY: every out-parameter is valid; the attribute is one 4-byte integer.
+        let shapes = [
+            (operand, inputs, outputs),
+            (operand, inputs, tokens),
+            (result, outputs, tokens),
+        ];
+        // SAFETY: every out-parameter is valid; the attributes are integers of the sizes that the
+        // library documents.
         unsafe {
             check(sys::cublasLtCreate(&mut self.handle), "cublasLtCreate")?;
             check(
@@ -169,16 +203,13 @@ impl MatMul {
                 ),
                 "cublasLtMatmulDescCreate",
             )?;
-            check(
-                sys::cublasLtMatmulDescSetAttribute(
-                    self.operation,
-                    sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA,
-                    (&raw const transpose).cast(),
-                    4,
-                ),
-                "cublasLtMatmulDescSetAttribute",
-            )?;
-            for (layout, (rows, columns)) in self.layouts.iter_mut().zip(shapes) {
+            use sys::cublasLtMatmulDescAttributes_t as Attribute;
+            self.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transpose)?;
+            if element == MatMulType::Fp8 {
+                // Sums of a tile in the tensor core's own precision, as engines run it.
+                self.set(Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM, &1_i8)?;
+            }
+            for (layout, (kind, rows, columns)) in self.layouts.iter_mut().zip(shapes) {
                 check(
                     sys::cublasLtMatrixLayoutCreate(
                         layout,
@@ -192,6 +223,27 @@ impl MatMul {
             }
         }
         Ok(())
+    }
+
+    /// Sets one attribute of the operation.
+    ///
+    /// # Safety
+    /// `T` is the type that the library documents for it.
+    unsafe fn set<T>(
+        &self,
+        attribute: sys::cublasLtMatmulDescAttributes_t,
+        value: &T,
+    ) -> Result<()> {
+        // SAFETY: the descriptor is alive and the value readable; the rest is the caller's.
+        let status = unsafe {
+            sys::cublasLtMatmulDescSetAttribute(
+                self.operation,
+                attribute,
+                std::ptr::from_ref(value).cast(),
+                size_of::<T>(),
+            )
+        };
+        check(status, "cublasLtMatmulDescSetAttribute")
     }
 
     /// The library's best guesses for this shape, at most 16.
@@ -252,7 +304,7 @@ impl MatMul {
         }
         stream.keep(self.workspace.clone());
         stream.bind()?;
-        let (one, zero) = (1.0_f32, 0.0_f32);
+        let zero = 0.0_f32;
         let [lw, lx, ly] = self.layouts;
         let at = |buffer: &DeviceBuffer| buffer.address() as *mut std::ffi::c_void;
         // SAFETY: sizes were checked; the scalars are read before the call returns.
@@ -260,7 +312,7 @@ impl MatMul {
             sys::cublasLtMatmul(
                 self.handle,
                 self.operation,
-                (&raw const one).cast(),
+                (&raw const self.scale).cast(),
                 at(w),
                 lw,
                 at(x),

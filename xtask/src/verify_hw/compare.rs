@@ -167,9 +167,15 @@ fn memory_rows(outcome: &Outcome) -> Vec<Row> {
     let per_gpu = if outcome.mock { f64::NAN } else { 1.0 };
     let mut planned = scenario.model.total_weight_bytes(&sharding);
     let mut rows = Vec::new();
-    if let Some(draft) = scenario.draft.as_ref().and_then(|d| d.model.as_ref()) {
-        // The stand-in, like the engines, shares the target's embedding with the draft.
-        let own = draft.total_weight_bytes(&sharding) - draft.vocab_table_bytes(&sharding);
+    // The stand-in, like the engines, shares the target's embedding with the draft, and the head
+    // with an MTP module, of which it builds the first.
+    let own = scenario.draft.as_ref().map(|draft| match &draft.model {
+        Some(head) => head.total_weight_bytes(&sharding) - head.vocab_table_bytes(&sharding),
+        None => {
+            scenario.model.mtp_weight_bytes(&sharding) / scenario.model.mtp_modules.max(1) as f64
+        }
+    });
+    if let Some(own) = own {
         planned += own;
         rows.push(gib_row("draft weights", m.draft_weights as f64, own, None));
     }

@@ -13,9 +13,14 @@ use crate::gpus::Gpu;
 const COPY_SHARE: f64 = 0.87;
 /// What both directions at once reach of twice one direction: 97.5 of 110.1 GB/s on an H200.
 const BOTH_WAYS: f64 = 0.886;
-/// Most that one socket's memory takes and gives when several GPUs copy both ways, GB/s: 147.9 on
-/// 2x H200 (same file). Smaller hosts have less; it is then a finding.
-const HOST_BOTH_WAYS_GB_S: f64 = 148.0;
+/// What several GPUs that copy one way at once reach of as many alone: they share the host's memory
+/// and whoever else uses it. 0.88 to 1.00 of 2x H200 in nine runs on four machines
+/// (docs/HARDWARE.md).
+const SHARED_HOST: f64 = 0.955;
+/// Most that the host's memory takes and gives when several GPUs copy both ways, GB/s: 144.6 to 175.1
+/// in the same runs, 147.9 in `data/engine/copies_2xh200.txt`. Smaller hosts have less; it is then a
+/// finding.
+const HOST_BOTH_WAYS_GB_S: f64 = 158.0;
 /// Error of a host copy that holds.
 const LIMIT: f64 = 0.10;
 
@@ -86,14 +91,14 @@ pub(crate) fn host_copies(figures: &[Figure], gpu: &Gpu, gpus: usize) -> Vec<Row
         add(
             format!("{gpus} GPUs, host to device"),
             all("h2d_gb_s"),
-            down.map(|d| n * d),
-            n * link,
+            down.map(|d| SHARED_HOST * n * d),
+            SHARED_HOST * n * link,
         );
         add(
             format!("{gpus} GPUs, device to host"),
             all("d2h_gb_s"),
-            up.map(|u| n * u),
-            n * link,
+            up.map(|u| SHARED_HOST * n * u),
+            SHARED_HOST * n * link,
         );
         let capped = |one: f64| (n * one).min(HOST_BOTH_WAYS_GB_S);
         add(
@@ -285,6 +290,24 @@ mod tests {
         let rows = host_copies(&figures, gpu, 2);
         assert_eq!(rows.len(), 6);
         assert_eq!(super::super::table::held(&rows), Some(true), "{rows:#?}");
+    }
+
+    #[test]
+    fn two_gpus_on_a_busier_host_stay_within_ten_per_cent_too() {
+        // Least and most of nine runs on four machines (docs/HARDWARE.md).
+        for (h2d, d2h, both) in [(99.6, 96.3, 144.6), (109.7, 110.1, 175.1)] {
+            let figures = [
+                figure("h2d_gb_s", "0", 55.0),
+                figure("d2h_gb_s", "0", 55.1),
+                figure("bidir_gb_s", "0", 98.0),
+                figure("h2d_gb_s", "all", h2d),
+                figure("d2h_gb_s", "all", d2h),
+                figure("bidir_gb_s", "all", both),
+            ];
+            let gpu = crate::gpus::find("h200-sxm").expect("in the catalogue");
+            let rows = host_copies(&figures, gpu, 2);
+            assert_eq!(super::super::table::held(&rows), Some(true), "{rows:#?}");
+        }
     }
 
     #[test]

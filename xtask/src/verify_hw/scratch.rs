@@ -122,6 +122,10 @@ impl<'a> Scratch<'a> {
     /// stand-in: engines' constants were fitted with it in the rows.
     fn at_power_limit(&self, pass: &mut StepParts, tokens: f64) {
         let (model, gpu) = (&self.scenario.model, self.scenario.gpu);
+        if model.base_format.bytes_per_param() != 2.0 {
+            // Energy of other operations was not measured.
+            return;
+        }
         let read_ms = pass.weights_ms + pass.experts_ms + pass.kv_ms;
         let bytes = read_ms * gpu.bandwidth_gb_s * 1e6 * READ_SHARE;
         // The embedding table is looked up, not multiplied.

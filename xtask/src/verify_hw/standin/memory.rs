@@ -45,14 +45,11 @@ pub(super) fn weights(
     found.memory.free_before = free as u64;
     room(plan, free as u64, total as u64)?;
     let small = &kernels.small;
-    let target = Weights::new(stream, small, &plan.target, None, 0, plan.seed)?;
+    let target = Weights::target(stream, small, &plan.target, plan.seed)?;
     let draft = plan
         .draft
         .as_ref()
-        .map(|d| {
-            let shared = Some(&target.embedding);
-            Weights::new(stream, small, &d.shapes, shared, d.projected, plan.seed + 1)
-        })
+        .map(|d| Weights::draft(stream, small, d, &target, plan.seed + 1))
         .transpose()?;
     found.memory.free_after_weights = device.memory_bytes()?.0 as u64;
     found.memory.target_weights = target.bytes;

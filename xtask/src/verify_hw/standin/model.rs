@@ -3,7 +3,7 @@
 use allreduce::Result;
 use allreduce::device::{Arg, Device, DeviceBuffer, Launch, Module, Stream};
 
-use super::shapes::{FfnShape, LayerShape, Shapes};
+use super::shapes::{DraftShapes, FfnShape, LayerShape, Shapes};
 
 /// The weights of one layer.
 #[derive(Debug, Clone)]
@@ -54,8 +54,10 @@ pub(crate) struct Weights {
     pub(crate) norms: DeviceBuffer,
     pub(crate) embedding: DeviceBuffer,
     pub(crate) head: DeviceBuffer,
-    /// Projection of the target's hidden states; drafts only.
+    /// Projection of the target's hidden states, or of an MTP module's inputs; drafts only.
     pub(crate) project: Option<DeviceBuffer>,
+    /// An MTP module.
+    pub(crate) mtp: bool,
     pub(crate) bytes: u64,
 }
 
@@ -63,6 +65,7 @@ pub(crate) struct Weights {
 struct Maker<'a> {
     stream: &'a Stream,
     fill: allreduce::device::Kernel,
+    fill8: allreduce::device::Kernel,
     seed: u64,
     bytes: u64,
 }
@@ -87,6 +90,22 @@ impl Maker<'_> {
         self.bytes += (words * 4) as u64;
         Ok(buffer)
     }
+
+    /// `rows x columns` values in fp8.
+    fn make8(&mut self, rows: usize, columns: usize) -> Result<DeviceBuffer> {
+        let words = rows * columns / 4;
+        let buffer = DeviceBuffer::new(self.stream.device(), words * 4)?;
+        self.seed = self.seed.wrapping_add(0x51_7C_C1_B7);
+        let args = [
+            Arg::Device(&buffer),
+            Arg::U64(words as u64),
+            Arg::U64(self.seed << 20),
+        ];
+        self.fill8
+            .launch(self.stream, Launch::new(2048, 256), &args)?;
+        self.bytes += (words * 4) as u64;
+        Ok(buffer)
+    }
 }
 
 impl Weights {
@@ -94,17 +113,40 @@ impl Weights {
     ///
     /// # Errors
     /// Out of memory, or the driver's own error.
-    pub(crate) fn new(
+    pub(crate) fn target(
         stream: &Stream,
         small: &Module,
         shapes: &Shapes,
-        embedding: Option<&DeviceBuffer>,
-        projected: usize,
+        seed: u64,
+    ) -> Result<Self> {
+        Self::new(stream, small, shapes, None, seed)
+    }
+
+    /// The same of a draft, which shares the target's embedding, an MTP module its head too.
+    ///
+    /// # Errors
+    /// As [`Weights::target`].
+    pub(crate) fn draft(
+        stream: &Stream,
+        small: &Module,
+        draft: &DraftShapes,
+        target: &Weights,
+        seed: u64,
+    ) -> Result<Self> {
+        Self::new(stream, small, &draft.shapes, Some((draft, target)), seed)
+    }
+
+    fn new(
+        stream: &Stream,
+        small: &Module,
+        shapes: &Shapes,
+        of: Option<(&DraftShapes, &Weights)>,
         seed: u64,
     ) -> Result<Self> {
         let mut maker = Maker {
             stream,
             fill: small.kernel("fill")?,
+            fill8: small.kernel("fill8")?,
             seed,
             bytes: 0,
         };
@@ -115,13 +157,16 @@ impl Weights {
             .collect();
         let layers = layers?;
         let norms = maker.make(2 * layers.len() + 2, shapes.hidden)?;
-        let head = maker.make(shapes.vocab, shapes.hidden)?;
-        let project = match projected {
+        let head = match of {
+            Some((draft, target)) if draft.mtp => target.head.clone(),
+            _ => maker.make(shapes.vocab, shapes.hidden)?,
+        };
+        let project = match of.map_or(0, |(draft, _)| draft.projected) {
             0 => None,
             width => Some(maker.make(shapes.hidden, width)?),
         };
-        let embedding = match embedding {
-            Some(shared) => shared.clone(),
+        let embedding = match of {
+            Some((_, target)) => target.embedding.clone(),
             None => maker.make(shapes.embedding, shapes.hidden)?,
         };
         stream.synchronize()?;
@@ -132,6 +177,7 @@ impl Weights {
             embedding,
             head,
             project,
+            mtp: of.is_some_and(|(draft, _)| draft.mtp),
             bytes: maker.bytes,
         })
     }
@@ -139,14 +185,21 @@ impl Weights {
 
 fn layer(maker: &mut Maker<'_>, shape: &LayerShape, hidden: usize) -> Result<LayerWeights> {
     let rows = (shape.heads + 2 * shape.kv_heads) * shape.dim;
+    let mut dense = |rows: usize, columns: usize| {
+        if shape.fp8 {
+            maker.make8(rows, columns)
+        } else {
+            maker.make(rows, columns)
+        }
+    };
     Ok(LayerWeights {
         shape: *shape,
-        qkv: maker.make(rows, hidden * shape.inputs)?,
-        out: maker.make(hidden, shape.heads * shape.dim)?,
+        qkv: dense(rows, hidden * shape.inputs)?,
+        out: dense(hidden, shape.heads * shape.dim)?,
         ffn: match shape.ffn {
             FfnShape::Dense { inter } => FfnWeights::Dense {
-                up: maker.make(2 * inter, hidden)?,
-                down: maker.make(hidden, inter)?,
+                up: dense(2 * inter, hidden)?,
+                down: dense(hidden, inter)?,
             },
             FfnShape::Moe {
                 experts,

@@ -4,7 +4,7 @@ use allreduce::device::{Arg, DeviceBuffer, Launch};
 use allreduce::{Error, Result};
 
 use super::model::{Cache, FfnWeights, LayerWeights, Weights};
-use super::pass::{Builder, PassShape};
+use super::pass::{ACT_SCALE, Builder, PassShape, Product};
 use super::shapes::{FfnShape, LayerShape};
 use super::work::{MAX_SPLITS, most_parts};
 
@@ -136,9 +136,13 @@ impl Builder<'_> {
         let work = self.work;
         match (&layer.ffn, layer.shape.ffn) {
             (FfnWeights::Dense { up, down }, FfnShape::Dense { inter }) => {
-                self.matmul([tokens, 2 * inter, hidden], &work.normed, up, &work.up)?;
-                self.silu(tokens, inter)?;
-                self.matmul([tokens, hidden, inter], &work.act, down, &work.hidden)
+                let fp8 = layer.shape.fp8;
+                let product = |size: [usize; 3]| Product { size, fp8 };
+                let size = [tokens, 2 * inter, hidden];
+                self.product(product(size), &work.normed, up, &work.up)?;
+                self.silu(tokens, inter, if fp8 { ACT_SCALE } else { 0.0 })?;
+                let size = [tokens, hidden, inter];
+                self.product(product(size), &work.act, down, &work.hidden)
             }
             (
                 FfnWeights::Moe {
@@ -161,7 +165,7 @@ impl Builder<'_> {
                         shared_up,
                         &work.up,
                     )?;
-                    self.silu(tokens, width)?;
+                    self.silu(tokens, width, 0.0)?;
                     self.matmul(
                         [tokens, hidden, width],
                         &work.act,
@@ -181,12 +185,14 @@ impl Builder<'_> {
         }
     }
 
-    fn silu(&self, rows: usize, inter: usize) -> Result<()> {
+    /// The activation; in fp8 times `scale` where that is above 0.
+    fn silu(&self, rows: usize, inter: usize, scale: f32) -> Result<()> {
         let packs = (inter / 8) as u32;
         let args = [
             Arg::Device(&self.work.up),
             Arg::Device(&self.work.act),
             Arg::U32(packs),
+            Arg::F32(scale),
         ];
         let shape = Launch {
             grid: (rows as u32, packs.div_ceil(256).clamp(1, 8), 1),
@@ -233,7 +239,7 @@ impl Builder<'_> {
         let normed = &self.work.normed;
         let up_sizes = [hidden, 2 * inter, experts, pairs, topk];
         self.expert_product(normed, up, &self.work.up, up_sizes)?;
-        self.silu(pairs, inter)?;
+        self.silu(pairs, inter, 0.0)?;
         let down_sizes = [inter, hidden, experts, pairs, 1];
         self.expert_product(&self.work.act, down, &routed.rows, down_sizes)?;
         let gather = [
@@ -281,7 +287,11 @@ impl Builder<'_> {
             ("grouped_many", 64)
         };
         let shape = Launch {
-            grid: ((outputs / rows) as u32, most_parts(experts, pairs) as u32, 1),
+            grid: (
+                (outputs / rows) as u32,
+                most_parts(experts, pairs) as u32,
+                1,
+            ),
             block: (128, 1, 1),
             shared_bytes: 0,
         };

@@ -33,8 +33,31 @@ pub(crate) struct Builder<'a> {
     pub(crate) stream: &'a Stream,
     pub(crate) kernels: &'a Kernels,
     pub(crate) work: &'a Work,
-    plans: Vec<([usize; 3], MatMul)>,
+    plans: Vec<(Product, MatMul)>,
 }
+
+/// A dense product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Product {
+    /// Tokens, outputs, inputs.
+    pub(super) size: [usize; 3],
+    /// Operands in fp8.
+    pub(super) fp8: bool,
+}
+
+impl Product {
+    /// In bf16.
+    pub(super) fn half(size: [usize; 3]) -> Self {
+        Self { size, fp8: false }
+    }
+}
+
+/// What values are multiplied by as they become fp8, so that they fill its range: after a norm,
+/// after attention, after the activation (the weights' rows are scaled to keep the size of their
+/// input, norms' factors are small). Times say the same for any.
+pub(super) const NORMED_SCALE: f32 = 1024.0;
+pub(super) const ATTENDED_SCALE: f32 = 256.0;
+pub(super) const ACT_SCALE: f32 = 65536.0;
 
 impl<'a> Builder<'a> {
     /// A builder whose passes share `work`.
@@ -48,14 +71,20 @@ impl<'a> Builder<'a> {
     }
 
     /// Plans `y[tokens, outputs] = x w^T` if it is not known yet, on the fastest algorithm.
-    fn plan(&mut self, size: [usize; 3], weights: &[&DeviceBuffer]) -> Result<()> {
-        if self.plans.iter().any(|(known, _)| *known == size) {
+    fn plan(&mut self, product: Product, weights: &[&DeviceBuffer]) -> Result<()> {
+        if self.plans.iter().any(|(known, _)| *known == product) {
             return Ok(());
         }
+        let size = product.size;
+        let (element, scale) = if product.fp8 {
+            (MatMulType::Fp8, 1.0 / (16.0 * (size[2] as f32).sqrt()))
+        } else {
+            (MatMulType::Bf16, 1.0)
+        };
         let work = self.work;
         let device = self.stream.device();
-        let mut plan =
-            MatMul::with_workspace(device, size, MatMulType::Bf16, work.workspace.clone())?;
+        let plan = MatMul::with_workspace(device, size, element, work.workspace.clone())?;
+        let mut plan = plan.scaled(scale);
         // The widest buffers hold any input and output.
         let (x, y) = (&work.act, &work.logits);
         let (x, y) = (
@@ -73,10 +102,11 @@ impl<'a> Builder<'a> {
         if x.bytes() >= size[0] * size[2] * 2 && y.bytes() >= size[0] * size[1] * 2 {
             plan.tune(self.stream, x, weights, y, TRIED)?;
         }
-        self.plans.push((size, plan));
+        self.plans.push((product, plan));
         Ok(())
     }
 
+    /// Queues `y = x w^T` in bf16.
     pub(super) fn matmul(
         &self,
         size: [usize; 3],
@@ -84,8 +114,18 @@ impl<'a> Builder<'a> {
         w: &DeviceBuffer,
         y: &DeviceBuffer,
     ) -> Result<()> {
-        let plan = self.plans.iter().find(|(known, _)| *known == size);
-        let (_, plan) = plan.ok_or_else(|| Error::Invalid(format!("no plan for {size:?}")))?;
+        self.product(Product::half(size), x, w, y)
+    }
+
+    pub(super) fn product(
+        &self,
+        product: Product,
+        x: &DeviceBuffer,
+        w: &DeviceBuffer,
+        y: &DeviceBuffer,
+    ) -> Result<()> {
+        let plan = self.plans.iter().find(|(known, _)| *known == product);
+        let (_, plan) = plan.ok_or_else(|| Error::Invalid(format!("no plan for {product:?}")))?;
         plan.run(self.stream, x, w, y)
     }
 
@@ -108,22 +148,21 @@ impl<'a> Builder<'a> {
                 .filter(|other| other.shape == layer.shape)
                 .take(4)
                 .collect();
-            for (index, size) in products(&layer.shape, tokens, hidden)
-                .into_iter()
-                .enumerate()
-            {
+            let all = products(&layer.shape, tokens, hidden);
+            for (index, product) in all.into_iter().enumerate() {
                 let found: Vec<&DeviceBuffer> = alike
                     .iter()
                     .filter_map(|w| w.products().get(index).copied())
                     .collect();
-                self.plan(size, &found)?;
+                self.plan(product, &found)?;
             }
         }
         if let Some(project) = &weights.project {
             let width = project.bytes() / 2 / hidden;
-            self.plan([tokens, hidden, width], &[project])?;
+            self.plan(Product::half([tokens, hidden, width]), &[project])?;
         }
-        self.plan([tokens, weights.shapes.vocab, hidden], &[&weights.head])
+        let head = [tokens, weights.shapes.vocab, hidden];
+        self.plan(Product::half(head), &[&weights.head])
     }
 
     pub(super) fn launch(&self, kernel: &Kernel, shape: Launch, args: &[Arg<'_>]) -> Result<()> {
@@ -167,8 +206,14 @@ impl<'a> Builder<'a> {
         )
     }
 
-    /// `residual += hidden` (from the second on), `normed = norm(residual)`.
-    fn norm(&self, weights: &Weights, tokens: usize, index: usize, add: bool) -> Result<()> {
+    /// `residual += hidden` (from the second on), `normed = norm(residual)`, in fp8 where asked.
+    fn norm(
+        &self,
+        weights: &Weights,
+        tokens: usize,
+        (index, add): (usize, bool),
+        fp8: bool,
+    ) -> Result<()> {
         let hidden = weights.shapes.hidden;
         let packs = (hidden / 8) as u32;
         let args = [
@@ -178,6 +223,7 @@ impl<'a> Builder<'a> {
             Arg::Device(&self.work.normed),
             Arg::U32(packs),
             Arg::U32(u32::from(add)),
+            Arg::F32(if fp8 { NORMED_SCALE } else { 0.0 }),
         ];
         self.launch(
             &self.small("add_norm")?,
@@ -201,28 +247,40 @@ impl<'a> Builder<'a> {
         let work = self.work;
         for (index, (layer, kv)) in weights.layers.iter().zip(&cache.layers).enumerate() {
             let l = layer.shape;
+            let fp8 = l.fp8;
             if !(joined && index == 0) {
-                self.norm(weights, tokens, 2 * index, index > 0)?;
+                self.norm(weights, tokens, (2 * index, index > 0), fp8)?;
             }
-            self.matmul(
-                [tokens, qkv_rows(&l), hidden * l.inputs],
-                &work.normed,
-                &layer.qkv,
-                &work.qkv,
-            )?;
+            let size = [tokens, qkv_rows(&l), hidden * l.inputs];
+            self.product(Product { size, fp8 }, &work.normed, &layer.qkv, &work.qkv)?;
             self.attention(&l, cache, kv, pass)?;
-            self.matmul(
-                [tokens, hidden, l.heads * l.dim],
-                &work.attended,
-                &layer.out,
-                &work.hidden,
-            )?;
+            let size = [tokens, hidden, l.heads * l.dim];
+            let mut attended = &work.attended;
+            if fp8 {
+                // Queries, keys and values have been used: their place is free.
+                self.narrow(attended, &work.qkv, tokens * l.heads * l.dim)?;
+                attended = &work.qkv;
+            }
+            self.product(Product { size, fp8 }, attended, &layer.out, &work.hidden)?;
             reduce(&work.hidden, tokens * hidden)?;
-            self.norm(weights, tokens, 2 * index + 1, true)?;
+            self.norm(weights, tokens, (2 * index + 1, true), fp8)?;
             self.feed_forward(layer, tokens, hidden, index)?;
             reduce(&work.hidden, tokens * hidden)?;
         }
-        self.norm(weights, tokens, 2 * weights.layers.len(), true)
+        self.norm(weights, tokens, (2 * weights.layers.len(), true), false)
+    }
+
+    /// `to = from` in fp8.
+    fn narrow(&self, from: &DeviceBuffer, to: &DeviceBuffer, elements: usize) -> Result<()> {
+        let packs = elements / 8;
+        let args = [
+            Arg::Device(from),
+            Arg::Device(to),
+            Arg::U64(packs as u64),
+            Arg::F32(ATTENDED_SCALE),
+        ];
+        let shape = Launch::new(packs.div_ceil(256) as u32, 256);
+        self.launch(&self.small("narrow")?, shape, &args)
     }
 
     /// Output head and choice of the likeliest token of each row.
@@ -248,6 +306,19 @@ impl<'a> Builder<'a> {
         )
     }
 
+    /// Embedding and hidden state of each token side by side in `normed`.
+    fn join(&self, tokens: usize, hidden: usize) -> Result<()> {
+        let packs = (hidden / 8) as u32;
+        let args = [
+            Arg::Device(&self.work.hidden),
+            Arg::Device(&self.work.residual),
+            Arg::Device(&self.work.normed),
+            Arg::U32(packs),
+        ];
+        let shape = Launch::new(tokens as u32, threads(packs));
+        self.launch(&self.small("join")?, shape, &args)
+    }
+
     /// Queues `steps` draft steps: the first over the tokens that were just verified (one more
     /// than the depth for each sequence), with their hidden states projected; each later one over
     /// one token a sequence. The head runs for the last token of each sequence.
@@ -270,45 +341,35 @@ impl<'a> Builder<'a> {
                 ..pass
             };
             let tokens = over.tokens();
-            if let Some(project) = weights.project.as_ref().filter(|_| step == 0) {
+            let project = weights.project.as_ref();
+            if let Some(project) = project.filter(|_| step == 0 && !weights.mtp) {
                 let width = project.bytes() / 2 / hidden;
-                self.matmul(
-                    [tokens, hidden, width],
-                    &work.hidden,
-                    project,
-                    &work.residual,
-                )?;
+                let size = [tokens, hidden, width];
+                self.matmul(size, &work.hidden, project, &work.residual)?;
             }
             self.embed(weights, tokens)?;
-            if weights.layers.first().is_some_and(|l| l.shape.inputs == 2) {
-                let packs = (hidden / 8) as u32;
-                let args = [
-                    Arg::Device(&work.hidden),
-                    Arg::Device(&work.residual),
-                    Arg::Device(&work.normed),
-                    Arg::U32(packs),
-                ];
-                self.launch(
-                    &self.small("join")?,
-                    Launch::new(tokens as u32, threads(packs)),
-                    &args,
-                )?;
-                self.layers(weights, cache, over, true, reduce)?;
-            } else {
-                self.layers(weights, cache, over, false, reduce)?;
+            let joined = weights.layers.first().is_some_and(|l| l.shape.inputs == 2);
+            if joined || weights.mtp {
+                self.join(tokens, hidden)?;
             }
+            if let Some(project) = project.filter(|_| weights.mtp) {
+                let size = [tokens, hidden, 2 * hidden];
+                self.matmul(size, &work.normed, project, &work.hidden)?;
+            }
+            self.layers(weights, cache, over, joined, reduce)?;
             self.head(weights, over.sequences)?;
         }
         Ok(())
     }
 }
 
+/// Threads of a block for a row of so many packs.
 fn threads(packs: u32) -> u32 {
     packs.next_multiple_of(32).clamp(32, 1024)
 }
 
-/// Sizes of a layer's products, in the order of [`LayerWeights::products`].
-fn products(l: &LayerShape, tokens: usize, hidden: usize) -> Vec<[usize; 3]> {
+/// A layer's products, in the order of [`LayerWeights::products`].
+fn products(l: &LayerShape, tokens: usize, hidden: usize) -> Vec<Product> {
     let mut sizes = vec![
         [tokens, qkv_rows(l), hidden * l.inputs],
         [tokens, hidden, l.heads * l.dim],
@@ -326,7 +387,8 @@ fn products(l: &LayerShape, tokens: usize, hidden: usize) -> Vec<[usize; 3]> {
             }
         }
     }
-    sizes
+    let of = |size: [usize; 3]| Product { size, fp8: l.fp8 };
+    sizes.into_iter().map(of).collect()
 }
 
 fn qkv_rows(l: &LayerShape) -> usize {

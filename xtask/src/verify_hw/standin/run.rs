@@ -377,8 +377,7 @@ impl Rig<'_> {
             steps: steps as u32,
             plain_tok_s: 1000.0 * concurrency as f64 / plain_ms,
             spec_tok_s: 1000.0 * looped.tokens as f64 / looped.total_ms,
-            accept_length: looped.tokens as f64
-                / (f64::from(looped.cycles) * concurrency as f64),
+            accept_length: looped.tokens as f64 / (f64::from(looped.cycles) * concurrency as f64),
             cycles: looped.cycles,
             plain_ms,
             cycle_ms,

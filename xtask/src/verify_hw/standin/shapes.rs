@@ -1,6 +1,6 @@
 //! What the stand-in builds: the widths of each layer on one rank.
 
-use kvplan::{Attention, Ffn, Layer, Model};
+use kvplan::{Attention, Ffn, Layer, Model, WeightFormat};
 use serde::{Deserialize, Serialize};
 
 use crate::input;
@@ -26,6 +26,8 @@ pub(crate) struct LayerShape {
     pub(crate) dim: usize,
     /// Hidden states side by side that the attention reads.
     pub(crate) inputs: usize,
+    /// Dense products in fp8, one scale a tensor.
+    pub(crate) fp8: bool,
     pub(crate) ffn: FfnShape,
 }
 
@@ -60,6 +62,9 @@ pub(crate) struct DraftShapes {
     pub(crate) shapes: Shapes,
     /// Width that is projected to the draft's hidden size once a cycle; 0: nothing is.
     pub(crate) projected: usize,
+    /// An MTP module: every step projects embedding and hidden state side by side, and the output
+    /// head is the target's.
+    pub(crate) mtp: bool,
 }
 
 fn uncovered(what: &str) -> anyhow::Error {
@@ -69,10 +74,39 @@ fn uncovered(what: &str) -> anyhow::Error {
     ))
 }
 
+/// Whether a layer's products are in fp8; an error for formats that are not built.
+fn fp8(layer: &Layer) -> anyhow::Result<bool> {
+    let f = layer.formats;
+    let mut used = vec![f.attention_in, f.attention_out];
+    match layer.ffn {
+        Ffn::Moe(moe) => {
+            used.push(f.experts);
+            used.extend((moe.shared_inter > 0).then_some(f.shared));
+        }
+        _ => used.push(f.dense),
+    }
+    let half = |f: &WeightFormat| matches!(f, WeightFormat::Bf16 | WeightFormat::F16);
+    if used.iter().all(half) {
+        return Ok(false);
+    }
+    let dense = !matches!(layer.ffn, Ffn::Moe(_));
+    if dense && used.iter().all(|f| *f == WeightFormat::Fp8) {
+        return Ok(true);
+    }
+    let name = used.iter().find(|f| !half(f)).map_or("", |f| f.name());
+    Err(uncovered(&format!(
+        "{name} weights (bf16, and fp8 with one scale a tensor in dense layers, are built)"
+    )))
+}
+
 fn layer(layer: &Layer, ranks: u64) -> anyhow::Result<LayerShape> {
     let Attention::Gqa(a) = layer.attention else {
         return Err(uncovered("latent, linear or sparse attention"));
     };
+    if a.window.is_some() {
+        return Err(uncovered("sliding windows"));
+    }
+    let fp8 = fp8(layer)?;
     if a.head_dim != a.v_head_dim || ![64, 128].contains(&a.head_dim) || a.indexer.is_some() {
         return Err(uncovered("attention heads other than 64 or 128 wide"));
     }
@@ -96,10 +130,12 @@ fn layer(layer: &Layer, ranks: u64) -> anyhow::Result<LayerShape> {
         kv_heads: size((a.kv_heads / ranks).max(1)),
         dim: size(a.head_dim),
         inputs: size(a.input_hiddens.max(1)),
+        fp8,
         ffn,
     };
     let odd = match ffn {
-        FfnShape::Dense { inter } => inter % 8 != 0,
+        // fp8 products work in sixteens.
+        FfnShape::Dense { inter } => inter % if fp8 { 16 } else { 8 } != 0,
         FfnShape::Moe {
             experts,
             topk,
@@ -133,9 +169,8 @@ fn shapes(model: &Model, vocab: u64, ranks: u64) -> anyhow::Result<Shapes> {
 /// One line for what the stand-in does not cover.
 pub(crate) fn target(scenario: &Scenario) -> anyhow::Result<Shapes> {
     let model = &scenario.model;
-    let formats = [model.base_format, model.head_format];
-    if formats.iter().any(|f| f.bytes_per_param() != 2.0) {
-        return Err(uncovered("quantised weights"));
+    if model.head_format.bytes_per_param() != 2.0 {
+        return Err(uncovered("a quantised output head"));
     }
     shapes(model, model.vocab, u64::from(scenario.tp))
 }
@@ -149,7 +184,7 @@ pub(crate) fn draft(scenario: &Scenario) -> anyhow::Result<Option<DraftShapes>> 
         return Ok(None);
     };
     let Some(model) = &draft.model else {
-        return Err(uncovered("MTP layers"));
+        return mtp(scenario).map(Some);
     };
     let head = model.draft;
     let vocab = head.map_or(model.vocab, |d| d.draft_vocab.max(8));
@@ -159,7 +194,29 @@ pub(crate) fn draft(scenario: &Scenario) -> anyhow::Result<Option<DraftShapes>> 
     Ok(Some(DraftShapes {
         shapes,
         projected: projected as usize,
+        mtp: false,
     }))
+}
+
+/// One MTP module of the target; engines run the first over and over.
+fn mtp(scenario: &Scenario) -> anyhow::Result<DraftShapes> {
+    let model = &scenario.model;
+    let modules = usize::try_from(model.mtp_modules.max(1)).unwrap_or(usize::MAX);
+    let each = model.mtp_layers.len().div_ceil(modules);
+    if each == 0 {
+        return Err(uncovered("an MTP draft of a model without MTP layers"));
+    }
+    let ranks = u64::from(scenario.tp);
+    let mut one = shapes(model, model.vocab, ranks)?;
+    let layers = model.mtp_layers.iter().take(each);
+    one.layers = layers
+        .map(|l| layer(l, ranks))
+        .collect::<anyhow::Result<_>>()?;
+    Ok(DraftShapes {
+        projected: 2 * one.hidden,
+        shapes: one,
+        mtp: true,
+    })
 }
 
 impl Shapes {
@@ -195,6 +252,7 @@ impl Shapes {
             .layers
             .iter()
             .map(|l| {
+                let bytes = if l.fp8 { 1 } else { 2 };
                 let heads = l.heads * l.dim;
                 let attention = (heads + 2 * l.kv_heads * l.dim) * l.inputs + heads;
                 let ffn = match l.ffn {
@@ -206,15 +264,82 @@ impl Shapes {
                         ..
                     } => experts * (3 * inter + 1) + 3 * shared,
                 };
-                attention + ffn
+                bytes * (attention + ffn)
             })
             .sum();
-        let rows = layers + self.vocab + if embedding { self.embedding } else { 0 };
-        2 * (rows * self.hidden) as u64
+        let rows = self.vocab + if embedding { self.embedding } else { 0 };
+        ((layers + 2 * rows) * self.hidden) as u64
     }
 
     /// Bytes of one cached token, all layers, keys and values.
     pub(crate) fn kv_bytes_per_token(&self) -> usize {
         self.layers.iter().map(|l| 4 * l.kv_heads * l.dim).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::ScenarioArgs;
+
+    fn scenario(model: &str, quant: Option<&str>, draft: &str) -> Scenario {
+        Scenario::resolve(&ScenarioArgs {
+            model: Some(model.into()),
+            quant: quant.map(str::to_string),
+            draft: Some(draft.into()),
+            gpu: Some("h200-sxm".into()),
+            gpus: Some(1),
+            ..ScenarioArgs::default()
+        })
+        .expect("a scenario")
+    }
+
+    /// MiMo-7B: 36 layers of grouped-query attention and one MTP module.
+    const WITH_MTP: &str = r#"{"architectures":["MiMoForCausalLM"],"model_type":"mimo",
+        "hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":36,
+        "num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"vocab_size":151680,
+        "num_nextn_predict_layers":1,"tie_word_embeddings":false,"torch_dtype":"bfloat16",
+        "max_position_embeddings":32768,"rms_norm_eps":1e-5,"rope_theta":640000}"#;
+
+    #[test]
+    fn an_mtp_module_is_one_layer_that_joins_two_hidden_states() {
+        let path = std::env::temp_dir().join(format!("verify-hw-mtp-{}.json", std::process::id()));
+        std::fs::write(&path, WITH_MTP).expect("written");
+        let scenario = scenario(&path.display().to_string(), None, "mtp");
+        let _ = std::fs::remove_file(&path);
+        let target = target(&scenario).expect("covered");
+        let draft = draft(&scenario).expect("covered").expect("a draft");
+        assert_eq!((target.layers.len(), draft.shapes.layers.len()), (36, 1));
+        assert!(draft.mtp);
+        assert_eq!(draft.projected, 2 * 4096);
+        assert_eq!(draft.shapes.vocab, target.vocab, "the target's head");
+        assert_eq!(draft.shapes.layers[0], target.layers[0]);
+    }
+
+    #[test]
+    fn fp8_of_dense_layers_is_built_and_counts_a_byte_a_weight() {
+        let half = target(&scenario("llama-3.1-8b", None, "none")).expect("covered");
+        let fp8 = target(&scenario("llama-3.1-8b", Some("fp8"), "none")).expect("covered");
+        assert!(fp8.layers.iter().all(|l| l.fp8) && !half.layers[0].fp8);
+        let tables = 2 * 2 * 128_256 * 4096;
+        let (whole, less) = (half.weight_bytes(true), fp8.weight_bytes(true));
+        assert_eq!(whole - tables, 2 * (less - tables));
+    }
+
+    #[test]
+    fn what_is_not_built_is_refused_by_name() {
+        for (model, quant, names) in [
+            ("deepseek-v3", None, "latent"),
+            ("gpt-oss-20b", None, "sliding windows"),
+            ("llama-3.1-8b", Some("int4"), "int4"),
+            ("qwen3-30b-a3b", Some("fp8"), "fp8"),
+        ] {
+            let error = target(&scenario(model, quant, "none")).expect_err(model);
+            let error = format!("{error:#}");
+            assert!(
+                error.contains(names) && error.contains("--engine-url"),
+                "{error}"
+            );
+        }
     }
 }

@@ -12,6 +12,24 @@ __device__ __forceinline__ u16 to_bf16(float v) {
 __device__ __forceinline__ float low(u32 v) { return __uint_as_float(v << 16); }
 __device__ __forceinline__ float high(u32 v) { return __uint_as_float(v & 0xffff0000u); }
 __device__ __forceinline__ u32 pack(float a, float b) { return (u32)to_bf16(a) | ((u32)to_bf16(b) << 16); }
+// Four values as fp8 (e4m3), largest finite at most. Cards before sm_89 have no such numbers.
+__device__ __forceinline__ u32 pack8(float a, float b, float c, float d) {
+#if __CUDA_ARCH__ >= 890
+    u16 low, high;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(b), "f"(a));
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(d), "f"(c));
+    return (u32)low | (u32)high << 16;
+#else
+    return 0;
+#endif
+}
+// Eight bf16 values as fp8, times `scale`.
+__device__ __forceinline__ uint2 narrow8(uint4 v, float scale) {
+    uint2 o;
+    o.x = pack8(low(v.x) * scale, high(v.x) * scale, low(v.y) * scale, high(v.y) * scale);
+    o.y = pack8(low(v.z) * scale, high(v.z) * scale, low(v.w) * scale, high(v.w) * scale);
+    return o;
+}
 __device__ __forceinline__ u64 mix(u64 z) {
     z += 0x9E3779B97F4A7C15ull;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -38,6 +56,18 @@ extern "C" __global__ void fill(u32* out, u64 words, u64 seed, float scale) {
     }
 }
 
+// Random fp8 values below 1; exponents of all ones would be no numbers.
+extern "C" __global__ void fill8(u32* out, u64 words, u64 seed) {
+    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < words; i += (u64)gridDim.x * blockDim.x)
+        out[i] = (u32)mix(seed ^ i) & 0xb7b7b7b7u;
+}
+
+// Values as fp8, times `scale`.
+extern "C" __global__ void narrow(const uint4* in, uint2* out, u64 packs, float scale) {
+    u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x;
+    if (i < packs) out[i] = narrow8(in[i], scale);
+}
+
 // Rows of the embedding table by token. Random weights soon choose the same few tokens over and
 // over; the row's number keeps those of a pass apart, as a batch's are. Equal rows would switch
 // fewer transistors, and a GPU at its power limit would run them faster.
@@ -46,8 +76,9 @@ extern "C" __global__ void embed(const uint4* table, const u32* tokens, uint4* o
     for (u32 i = threadIdx.x; i < packs; i += blockDim.x) out[(u64)blockIdx.x * packs + i] = row[i];
 }
 
-// residual += x (where add), out = norm(residual) * weight. One block a row, 8 values a thread.
-extern "C" __global__ void add_norm(const uint4* x, uint4* residual, const uint4* weight, uint4* out, u32 packs, u32 add) {
+// residual += x (where add), out = norm(residual) * weight. One block a row, 8 values a thread. With
+// `scale8` above 0 the result is fp8, times it.
+extern "C" __global__ void add_norm(const uint4* x, uint4* residual, const uint4* weight, uint4* out, u32 packs, u32 add, float scale8) {
     __shared__ float shared[32];
     u64 at = (u64)blockIdx.x * packs;
     float sum = 0;
@@ -75,7 +106,8 @@ extern "C" __global__ void add_norm(const uint4* x, uint4* residual, const uint4
         v.y = pack(low(v.y) * scale * low(g.y), high(v.y) * scale * high(g.y));
         v.z = pack(low(v.z) * scale * low(g.z), high(v.z) * scale * high(g.z));
         v.w = pack(low(v.w) * scale * low(g.w), high(v.w) * scale * high(g.w));
-        out[at + i] = v;
+        if (scale8 > 0) ((uint2*)out)[at + i] = narrow8(v, scale8);
+        else out[at + i] = v;
     }
 }
 
@@ -110,8 +142,8 @@ extern "C" __global__ void rope(u16* qkv, u16* keys, u16* values, const u32* len
     }
 }
 
-// out = silu(gate) * up over rows of [gate | up].
-extern "C" __global__ void silu(const uint4* in, uint4* out, u32 packs) {
+// out = silu(gate) * up over rows of [gate | up]; fp8 as above.
+extern "C" __global__ void silu(const uint4* in, uint4* out, u32 packs, float scale8) {
     const uint4* row = in + (u64)blockIdx.x * 2 * packs;
     for (u32 i = blockIdx.y * blockDim.x + threadIdx.x; i < packs; i += gridDim.y * blockDim.x) {
         uint4 g = row[i], u = row[packs + i], o;
@@ -121,7 +153,9 @@ extern "C" __global__ void silu(const uint4* in, uint4* out, u32 packs) {
             os[j] = pack(a / (1.0f + __expf(-a)) * low(us[j]), b / (1.0f + __expf(-b)) * high(us[j]));
         }
         o.x = os[0]; o.y = os[1]; o.z = os[2]; o.w = os[3];
-        out[(u64)blockIdx.x * packs + i] = o;
+        u64 at = (u64)blockIdx.x * packs + i;
+        if (scale8 > 0) ((uint2*)out)[at] = narrow8(o, scale8);
+        else out[at] = o;
     }
 }
 
