@@ -153,8 +153,10 @@ pub(crate) fn rank(
         shown.collect::<Vec<_>>().join(", ")
     ));
     for &concurrency in plan.concurrency.iter().filter(|c| **c <= most) {
+        let plain_ms = rig.looped_plain(concurrency, reduce)?;
         for &steps in &plan.depths {
-            let point = rig.point(concurrency, steps, reduce, &mut found)?;
+            let load = (concurrency, plain_ms);
+            let point = rig.point(load, steps, reduce, &mut found)?;
             say(format!(
                 "{concurrency} x {steps} steps: {:.0} to {:.0} tok/s, {:.2}x at accept length {:.2}",
                 point.plain_tok_s,
@@ -229,7 +231,7 @@ impl Rig<'_> {
     /// One operating point, its attention probed first.
     fn point(
         &mut self,
-        concurrency: usize,
+        (concurrency, plain_ms): (usize, f64),
         steps: usize,
         reduce: &mut Reduce<'_>,
         found: &mut Found,
@@ -237,7 +239,7 @@ impl Rig<'_> {
         let ms = self.attention(concurrency, steps + 1)?;
         let (c, tokens) = (concurrency as u32, steps as u32 + 1);
         found.attention_of_many.push((c, tokens, ms));
-        let point = self.speculative(concurrency, steps, reduce)?;
+        let point = self.speculative((concurrency, plain_ms), steps, reduce)?;
         found.points.push(point);
         Ok(point)
     }
@@ -354,18 +356,23 @@ impl Rig<'_> {
         Ok((ms(began.elapsed()) / times.len() as f64, times))
     }
 
-    /// Both loops at a point, and verify and draft alone.
+    /// The plain loop at a load, ms of a step over all of it.
+    fn looped_plain(&mut self, concurrency: usize, reduce: &mut Reduce<'_>) -> Result<f64> {
+        let graph = self.target_graph(self.pass(concurrency, 1), reduce)?;
+        let (ms, _) = self.plain_loop(&graph, concurrency, self.plan.output)?;
+        Ok(ms)
+    }
+
+    /// The speculative loop at a point, beside the plain one's step, and verify and draft alone.
     fn speculative(
         &mut self,
-        concurrency: usize,
+        (concurrency, plain_ms): (usize, f64),
         steps: usize,
         reduce: &mut Reduce<'_>,
     ) -> Result<Measured> {
-        let plain = self.target_graph(self.pass(concurrency, 1), reduce)?;
         let pass = self.pass(concurrency, steps + 1);
         let verify = self.target_graph(pass, reduce)?;
         let draft = self.draft_graph(pass, steps, reduce)?;
-        let (plain_ms, _) = self.plain_loop(&plain, concurrency, self.plan.output)?;
         let looped = self.spec_loop(&verify, draft.as_ref(), concurrency, steps)?;
         let draft_ms = draft
             .as_ref()
