@@ -23,7 +23,6 @@ impl Server<'_> {
             context: context_bounded(context),
             passes: 1.0,
             shared_prefix: 0.0,
-            routed_tokens: sequences * tokens,
         };
         let Draft::Head(head) = draft else {
             let layers = |tokens: f64| self.layers(&self.rank, &self.mtp_kinds, &over(tokens));

@@ -20,10 +20,10 @@ __device__ __forceinline__ u64 hash(u64 z) {
 }
 
 // A warp a token. Random weights would send every token to the same experts, so each logit gets
-// a large random part by (salt, token, expert): every token chooses by itself, the i-th most popular
-// expert of a layer with a chance proportional to i^-SKEW (step_time's figure for served models;
-// the largest of log chance + Gumbel noise draws so). Which experts are popular differs by layer.
-#define SKEW 0.58f
+// a large random part by (salt, token, expert): every token chooses by itself, an expert with a
+// chance proportional to exp(SIGMA x normal variable), step_time's POPULARITY_SIGMA for served models
+// (the largest of log chance + Gumbel noise draws so). Which are popular differs by layer.
+#define SIGMA 1.0f
 extern "C" __global__ void choose(const u16* logits, u32* chosen, float* weights, u32 experts, u32 topk, u32 salt) {
     u32 token = blockIdx.x, lane = threadIdx.x;
     float score[SLOTS];
@@ -33,7 +33,7 @@ extern "C" __global__ void choose(const u16* logits, u32* chosen, float* weights
         float u = ((float)(hash(((u64)salt << 40) ^ ((u64)token << 16) ^ e) >> 40) + 0.5f) * (1.0f / 16777216.0f);
         // 7919 is a prime: a different order for every layer.
         float rank = (float)((e * 7919u + salt * 104729u) % experts);
-        float r = -__logf(-__logf(u)) - SKEW * __logf(rank + 1.0f);
+        float r = -__logf(-__logf(u)) + SIGMA * normcdfinvf((rank + 0.5f) / experts);
         score[i] = e < experts ? r + 0.001f * to_float(logits[(u64)token * experts + e]) : -1e30f;
     }
     float sum = 0;
