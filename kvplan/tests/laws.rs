@@ -131,6 +131,75 @@ proptest! {
         prop_assert!(tokens(card, fraction, KvDtype::Fp8)? >= base);
     }
 
+    /// A longer pass, more rows to sample, more graphs and a longer context never add tokens to a
+    /// pool that the engine cuts from a fixed fraction.
+    #[test]
+    fn larger_passes_batches_and_contexts_never_add_tokens(
+        model in any_model(), engine in any_engine(),
+        tp in prop::sample::select(vec![1u64, 2, 4, 8]), card in 40.0f64..300.0,
+        batched in 512u64..32_768, running in 1u64..1024, graphs in 0u64..512,
+        context in 512u64..65_536, more in 1u64..8,
+    ) {
+        let pool = |batched: u64, running: u64, graphs: u64, context: u64| {
+            let mut setup = Setup::new(&model, Sharding::tp(tp), engine, card);
+            setup.fraction = Some(0.85);
+            setup.batched_tokens = Some(batched);
+            setup.max_running = Some(running);
+            setup.graph_max_batch = Some(graphs);
+            setup.context_tokens = Some(context);
+            kvplan::plan(&setup).map(|plan| plan.pool_gib)
+        };
+        // llama.cpp has no fraction: its pool is what the load needs.
+        if engine.kind == EngineKind::LlamaCpp {
+            return Ok(());
+        }
+        let Ok(base) = pool(batched, running, graphs, context) else { return Ok(()) };
+        let larger = [
+            pool(batched * more, running, graphs, context)?,
+            pool(batched, running * more, graphs, context)?,
+            pool(batched, running, graphs * more, context)?,
+            pool(batched, running, graphs, context * more)?,
+        ];
+        for (knob, pool) in larger.iter().enumerate() {
+            prop_assert!(*pool <= base + 1e-9, "knob {knob}: {pool} {base}");
+        }
+    }
+
+    /// Fewer bits, fewer bytes on every rank (segments of an allocator may round the other way).
+    #[test]
+    fn smaller_weight_formats_take_less(
+        name in prop::sample::select(MODELS.to_vec()),
+        tp in prop::sample::select(vec![1u64, 2, 4, 8]),
+    ) {
+        let sizes = ["bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k"];
+        let gib = |quant: &str| {
+            let model = catalog::find_in(name, Some(quant)).map(|found| found.model).expect(quant);
+            let setup = Setup::new(&model, Sharding::tp(tp), Engine::newest(EngineKind::Vllm), 300.0);
+            kvplan::plan(&setup).map(|plan| plan.computed_weights_gib)
+        };
+        for pair in sizes.windows(2) {
+            let (Ok(larger), Ok(smaller)) = (gib(pair[0]), gib(pair[1])) else { return Ok(()) };
+            prop_assert!(smaller < larger, "{pair:?}: {larger} {smaller}");
+        }
+    }
+
+    /// Segments never hold less than the tensors, nor much more.
+    #[test]
+    fn segments_cost_at_most_2_mib_a_matrix_and_a_tenth_of_small_ones(
+        model in any_model(), tp in prop::sample::select(vec![1u64, 2, 4, 8]),
+    ) {
+        let weights = |engine: &str| {
+            let engine = Engine::parse(engine).expect(engine);
+            let setup = Setup::new(&model, Sharding::tp(tp), engine, 4000.0);
+            kvplan::plan(&setup).map(|plan| plan.computed_weights_gib)
+        };
+        let (Ok(sglang), Ok(vllm)) = (weights("sglang"), weights("vllm")) else { return Ok(()) };
+        let layers = model.layers.len() as f64;
+        prop_assert!(sglang > vllm);
+        // Twelve matrices a layer at most, the rotary table and the modules.
+        prop_assert!(sglang - vllm < layers * 12.0 * 3.0 / 1024.0 + 1.5, "{sglang} {vllm}");
+    }
+
     /// Speculation never gives tokens, and never costs less than nothing.
     #[test]
     fn speculation_never_adds_tokens(

@@ -47,6 +47,65 @@ fn vllm_030_replicated_kv_heads_need_11_75_gib_for_256k() {
     );
 }
 
+/// The message that a refusal carries changed in June 2026; where a pinned state pool eats a positive
+/// rest, the older one still comes.
+#[test]
+fn sglang_refuses_in_the_words_of_its_version() {
+    let llama = model("llama-3.1-8b", None);
+    let says = |engine: &str| {
+        let mut setup = setup(&llama, 1, engine, H100);
+        setup.fraction = Some(0.15);
+        plan(&setup).refusal.expect("refused").engine_says
+    };
+    assert!(says("sglang@0.5.12").starts_with("Not enough memory"));
+    let newest = says("sglang@0.5.16");
+    assert!(
+        newest.contains("minimum viable mem_fraction_static is 0.19"),
+        "{newest}"
+    );
+
+    let hybrid = model("qwen3.5-27b", None);
+    let mut pinned = setup(&hybrid, 1, "sglang@0.5.16", PRO_6000);
+    pinned.state_slots = Some(400);
+    let refusal = plan(&pinned).refusal.expect("refused");
+    assert!(refusal.engine_says.starts_with("Not enough memory"));
+    assert!(
+        refusal.remedy.contains("--max-mamba-cache-size"),
+        "{}",
+        refusal.remedy
+    );
+}
+
+/// sgl-21: weights of 30.06 GiB and more on a card with 30.06 free. The engine advises a fraction
+/// above 1.000, which is no setting.
+#[test]
+fn weights_larger_than_the_card_are_not_answered_with_a_fraction() {
+    let qwen = model("qwen3-30b-a3b", None);
+    let mut setup = setup(&qwen, 1, "sglang@2026-07", 32_607.0 / 1024.0);
+    setup.observed.free_before_gib = Some(30.06);
+    setup.fraction = Some(0.85);
+    let plan = plan(&setup);
+    close(plan.interval.min, 1.0, 1e-9);
+    let refusal = plan.refusal.expect("refused");
+    assert!(refusal.remedy.contains("more GPUs"), "{}", refusal.remedy);
+}
+
+/// vllm#21348 and AMD logs of 0.10: NCCL came up after the first look at the card, and counted.
+#[test]
+fn vllm_counts_nccl_before_0_11_and_the_context_in_its_first_versions() {
+    let llama = model("llama-3.1-8b", None);
+    let outside = |tp: u64, engine: &str| {
+        let ledger = plan(&setup(&llama, tp, engine, H100)).ledger;
+        ledger.gib_of("NCCL and context growth") + ledger.gib_of("custom all-reduce")
+    };
+    close(outside(1, "vllm@0.6.5"), 0.31, 0.01);
+    close(outside(1, "vllm@0.7.3"), 0.13, 0.01);
+    close(outside(1, "vllm@0.8.5"), 0.31, 0.01);
+    close(outside(1, "vllm@0.11"), 0.13, 0.01);
+    close(outside(2, "vllm@0.10.2"), 1.67, 0.01);
+    close(outside(2, "vllm@0.11"), 0.55, 0.01);
+}
+
 #[test]
 fn a_context_beyond_the_pool_is_not_called_served() {
     let gemma = model("gemma-4-31b", Some("nvfp4"));
@@ -98,6 +157,28 @@ fn lcpp_001_a_q8_0_latent_cache_is_1166_62_mib() {
     };
     let cell = r1.kv_bytes_per_token(&Sharding::tp(1), &layout);
     close(cell as f64 * 32_768.0 / 1_048_576.0, 1166.62, 0.05);
+}
+
+/// Blocks of 32: a 16-bit scale, a 16-bit minimum in the _1 types, high bits in the 5-bit ones.
+#[test]
+fn gguf_cache_types_take_their_blocks() {
+    for (name, bytes) in [
+        ("q8_0", 34),
+        ("q5_1", 24),
+        ("q5_0", 22),
+        ("q4_1", 20),
+        ("q4_0", 18),
+    ] {
+        let dtype = KvDtype::parse(name).expect(name);
+        assert_eq!(dtype.bytes(32), bytes, "{name}");
+        let llama = model("llama-3.1-8b", None);
+        let mut setup = setup(&llama, 1, "llamacpp", 24.0);
+        setup.context_tokens = Some(8192);
+        setup.kv_dtype = Some(dtype);
+        // 8 heads of 128, keys and values, 32 layers.
+        let gib = 8192.0 * 32.0 * 2048.0 / 32.0 * bytes as f64 / kvplan::GIB;
+        close(plan(&setup).pool_gib, gib, 1e-9);
+    }
 }
 
 #[test]
