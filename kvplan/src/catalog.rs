@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::formats::KvDtype;
+use crate::gguf::GgufMix;
 use crate::model::Model;
 use crate::quant::{QUANT_NAMES, Quant, format_named};
 
@@ -319,7 +320,9 @@ const PRECISIONS: [(&str, &str); 14] = [
 ];
 
 /// Endings that do not change the shapes.
-const RELEASES: [&str; 7] = [
+const RELEASES: [&str; 9] = [
+    ".gguf",
+    "-gguf",
     "-instruct-2507",
     "-thinking-2507",
     "-instruct",
@@ -348,10 +351,20 @@ fn lookup(name: &str) -> Result<(&'static Entry, Option<String>), NotFound> {
             quant = quant.or(Some((*format).to_string()));
         } else if let Some(ending) = release {
             plain = plain.strip_suffix(ending).unwrap_or(plain);
+        } else if let Some((rest, mixture)) = gguf_ending(plain) {
+            plain = rest;
+            quant = quant.or(Some(mixture.to_string()));
         } else {
             return Err(not_found(name, &full));
         }
     }
+}
+
+/// A name that ends in a GGUF mixture (`qwen3-8b-q4-k-m`, `qwen3-8b-gguf:iq4-xs`), in its two parts.
+fn gguf_ending(name: &str) -> Option<(&str, &str)> {
+    let cuts = name.match_indices(['-', ':', '.']).map(|(at, _)| at);
+    cuts.filter_map(|at| Some((name.get(..at)?, name.get(at + 1..)?)))
+        .find(|(_, ending)| GgufMix::parse(ending).is_some())
 }
 
 fn exact(name: &str) -> Option<&'static Entry> {

@@ -81,6 +81,21 @@ fn every_name_of_the_error_line_is_known_and_spellings_agree() {
     assert!(Quant::parse("int4").is_some_and(|quant| quant.gguf.is_none()));
 }
 
+#[test]
+fn a_file_name_says_the_mixture() {
+    for name in [
+        "qwen3-8b-q4_k_m",
+        "Qwen/Qwen3-8B-GGUF:Q4_K_M",
+        "Qwen3-8B-Q4_K_M.gguf",
+    ] {
+        let found = kvplan::catalog::find(name).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(
+            (found.name.as_str(), found.quant.as_str()),
+            ("qwen3-8b", "q4-k-m")
+        );
+    }
+}
+
 /// Norms and routers stay in 32 bits, whatever the mixture.
 #[test]
 fn routers_are_not_quantised() {

@@ -98,10 +98,12 @@ fn assumptions(setup: &Setup<'_>, dtype: KvDtype) -> Vec<String> {
         ", the token table in host memory"
     };
     let mut lines = setup.model.assumptions.clone();
-    lines.push(format!(
-        "KV type {}; every layer on the cards{table}",
-        dtype.name()
-    ));
+    // What others call bf16 is f16 here: two bytes either way.
+    let name = match dtype {
+        KvDtype::Bf16 => "f16",
+        other => other.name(),
+    };
+    lines.push(format!("KV type {name}; every layer on the cards{table}"));
     lines
 }
 
