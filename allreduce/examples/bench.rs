@@ -1,10 +1,12 @@
 //! Times all-reduces inside replayed CUDA graphs.
 //!
-//!     bench [WORK...] [--ranks N] [--json FILE] [--slot-mib N] [--bulk-mib N]
+//!     bench [WORK...] [--ranks N] [--json FILE] [--slot-mib N] [--bulk-mib N] [--no-peers]
 //!                                                   ranks are threads of this process
 //!     torchrun --nproc-per-node 2 bench …           ranks are processes (or mpirun, srun)
 //!
-//! WORK: floor, ours, nccl, host, fused, sweep, sweep-two-shot, host-sweep, fused-sweep (default: floor ours nccl fused).
+//! WORK: floor, ours, nccl, host, auto, fused, sweep, sweep-two-shot, host-sweep (default: floor ours
+//! nccl fused). `auto` is what a user gets: NCCL joined, `tune`d, then the selector's choice; after
+//! `--no-peers` without the peers' memory.
 //! Each time is the slowest rank's median over replays of a graph of many calls, divided by the
 //! calls. One JSON line a figure goes to FILE. Set NCCL_P2P_DISABLE=1 to time NCCL through host
 //! memory.
@@ -44,6 +46,7 @@ struct Args {
     json: Option<String>,
     slot_mib: u64,
     bulk_mib: u64,
+    peers: bool,
 }
 
 fn main() -> ExitCode {
@@ -63,6 +66,7 @@ fn parse() -> Result<Args> {
         json: None,
         slot_mib: 32,
         bulk_mib: 4,
+        peers: true,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -75,6 +79,7 @@ fn parse() -> Result<Args> {
             "--bulk-mib" => {
                 args.bulk_mib = words.next().and_then(|n| n.parse().ok()).ok_or_else(bad)?
             }
+            "--no-peers" => args.peers = false,
             "--json" => args.json = Some(words.next().ok_or_else(bad)?),
             _ => args.work.push(word),
         }
@@ -96,6 +101,7 @@ fn run(args: &Args) -> Result<()> {
             host_bulk_bytes: args.bulk_mib << 20,
             ..Memory::default()
         },
+        peers: args.peers,
         ..Options::default()
     };
     let in_processes = [
@@ -151,7 +157,6 @@ struct Bench {
     input: DeviceBuffer,
     output: DeviceBuffer,
     lines: String,
-    sweeps: bool,
 }
 
 impl Bench {
@@ -167,7 +172,6 @@ impl Bench {
             input,
             output,
             lines: String::new(),
-            sweeps: false,
         })
     }
 
@@ -187,10 +191,7 @@ impl Bench {
                     self.table(&[Algorithm::Nccl])?;
                 }
                 "fused" => self.fused()?,
-                "fused-sweep" => {
-                    self.sweeps = true;
-                    self.fused()?;
-                }
+                "auto" => self.auto()?,
                 "sweep" => self.sweep(Algorithm::OneShot)?,
                 "sweep-two-shot" => self.sweep(Algorithm::TwoShot)?,
                 "host-sweep" => {
@@ -221,6 +222,26 @@ impl Bench {
                 let shape = self.comm.shape(*algorithm, bytes as u64);
                 self.report(algorithm.name(), bytes, shape, time);
             }
+        }
+        Ok(())
+    }
+
+    /// The selector's choice at every size, measured.
+    fn auto(&mut self) -> Result<()> {
+        self.comm.add_nccl()?;
+        self.comm.tune(true)?;
+        if self.comm.rank() == 0 {
+            println!(
+                "selector: {}",
+                self.comm.selector().to_text().replace('\n', "; ")
+            );
+        }
+        for bytes in SIZES {
+            let call = Call::new(&self.input, &self.output, bytes / 2, DType::Bf16);
+            let comm = &mut self.comm;
+            let time = measure(comm, calls_for(bytes), |comm| comm.all_reduce(&call))?;
+            let shape = self.comm.shape(Algorithm::Nccl, bytes as u64);
+            self.report("auto", bytes, shape, time);
         }
         Ok(())
     }
@@ -324,24 +345,24 @@ impl Bench {
         let stream = self.comm.stream().clone();
         let sum = Call::new(norm.input, alone.input, norm.rows * norm.hidden, norm.dtype);
         let launch = self.comm.shape(Algorithm::OneShot, bytes as u64);
+        // The default; then a block a row, as most engines' kernels; then a cluster a row.
         let plain = NormShape {
-            packs_per_thread: 1,
+            packs_per_thread: if norm.hidden / 8 > 992 { 2 } else { 1 },
             senders: true,
+            cluster: false,
         };
+        let cluster = NormShape {
+            cluster: true,
+            ..plain
+        };
+        let clusters = self.comm.device().compute_capability().0 >= 9;
         let shapes = [
             ("", None),
-            ("-1", Some(plain)),
-            (
-                "-2",
-                Some(NormShape {
-                    packs_per_thread: 2,
-                    ..plain
-                }),
-            ),
+            ("-block", Some(plain)),
+            ("-cluster", Some(cluster)),
         ];
         for (suffix, shape) in shapes {
-            let too_wide = norm.hidden / 8 > 992 && shape == Some(plain);
-            if too_wide || !suffix.is_empty() && !self.sweeps {
+            if suffix == "-cluster" && !clusters {
                 continue;
             }
             let separate = |comm: &mut Communicator| {
@@ -406,9 +427,9 @@ impl Bench {
 /// Shapes that differ in what one algorithm alone looks at.
 fn variants(algorithm: Algorithm, blocks: u32, lanes: u32) -> Vec<Shape> {
     let tiles: &[u32] = if algorithm == Algorithm::HostBulk {
-        &[16, 32, 64]
+        &[2, 4, 8, 16]
     } else {
-        &[16]
+        &[2]
     };
     tiles
         .iter()

@@ -1,11 +1,13 @@
 //! Correctness on this machine's GPUs: every algorithm, type and size against the CPU, bit for
 //! bit; reuse, graphs, wrap-around, processes, faults.
 //!
-//!     check [PART...]     parts: sizes reuse graph wrap nan tune faults processes (all by default)
+//!     check [PART...]     parts: sizes fused reuse graph wrap nan tune faults processes (all by default)
 //!     check quick         one short run, for compute-sanitizer
 
 #[path = "support/faults.rs"]
 mod faults;
+#[path = "support/fused.rs"]
+mod fused;
 #[path = "support/processes.rs"]
 mod processes;
 #[path = "support/mod.rs"]
@@ -29,9 +31,10 @@ fn main() -> std::process::ExitCode {
         Ok(_) => return stop("no GPU"),
         Err(error) => return stop(&error.to_string()),
     };
-    let parts: [(&str, Part); 9] = [
+    let parts: [(&str, Part); 10] = [
         ("quick", quick),
         ("sizes", sizes),
+        ("fused", fused::all),
         ("reuse", reuse),
         ("graph", graph),
         ("wrap", wrap),
@@ -184,7 +187,13 @@ fn check_sizes(comm: &mut Communicator, elements: &[usize], dtypes: &[DType]) ->
 
 fn quick(devices: &[Device]) -> Result<String> {
     let results = on_ranks(devices, 2, &options(small_memory()), |mut comm| {
-        check_sizes(&mut comm, &[1, 7, 511, 4096, 40_001], &[DType::Bf16])
+        let calls = check_sizes(&mut comm, &[1, 7, 511, 4096, 40_001], &[DType::Bf16])?;
+        let norms = if comm.can(Algorithm::OneShot) {
+            fused::tiny(&mut comm)?
+        } else {
+            0
+        };
+        Ok(calls + norms)
     });
     Ok(format!("{:?} calls a rank", first_error(results)?))
 }

@@ -19,7 +19,7 @@ __device__ __forceinline__ float block_sum(float v, u32 lanes, float *partial) {
     return v;
 }
 
-struct Norm { u64 residual, weight; u32 row_packs, rows; float eps, inverse_hidden; u32 reducers, unused; };
+struct Norm { u64 residual, weight; u32 row_packs, rows; float eps, inverse_hidden; u32 reducers, send_lanes; };
 
 // What a thread holds of one row: K packs, `lanes` apart.
 template <int K>
@@ -47,6 +47,13 @@ __device__ __forceinline__ float add_residual(const Pack &sum, const Pack &resid
     store_pack(residual_at, pack(h));
     return squares;
 }
+__device__ __forceinline__ void write_pack(u64 at, const Pack &weight, const float *h, float scale) {
+    float w[ELEMENTS], out[ELEMENTS];
+    unpack(weight, w);
+#pragma unroll
+    for (int e = 0; e < ELEMENTS; e++) out[e] = h[e] * scale * w[e];
+    store_pack(at, pack(out));
+}
 // Turns the sum of squares into the row's norm and writes it.
 template <int K>
 __device__ __forceinline__ void write_norm(u64 output, const Norm &q, u32 row, u32 lanes, float squares, float (*h)[ELEMENTS], const Row<K> &r, float *partial) {
@@ -54,19 +61,14 @@ __device__ __forceinline__ void write_norm(u64 output, const Norm &q, u32 row, u
 #pragma unroll
     for (int k = 0; k < K; k++) {
         u32 column = threadIdx.x + k * lanes;
-        float w[ELEMENTS], out[ELEMENTS];
-        if (column >= q.row_packs) continue;
-        unpack(r.weight[k], w);
-#pragma unroll
-        for (int e = 0; e < ELEMENTS; e++) out[e] = h[k][e] * scale * w[e];
-        store_pack(output + ((u64)row * q.row_packs + column) * 16, pack(out));
+        if (column < q.row_packs) write_pack(output + ((u64)row * q.row_packs + column) * 16, r.weight[k], h[k], scale);
     }
 }
 
-// A thread that loses its peer goes on with what it has: the failure is reported, and every thread
-// must come to the barriers.
+// A thread that loses its peer, or finds an earlier call failed, goes on with what it has: every
+// thread must come to the barriers.
 template <int K>
-__device__ __forceinline__ void fused_row(const Params &p, const Norm &q, u32 row, u32 call, u32 lanes, const Row<K> &r, float *partial) {
+__device__ __forceinline__ void fused_row(const Params &p, const Norm &q, u32 row, u32 call, bool dead, u32 lanes, const Row<K> &r, float *partial) {
     const u32 n = q.rows * q.row_packs;
     const u64 base = inbox(p, p.rank, call);
     Pack in[K][NRANKS - 1];
@@ -85,11 +87,12 @@ __device__ __forceinline__ void fused_row(const Params &p, const Norm &q, u32 ro
 #pragma unroll
         for (int s = 0; s < NRANKS - 1; s++) {
             u64 from = base + ((u64)s * n + index) * 16;
-            wait_pack(p, from, in[k][s], s + ((u32)s >= p.rank), STEP_DATA, call);
+            if (!dead) wait_pack(p, from, in[k][s], s + ((u32)s >= p.rank), STEP_DATA, call);
             clear_pack(from);
         }
         squares += add_residual(sum_in_rank_order(p.rank, r.own[k], in[k]), r.residual[k], q.residual + (u64)index * 16, h[k]);
     }
+    __syncwarp();  // lanes that waited apart go on together: 0.1 to 0.25 us
     write_norm<K>(p.output, q, row, lanes, squares, h, r, partial);
 }
 
@@ -100,11 +103,12 @@ __device__ __forceinline__ void send_pack(const Params &p, u32 n, u32 index, u32
         store_strong(inbox(p, to, call) + ((u64)place(p.rank, to) * n + index) * 16, v);
     }
 }
-// Blocks from `reducers` on only send, so that one multiprocessor's rate of stores does not
-// delay a row.
-__device__ __forceinline__ void send_all(const Params &p, const Norm &q, u32 call, u32 lanes, u32 block, u32 blocks) {
+// Blocks from `reducers` on only send, a few packs each, so that one multiprocessor's rate of stores
+// does not delay a row.
+__device__ __forceinline__ void send_all(const Params &p, const Norm &q, u32 call, u32 block, u32 blocks) {
     const u32 n = q.rows * q.row_packs;
-    for (u32 index = block * lanes + threadIdx.x; index < n; index += blocks * lanes)
+    if (threadIdx.x >= q.send_lanes) return;
+    for (u32 index = block * q.send_lanes + threadIdx.x; index < n; index += blocks * q.send_lanes)
         send_pack(p, n, index, call, load_input(p, index));
 }
 
@@ -120,31 +124,136 @@ __device__ __forceinline__ void fused_body(const Params &p, const Norm &q) {
         return;
     }
     if (blockIdx.x >= q.reducers) {
-        if (!dead) send_all(p, q, record.call, lanes, blockIdx.x - q.reducers, senders);
+        if (!dead) send_all(p, q, record.call, blockIdx.x - q.reducers, senders);
         return record_used();
     }
     Row<K> r;
     load_row<K>(p.input, q, blockIdx.x, lanes, r);
-    if (dead) return record_used();
-    if (senders == 0 && q.rows <= gridDim.x) {
-#pragma unroll
-        for (int k = 0; k < K; k++) {
-            u32 column = threadIdx.x + k * lanes;
-            if (column < q.row_packs) send_pack(p, q.rows * q.row_packs, blockIdx.x * q.row_packs + column, record.call, r.own[k]);
-        }
-    } else if (senders == 0) {
-        send_all(p, q, record.call, lanes, blockIdx.x, gridDim.x);
-    }
+    if (senders == 0 && !dead) send_all(p, q, record.call, blockIdx.x, gridDim.x);
     record_used();
     u32 turn = 0;
     for (u32 row = blockIdx.x; row < q.rows; row += q.reducers, turn ^= 1) {
         if (row != blockIdx.x) load_row<K>(p.input, q, row, lanes, r);
-        fused_row<K>(p, q, row, record.call, lanes, r, partial[turn]);
+        fused_row<K>(p, q, row, record.call, dead, lanes, r, partial[turn]);
     }
 }
 extern "C" __global__ void __launch_bounds__(1024, 1) fused_1(const __grid_constant__ Params p, const __grid_constant__ Norm q) { fused_body<1>(p, q); }
 extern "C" __global__ void __launch_bounds__(544, 1) fused_2(const __grid_constant__ Params p, const __grid_constant__ Norm q) { fused_body<2>(p, q); }
 extern "C" __global__ void __launch_bounds__(544, 1) fused_4(const __grid_constant__ Params p, const __grid_constant__ Norm q) { fused_body<4>(p, q); }
+
+// ---- a row spread over a cluster of eight blocks: eight multiprocessors send, receive and write it,
+// and the warps' sums of squares meet in shared memory, one message for each warp and block.
+#if __CUDA_ARCH__ >= 900
+#define CLUSTER 8
+
+struct Meeting {
+    alignas(16) float partial[MAX_WARPS];
+    alignas(8) u64 gate;
+};
+__device__ __forceinline__ u32 shared_address(const void *at) { return (u32)__cvta_generic_to_shared(at); }
+__device__ __forceinline__ u32 cluster_rank() {
+    u32 r;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+__device__ __forceinline__ u32 in_block(u32 address, u32 block) {
+    u32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+    return there;
+}
+// The gate opens when every warp's sum has come. All threads of the cluster must come here, and
+// then to all_are_here, before anyone may write to another block.
+__device__ __forceinline__ void open_meeting(Meeting &m, u32 warps) {
+    if (threadIdx.x == 0) {
+        u32 gate = shared_address(&m.gate);
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(gate) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(gate), "r"(warps * 4) : "memory");
+    }
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void all_are_here() {
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Sum of `v` over the cluster, in the order of block_sum; `warp` counts through its blocks. No block
+// ends before all messages to it have come.
+__device__ __forceinline__ float cluster_sum(float v, Meeting &m, u32 warp, u32 warps) {
+    const u32 lane = threadIdx.x & 31;
+#pragma unroll
+    for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);
+    if (lane < CLUSTER)
+        asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+                     :: "r"(in_block(shared_address(&m.partial[warp]), lane)), "r"(__float_as_uint(v)),
+                        "r"(in_block(shared_address(&m.gate), lane)) : "memory");
+    for (u32 open = 0; !open;)
+        asm volatile("{ .reg .pred ok; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ok, [%1], 0; selp.u32 %0, 1, 0, ok; }"
+                     : "=r"(open) : "r"(shared_address(&m.gate)) : "memory");
+    v = lane < warps ? *(volatile float *)&m.partial[lane] : 0.0f;
+#pragma unroll
+    for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);
+    return v;
+}
+
+// One cluster a row, one pack a thread.
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(160, 1) fused_cluster(const __grid_constant__ Params p, const __grid_constant__ Norm q) {
+    __shared__ Meeting m;
+    const u32 lanes = blockDim.x - 32, warps = CLUSTER * lanes / 32, n = q.rows * q.row_packs;
+    const u32 row = blockIdx.x / CLUSTER, column = cluster_rank() * lanes + threadIdx.x, index = row * q.row_packs + column;
+    open_meeting(m, warps);
+    const Record record = load_record(p);
+    const bool dead = poisoned(p);
+    if (threadIdx.x >= lanes) {
+        all_are_here();
+        peer_control_warp(p, record, dead);
+        return;
+    }
+    const bool mine = column < q.row_packs;
+    const u64 at = (u64)index * 16, base = inbox(p, p.rank, record.call);
+    Pack own, residual, weight, in[NRANKS - 1];
+    float h[ELEMENTS], squares = 0.0f;
+    if (mine) {
+        own = without_marks(load_pack(p.input + at));
+        residual = load_pack(q.residual + at);
+        weight = load_pack(q.weight + (u64)column * 16);
+        if (!dead) send_pack(p, n, index, record.call, own);
+    }
+    record_used();
+    if (mine) {
+#pragma unroll
+        for (int s = 0; s < NRANKS - 1; s++) in[s] = load_strong(base + ((u64)s * n + index) * 16);
+#pragma unroll
+        for (int s = 0; s < NRANKS - 1; s++) {
+            u64 from = base + ((u64)s * n + index) * 16;
+            if (!dead) wait_pack(p, from, in[s], s + ((u32)s >= p.rank), STEP_DATA, record.call);
+            clear_pack(from);
+        }
+        squares = add_residual(sum_in_rank_order(p.rank, own, in), residual, q.residual + at, h);
+    }
+    all_are_here();
+    float scale = rsqrtf(cluster_sum(squares, m, column >> 5, warps) * q.inverse_hidden + q.eps);
+    if (mine) write_pack(p.output + at, weight, h, scale);
+}
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128, 1) norm_cluster(u64 input, u64 output, const __grid_constant__ Norm q) {
+    __shared__ Meeting m;
+    const u32 lanes = blockDim.x, warps = CLUSTER * lanes / 32, column = cluster_rank() * lanes + threadIdx.x;
+    const u64 at = ((u64)(blockIdx.x / CLUSTER) * q.row_packs + column) * 16;
+    const bool mine = column < q.row_packs;
+    Pack residual, weight;
+    float h[ELEMENTS], squares = 0.0f;
+    open_meeting(m, warps);
+    if (mine) {
+        Pack own = without_marks(load_pack(input + at));
+        residual = load_pack(q.residual + at);
+        weight = load_pack(q.weight + (u64)column * 16);
+        squares = add_residual(own, residual, q.residual + at, h);
+    }
+    all_are_here();
+    float scale = rsqrtf(cluster_sum(squares, m, column >> 5, warps) * q.inverse_hidden + q.eps);
+    if (mine) write_pack(output + at, weight, h, scale);
+}
+#endif
 
 // x is read from `input`, `output` gets the norm; no communication.
 template <int K>

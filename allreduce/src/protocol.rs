@@ -26,8 +26,8 @@ pub const HEADER_BYTES: u64 = 16 * MAX_RANKS as u64;
 pub const RECORDS_AT: u64 = 256;
 /// Bytes of one call record.
 pub const RECORD_BYTES: u64 = 16;
-/// Bytes of one tile of the host-staged algorithm for large messages.
-pub const TILE_BYTES: u64 = 16 << 10;
+/// Least bytes of a tile of the host-staged algorithm for large messages: one flag each.
+pub const TILE_BYTES: u64 = 2 << 10;
 /// Bytes between two tile flags: a cache line each.
 pub const FLAG_BYTES: u64 = 64;
 
@@ -69,7 +69,7 @@ pub fn inbox_bytes(slot_bytes: u64) -> u64 {
 /// Bytes of one rank's state memory.
 pub const STATE_BYTES: u64 = RECORDS_AT + MAX_BLOCKS as u64 * RECORD_BYTES;
 
-/// Bytes of one slot of a rank's host region: data with marks, headers, tile flags, tiles.
+/// Bytes of one slot of a rank's host region: header, data with marks, tile flags, tiles.
 pub fn host_slot_stride(slot_bytes: u64, bulk_bytes: u64) -> u64 {
     slot_bytes + HEADER_BYTES + bulk_bytes / TILE_BYTES * FLAG_BYTES + bulk_bytes
 }

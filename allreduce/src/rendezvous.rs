@@ -35,8 +35,15 @@ pub struct Threads {
 #[derive(Debug)]
 struct Shared {
     ranks: usize,
-    rounds: Mutex<HashMap<u64, Round>>,
+    table: Mutex<Table>,
     changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Table {
+    rounds: HashMap<u64, Round>,
+    /// Ranks whose end was dropped: nobody waits for them.
+    gone: Vec<bool>,
 }
 
 #[derive(Debug)]
@@ -50,7 +57,10 @@ impl Threads {
     pub fn group(ranks: usize, deadline: Duration) -> Vec<Threads> {
         let shared = Arc::new(Shared {
             ranks,
-            rounds: Mutex::new(HashMap::new()),
+            table: Mutex::new(Table {
+                rounds: HashMap::new(),
+                gone: vec![false; ranks],
+            }),
             changed: Condvar::new(),
         });
         (0..ranks)
@@ -77,14 +87,16 @@ impl Rendezvous for Threads {
         let ranks = self.shared.ranks;
         let until = Instant::now() + self.deadline;
         let poison = std::sync::PoisonError::into_inner;
-        let mut rounds = self.shared.rounds.lock().unwrap_or_else(poison);
+        let mut table = self.shared.table.lock().unwrap_or_else(poison);
         let fresh = || Round {
             given: vec![None; ranks],
             taken: 0,
         };
-        rounds.entry(self.round).or_insert_with(fresh).given[self.rank] = Some(bytes.to_vec());
+        let round = table.rounds.entry(self.round).or_insert_with(fresh);
+        round.given[self.rank] = Some(bytes.to_vec());
         self.shared.changed.notify_all();
         loop {
+            let Table { rounds, gone } = &mut *table;
             let round = rounds.entry(self.round).or_insert_with(fresh);
             let all: Option<Vec<Vec<u8>>> = round.given.iter().cloned().collect();
             if let Some(all) = all {
@@ -95,17 +107,29 @@ impl Rendezvous for Threads {
                 self.round += 1;
                 return Ok(all);
             }
+            let missing = |r: &usize| round.given[*r].is_none();
+            let dropped: Vec<usize> = (0..ranks).filter(missing).filter(|r| gone[*r]).collect();
+            if !dropped.is_empty() {
+                return Err(Error::Bootstrap(format!("ranks {dropped:?} are gone")));
+            }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let missing: Vec<usize> =
-                    (0..ranks).filter(|r| round.given[*r].is_none()).collect();
+                let missing: Vec<usize> = (0..ranks).filter(missing).collect();
                 return Err(Error::Bootstrap(format!("ranks {missing:?} did not come")));
             }
-            rounds = match self.shared.changed.wait_timeout(rounds, left) {
+            table = match self.shared.changed.wait_timeout(table, left) {
                 Ok((guard, _)) => guard,
                 Err(poisoned) => poisoned.into_inner().0,
             };
         }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        let poison = std::sync::PoisonError::into_inner;
+        self.shared.table.lock().unwrap_or_else(poison).gone[self.rank] = true;
+        self.shared.changed.notify_all();
     }
 }
 
@@ -392,6 +416,14 @@ mod tests {
             error.to_string(),
             "ranks could not connect: ranks [1] did not come"
         );
+    }
+
+    #[test]
+    fn a_rank_that_is_gone_is_not_waited_for() {
+        let mut ends = Threads::group(2, Duration::from_secs(60));
+        drop(ends.pop());
+        let error = ends[0].exchange(b"x").unwrap_err().to_string();
+        assert_eq!(error, "ranks could not connect: ranks [1] are gone");
     }
 
     #[test]

@@ -92,11 +92,13 @@ fn one_shot(ranks: usize, slots: u32, first: u32, calls: u32) -> impl Fn(usize, 
 }
 
 /// Host-staged: every rank writes its own region, all read it, and its writer clears the slot of
-/// the call `age` calls back. `slots` is the number of slots.
+/// the call `age` calls back: before it reads (`early`: tiles, and threads without data), or after.
+/// `slots` is the number of slots.
 fn host_staged(
     ranks: usize,
     slots: u32,
     age: u32,
+    early: bool,
     first: u32,
     calls: u32,
 ) -> impl Fn(usize, &[AtomicU32]) {
@@ -119,13 +121,21 @@ fn host_staged(
         };
         let mut call = first;
         for done in 0..calls {
+            let clear = || {
+                if done >= age {
+                    at(rank, old(call)).store(MARK, Ordering::Relaxed);
+                }
+            };
             at(rank, slot(call)).store(value(rank, call), Ordering::Relaxed);
-            if done >= age {
-                at(rank, old(call)).store(MARK, Ordering::Relaxed);
+            if early {
+                clear();
             }
             let mut sum = value(rank, call);
             for peer in (0..ranks).filter(|p| *p != rank) {
                 sum += wait(at(peer, slot(call)));
+            }
+            if !early {
+                clear();
             }
             assert_eq!(sum, expected(ranks, call), "rank {rank}, call {call}");
             fence(Ordering::SeqCst);
@@ -195,19 +205,21 @@ fn two_shot_is_right_for_two_ranks() {
 #[test]
 fn host_staged_is_right_for_two_ranks_across_the_wrap() {
     let age = protocol::HOST_CLEAR_AGE;
-    explore(
-        2,
-        3,
-        2 * HOST,
-        host_staged(2, protocol::HOST_SLOTS, age, NEAR_WRAP, 6),
-    );
+    for early in [false, true] {
+        explore(
+            2,
+            3,
+            2 * HOST,
+            host_staged(2, protocol::HOST_SLOTS, age, early, NEAR_WRAP, 6),
+        );
+    }
 }
 
 /// With three slots a fast reader finds the data of three calls ago before its writer clears it.
 #[test]
 #[should_panic]
 fn host_staged_with_three_slots_is_wrong() {
-    explore(2, 3, 2 * 3, host_staged(2, 3, 2, 0, 6));
+    explore(2, 3, 2 * 3, host_staged(2, 3, 2, false, 0, 6));
 }
 
 /// A writer that clears the last call's slot takes data away from a slow reader, who then waits
@@ -219,7 +231,7 @@ fn host_staged_that_clears_the_last_call_is_wrong() {
         2,
         3,
         2 * HOST,
-        host_staged(2, protocol::HOST_SLOTS, 1, 0, 4),
+        host_staged(2, protocol::HOST_SLOTS, 1, true, 0, 4),
     );
 }
 

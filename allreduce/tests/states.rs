@@ -120,11 +120,13 @@ fn two_shot(ranks: usize, first: u32, count: u32) -> (Vec<Vec<Step>>, usize) {
     )
 }
 
-/// Every rank writes its own region and reads the others'; `slots` slots, cleared `age` later.
+/// Every rank writes its own region and reads the others'; `slots` slots, cleared `age` later,
+/// before the reading (`early`) or after it.
 fn host_staged(
     ranks: usize,
     slots: u32,
     age: u32,
+    early: bool,
     first: u32,
     count: u32,
 ) -> (Vec<Vec<Step>>, usize) {
@@ -149,14 +151,14 @@ fn host_staged(
         let mut steps = Vec::new();
         for (done, call) in calls(first, count).enumerate() {
             steps.push(Step::Store(at(rank, call), call));
-            if done >= age as usize {
-                steps.push(Step::Clear(old(rank, call)));
+            let reads = (0..ranks).filter(|p| *p != rank);
+            let reads = reads.map(|p| Step::Wait(at(p, call), call));
+            let clear = (done >= age as usize).then(|| Step::Clear(old(rank, call)));
+            if early {
+                steps.extend(clear.into_iter().chain(reads));
+            } else {
+                steps.extend(reads.chain(clear));
             }
-            steps.extend(
-                (0..ranks)
-                    .filter(|p| *p != rank)
-                    .map(|p| Step::Wait(at(p, call), call)),
-            );
         }
         steps
     };
@@ -177,7 +179,10 @@ fn every_state_of_three_and_four_ranks_is_right() {
     right(two_shot(4, NEAR_WRAP, 6));
     for ranks in [3, 4] {
         let age = protocol::HOST_CLEAR_AGE;
-        right(host_staged(ranks, protocol::HOST_SLOTS, age, NEAR_WRAP, 9));
+        for early in [false, true] {
+            let slots = protocol::HOST_SLOTS;
+            right(host_staged(ranks, slots, age, early, NEAR_WRAP, 9));
+        }
     }
 }
 
@@ -185,8 +190,10 @@ fn every_state_of_three_and_four_ranks_is_right() {
 fn fewer_slots_or_earlier_clearing_are_found_wrong() {
     let wrong = |(programs, words): (Vec<Vec<Step>>, usize)| search(&programs, words).unwrap_err();
     wrong(one_shot(3, 1, 0, 3));
-    assert!(wrong(host_staged(3, 3, 2, 0, 6)).contains("took call"));
-    assert!(wrong(host_staged(3, 4, 1, 0, 6)).contains("nobody can go on"));
+    for early in [false, true] {
+        assert!(wrong(host_staged(3, 3, 2, early, 0, 6)).contains("took call"));
+    }
+    assert!(wrong(host_staged(3, 4, 1, true, 0, 6)).contains("nobody can go on"));
 }
 
 #[test]

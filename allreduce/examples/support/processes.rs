@@ -67,7 +67,16 @@ pub(crate) fn all(devices: &[Device]) -> Result<String> {
     if codes != [Some(0), Some(0)] {
         return Err(Error::Invalid(format!("after a killed rank: {codes:?}")));
     }
-    Ok("IPC correct, a killed rank reported, IPC correct again".into())
+    // Rank 1 has no file descriptors left; both must say so in time, and work once it has.
+    let began = Instant::now();
+    let codes = wait(spawn(2, gpus, "exhausted")?, Duration::from_secs(60));
+    if codes != [Some(0), Some(0)] {
+        return Err(Error::Invalid(format!("with nothing left: {codes:?}")));
+    }
+    Ok(format!(
+        "IPC correct, a killed rank reported, IPC correct again, exhausted and mended in {:.1} s",
+        began.elapsed().as_secs_f64()
+    ))
 }
 
 /// What a spawned copy does; exit code 0 is success.
@@ -83,6 +92,9 @@ pub(crate) fn child(args: &[String]) -> ExitCode {
 }
 
 fn run(job: &str) -> Result<()> {
+    if job == "exhausted" {
+        return exhausted();
+    }
     let (launched, ends) = Processes::from_environment(Duration::from_secs(20))?;
     let device = Device::open(launched.local_rank)?;
     let options = Options {
@@ -132,4 +144,48 @@ fn killed(comm: &mut Communicator) -> Result<()> {
     } else {
         Err(Error::Invalid("the GPU is lost".into()))
     }
+}
+
+/// Building fails on every rank while rank 1 can open no file: not for its handles, not the shared
+/// memory. Then it can again, and the same processes on the same GPUs build a group that works.
+fn exhausted() -> Result<()> {
+    let limit = Duration::from_secs(10);
+    let build = |device: &Device, ends| {
+        let options = Options {
+            memory: crate::small_memory(),
+            ..Options::default()
+        };
+        Communicator::new(device, Box::new(ends), options)
+    };
+    let (launched, ends) = Processes::from_environment(limit)?;
+    let device = Device::open(launched.local_rank)?;
+    let mut held = Vec::new();
+    if launched.rank == 1 {
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            held.push(file);
+        }
+    }
+    let began = Instant::now();
+    let built = build(&device, ends);
+    let seconds = began.elapsed().as_secs_f64();
+    drop(held);
+    match built {
+        Err(error) if seconds < limit.as_secs_f64() => {
+            println!(
+                "exhausted: rank {} after {seconds:.2} s: {error}",
+                launched.rank
+            );
+        }
+        other => {
+            let rank = launched.rank;
+            return Err(Error::Invalid(format!(
+                "rank {rank}, {seconds} s: {other:?}"
+            )));
+        }
+    }
+    let (_, ends) = Processes::from_environment(limit)?;
+    let mut comm = build(&device, ends)?;
+    crate::check_sizes(&mut comm, &[9, 28_672], &[DType::Bf16])?;
+    comm.exchange(b"done")?;
+    Ok(())
 }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -219,67 +220,105 @@ impl Communicator {
     }
 
     /// One file of shared memory, made by rank 0 and unlinked once all have mapped it.
+    ///
+    /// Each rank writes its own region before anyone maps the file: so its pages are near its GPU,
+    /// and a full file system is an error of `write` where touching a mapped page would be a
+    /// signal that ends the process.
     fn map_host(&mut self) -> Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let memory = self.options.memory;
         let region = protocol::host_region_bytes(memory.host_slot_bytes, memory.host_bulk_bytes);
-        let bytes = usize::try_from(region * self.ranks as u64)
+        let bytes = usize::try_from(region.saturating_mul(self.ranks as u64))
             .map_err(|_| Error::Invalid("host memory beyond the address space".into()))?;
-        let mut own: Result<(File, PathBuf)> = Err(Error::Bootstrap("not rank 0".into()));
+        let mut file = Err(Error::Bootstrap("rank 0 has no shared memory".into()));
+        let mut path = PathBuf::new();
         if self.rank == 0 {
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            own = create_shared(format!("allreduce-{}-{count}", std::process::id()), bytes);
+            path = shared_folder().join(format!("allreduce-{}-{count}", std::process::id()));
+            file = create_shared(&path, bytes);
         }
-        let name = own
-            .as_ref()
-            .map_or(String::new(), |(_, path)| path.display().to_string());
-        let names = self.rendezvous.exchange(name.as_bytes())?;
-        let path = String::from_utf8_lossy(&names[0]).into_owned();
-        let mapped = match own {
-            Ok((file, _)) => SharedHostBuffer::map(self.device(), &file, bytes),
-            Err(_) if path.is_empty() => {
-                Err(Error::Bootstrap("rank 0 has no shared memory".into()))
-            }
-            Err(_) => OpenOptions::new()
+        let names = self
+            .rendezvous
+            .exchange(path.display().to_string().as_bytes())?;
+        if self.rank != 0 {
+            path = PathBuf::from(String::from_utf8_lossy(&names[0]).into_owned());
+            file = OpenOptions::new()
                 .read(true)
                 .write(true)
                 .open(&path)
-                .map_err(|e| Error::io(format!("opening {path}"), &e))
-                .and_then(|file| SharedHostBuffer::map(self.device(), &file, bytes)),
-        };
-        if let Ok(buffer) = &mapped {
-            // Each rank touches its own region first, so that its pages are near its GPU.
-            let words = vec![MARK; (region / 4) as usize];
-            buffer.store(region as usize * self.rank, &words)?;
+                .map_err(|e| Error::io(format!("opening {}", path.display()), &e));
         }
-        let all = self.agree(mapped.is_ok(), "host memory");
-        if self.rank == 0 && !path.is_empty() {
+        let from = region * self.rank as u64;
+        let file = file.and_then(|file| write_marks(&file, &path, from, region).map(|()| file));
+        let mapped = self
+            .all_or_none(file)
+            .and_then(|file| SharedHostBuffer::map(self.device(), &file, bytes));
+        let mapped = self.all_or_none(mapped);
+        if self.rank == 0 {
             let _ = std::fs::remove_file(&path);
         }
-        let buffer = mapped?;
-        self.host = all?.then_some(buffer);
+        self.host = Some(mapped?);
         Ok(())
+    }
+
+    /// This rank's result where all ranks have one; else an error, the same rank's everywhere.
+    fn all_or_none<T>(&mut self, own: Result<T>) -> Result<T> {
+        let why = own
+            .as_ref()
+            .err()
+            .map_or(String::new(), ToString::to_string);
+        let all = self.rendezvous.exchange(why.as_bytes())?;
+        let own = own?;
+        match all.iter().position(|why| !why.is_empty()) {
+            Some(rank) => Err(Error::Bootstrap(format!(
+                "rank {rank}: {}",
+                String::from_utf8_lossy(&all[rank])
+            ))),
+            None => Ok(own),
+        }
     }
 }
 
-fn create_shared(name: String, bytes: usize) -> Result<(File, PathBuf)> {
+fn shared_folder() -> PathBuf {
     let shm = PathBuf::from("/dev/shm");
-    let folder = if shm.is_dir() {
+    if shm.is_dir() {
         shm
     } else {
         std::env::temp_dir()
-    };
-    let path = folder.join(name);
+    }
+}
+
+fn create_shared(path: &Path, bytes: usize) -> Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(true)
-        .open(&path);
-    let file = file.map_err(|e| Error::io(format!("creating {}", path.display()), &e))?;
+        .open(path)
+        .map_err(|e| Error::io(format!("creating {}", path.display()), &e))?;
     file.set_len(bytes as u64)
-        .map_err(|e| Error::io("growing the shared file", &e))?;
-    Ok((file, path))
+        .map_err(|e| Error::io(format!("growing {}", path.display()), &e))?;
+    Ok(file)
+}
+
+/// Fills `bytes` of the file from byte `from` with the mark.
+fn write_marks(file: &File, path: &Path, from: u64, bytes: u64) -> Result<()> {
+    let chunk = vec![MARK as u8; 1 << 20];
+    let mut at = 0;
+    while at < bytes {
+        let now = (bytes - at).min(chunk.len() as u64);
+        file.write_all_at(&chunk[..now as usize], from + at)
+            .map_err(|e| {
+                let what = format!(
+                    "writing {bytes} bytes of {} (a larger one, such as docker --shm-size, smaller \
+                     Options::memory, or Options::host off)",
+                    path.display()
+                );
+                Error::io(what, &e)
+            })?;
+        at += now;
+    }
+    Ok(())
 }
 
 /// The poison word, and a record for every block that says which call comes next.
@@ -295,6 +334,15 @@ fn initial_state(stream: &Stream, first_call: u32) -> Result<DeviceBuffer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A full `/dev/shm` ended the process with a signal when the first page was touched.
+    #[test]
+    fn a_full_file_system_is_an_error_that_says_how_to_mend_it() {
+        let path = Path::new("/dev/full");
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        let error = write_marks(&file, path, 0, 3 << 20).unwrap_err();
+        assert!(error.to_string().contains("--shm-size"), "{error}");
+    }
 
     #[test]
     fn a_card_survives_its_bytes() {

@@ -55,7 +55,7 @@ pub struct Shape {
     pub blocks: u32,
     /// Threads of a block that move data, a multiple of 32, at most 512.
     pub lanes: u32,
-    /// Host bulk only: bytes of a tile, a multiple of 16 KiB.
+    /// Host bulk only: bytes of a tile, which one warp moves; a multiple of 2 KiB.
     pub tile_bytes: u32,
 }
 
@@ -254,7 +254,7 @@ impl Communicator {
         shape: Option<Shape>,
     ) -> Result<()> {
         let shape = match shape {
-            Some(shape) => self.checked(shape)?,
+            Some(shape) => self.checked(algorithm, shape)?,
             None => self.shape(algorithm, bytes),
         };
         let name = params::kernel(algorithm, bytes, shape);
@@ -310,13 +310,18 @@ impl Communicator {
         share.clamp(1, protocol::MAX_BLOCKS)
     }
 
-    fn checked(&self, shape: Shape) -> Result<Shape> {
-        let lanes = (32..=512).contains(&shape.lanes) && shape.lanes.is_multiple_of(32);
+    fn checked(&self, algorithm: Algorithm, shape: Shape) -> Result<Shape> {
+        let warps = match algorithm {
+            Algorithm::HostBulk => 2, // one writes, one reads
+            _ => 1,
+        };
+        let lanes = (32..=512).contains(&shape.lanes) && shape.lanes.is_multiple_of(32 * warps);
         let tile = u64::from(shape.tile_bytes);
         let tiles = tile > 0 && tile.is_multiple_of(protocol::TILE_BYTES);
         if !lanes || !tiles || shape.blocks == 0 || shape.blocks > self.most_blocks() {
             return Err(Error::Invalid(format!(
-                "{shape:?}: lanes are a multiple of 32 up to 512, tiles of 16 KiB, blocks at most {}",
+                "{shape:?}: lanes are a multiple of {} up to 512, tiles of 2 KiB, blocks at most {}",
+                32 * warps,
                 self.most_blocks()
             )));
         }

@@ -85,32 +85,42 @@ pub(super) fn kernel(algorithm: Algorithm, bytes: u64, shape: Shape) -> &'static
 pub(super) fn shape(algorithm: Algorithm, bytes: u64, ranks: usize, most_blocks: u32) -> Shape {
     let packs = bytes.div_ceil(16);
     let ranks = ranks as u64;
-    // How many packs run side by side, and how many of them one thread takes.
-    let (width, each, most) = match algorithm {
-        Algorithm::OneShot | Algorithm::Nccl => (packs, 1, most_blocks),
-        Algorithm::TwoShot => (packs.div_ceil(ranks), 1, most_blocks),
-        Algorithm::Island => (packs.div_ceil(ranks / 2), 1, most_blocks),
-        Algorithm::HostStaged => (packs, if packs > 2048 { 2 } else { 1 }, most_blocks),
-        Algorithm::HostBulk if bytes <= 1 << 20 => (packs, 2, 64),
-        Algorithm::HostBulk => (packs, 4, 33),
+    let most = most_blocks.max(1);
+    if algorithm == Algorithm::HostBulk {
+        return bulk_shape(bytes, most);
+    }
+    // How many threads can work side by side.
+    let width = match algorithm {
+        Algorithm::TwoShot => packs.div_ceil(ranks),
+        Algorithm::Island => packs.div_ceil(ranks / 2),
+        Algorithm::HostStaged => packs + 1, // and the header
+        _ => packs,
     };
-    let most = most.min(most_blocks).max(1);
-    let lanes = match algorithm {
-        Algorithm::HostBulk if bytes <= 1 << 20 => 512,
-        Algorithm::HostBulk => 256,
-        Algorithm::HostStaged if width > 4096 => 512,
-        _ if width <= 512 => 64,
-        _ => {
-            let fits = |lanes: &u32| u64::from(lanes * most) * each >= width;
-            [128, 256].into_iter().find(fits).unwrap_or(512)
-        }
+    let fits = |lanes: &u32| u64::from(lanes * most) >= width;
+    let lanes = match width {
+        0..=512 => 64,
+        _ => [128, 256].into_iter().find(fits).unwrap_or(512),
     };
-    let needed = width.div_ceil(u64::from(lanes) * each).max(1);
-    let blocks = u32::try_from(needed).unwrap_or(u32::MAX).min(most);
+    let needed = width.div_ceil(u64::from(lanes)).max(1);
     Shape {
-        blocks,
+        blocks: u32::try_from(needed).unwrap_or(u32::MAX).min(most),
         lanes,
         tile_bytes: TILE_BYTES as u32,
+    }
+}
+
+/// Two warps that write and two that read in a block, a tile each.
+fn bulk_shape(bytes: u64, most: u32) -> Shape {
+    let tile_bytes = if bytes <= 512 << 10 {
+        TILE_BYTES
+    } else {
+        2 * TILE_BYTES
+    };
+    let needed = bytes.div_ceil(tile_bytes).div_ceil(2).max(1);
+    Shape {
+        blocks: u32::try_from(needed).unwrap_or(u32::MAX).min(most).min(128),
+        lanes: 128,
+        tile_bytes: tile_bytes as u32,
     }
 }
 

@@ -107,7 +107,8 @@ impl Selector {
     }
 }
 
-const TUNE_BYTES: [u64; 9] = [
+const TUNE_BYTES: [u64; 11] = [
+    1 << 10,
     4 << 10,
     16 << 10,
     64 << 10,
@@ -117,6 +118,7 @@ const TUNE_BYTES: [u64; 9] = [
     1 << 20,
     4 << 20,
     16 << 20,
+    64 << 20,
 ];
 
 impl Communicator {
@@ -203,13 +205,13 @@ impl Communicator {
         buffer: &DeviceBuffer,
         bytes: usize,
     ) -> Result<f64> {
-        const CALLS: usize = 20;
+        let calls = if bytes <= 1 << 20 { 20 } else { 4 };
         let stream = self.stream().clone();
         let call = Call::in_place(buffer, bytes / 2, DType::Bf16);
         self.all_reduce_with(algorithm, &call, None)?;
         self.synchronize()?;
         let graph = stream.capture(|_| {
-            (0..CALLS).try_for_each(|_| self.all_reduce_with(algorithm, &call, None))
+            (0..calls).try_for_each(|_| self.all_reduce_with(algorithm, &call, None))
         })?;
         graph.upload(&stream)?;
         stream.synchronize()?;
@@ -221,7 +223,7 @@ impl Communicator {
             graph.launch(&stream)?;
             to.record(&stream)?;
             self.synchronize()?;
-            times.push(to.elapsed_us(&from)? / CALLS as f64);
+            times.push(to.elapsed_us(&from)? / calls as f64);
         }
         times.sort_by(f64::total_cmp);
         Ok(times[times.len() / 2])

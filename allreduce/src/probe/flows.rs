@@ -164,8 +164,14 @@ fn latency(gpus: &[Gpu]) -> Result<Vec<Figure>> {
 }
 
 fn host_latency(gpus: &[Gpu]) -> Result<Vec<Figure>> {
-    let [a, b, ..] = gpus else {
-        return Ok(Vec::new());
+    let second;
+    let (a, b) = match gpus {
+        [a, b, ..] => (a, b),
+        [a] => {
+            second = Gpu::new(&a.device)?; // two kernels of one GPU
+            (a, &second)
+        }
+        [] => return Ok(Vec::new()),
     };
     let flags = PinnedBuffer::new(&a.device, 256)?;
     let us = bounce(a, b, flags.address(), flags.address() + 128)?;
@@ -447,5 +453,8 @@ fn host_figures(gpus: &[Gpu], name: &str) -> Result<Vec<Figure>> {
     ];
     down.append(&mut up);
     figures.push(figure("bidir_gb_s", name, "host", rate(&down, 1)?, 0));
+    stores.append(&mut loads);
+    let both = rate(&stores, 1)?;
+    figures.push(figure("host_kernels_both_gb_s", name, "host", both, 0));
     Ok(figures)
 }

@@ -69,9 +69,10 @@ pub enum Part {
     /// `all_store_gb_s`, `all_load_gb_s`, `all_copy_gb_s`: every pair at once, summed.
     AllPairs,
     /// `h2d_gb_s`, `d2h_gb_s`, `bidir_gb_s` by copy engine, each GPU alone and all at once; and
-    /// `host_store_gb_s`, `host_load_gb_s` by kernels.
+    /// `host_store_gb_s`, `host_load_gb_s`, `host_kernels_both_gb_s` by kernels: stores, loads, and
+    /// both at once.
     Host,
-    /// `host_flag_us`: one way of a flag between two GPUs through host memory.
+    /// `host_flag_us`: one way of a flag through host memory, between two GPUs or two kernels of one.
     HostLatency,
 }
 
