@@ -91,9 +91,17 @@ fn options(memory: Memory) -> Options {
     }
 }
 
-/// The first error of any rank.
+/// The first error of any rank, rather one of its own than that a peer left.
 pub(crate) fn first_error<T>(results: Vec<Result<T>>) -> Result<Vec<T>> {
-    results.into_iter().collect()
+    let own = |r: &Result<T>| !matches!(r, Ok(_) | Err(Error::Bootstrap(_)));
+    match results.iter().position(own) {
+        Some(rank) => Err(results
+            .into_iter()
+            .nth(rank)
+            .and_then(Result::err)
+            .unwrap_or_else(|| Error::Invalid("no error".into()))),
+        None => results.into_iter().collect(),
+    }
 }
 
 /// One call, checked against the CPU on this rank, with the bytes around the output.

@@ -163,12 +163,11 @@ __device__ __forceinline__ u32 in_block(u32 address, u32 block) {
 }
 // The gate opens when every warp's sum has come. All threads of the cluster must come here, and
 // then to all_are_here, before anyone may write to another block.
-__device__ __forceinline__ void open_meeting(Meeting &m, u32 warps) {
+__device__ __forceinline__ void open_meeting(Meeting &m) {
     if (threadIdx.x == 0) {
         u32 gate = shared_address(&m.gate);
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(gate) : "memory");
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(gate), "r"(warps * 4) : "memory");
     }
     __syncwarp();
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -176,6 +175,10 @@ __device__ __forceinline__ void open_meeting(Meeting &m, u32 warps) {
 __device__ __forceinline__ void all_are_here() {
     __syncwarp();
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// What the gate waits for; one thread of the block says it. Messages may have come before.
+__device__ __forceinline__ void expect(Meeting &m, u32 warps) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(shared_address(&m.gate)), "r"(warps * 4) : "memory");
 }
 // Sum of `v` over the cluster, in the order of block_sum; `warp` counts through its blocks. No block
 // ends before all messages to it have come.
@@ -201,11 +204,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(160
     __shared__ Meeting m;
     const u32 lanes = blockDim.x - 32, warps = CLUSTER * lanes / 32, n = q.rows * q.row_packs;
     const u32 row = blockIdx.x / CLUSTER, column = cluster_rank() * lanes + threadIdx.x, index = row * q.row_packs + column;
-    open_meeting(m, warps);
+    open_meeting(m);
     const Record record = load_record(p);
     const bool dead = poisoned(p);
     if (threadIdx.x >= lanes) {
         all_are_here();
+        if (threadIdx.x == lanes) expect(m, warps);
         peer_control_warp(p, record, dead);
         return;
     }
@@ -242,7 +246,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
     const bool mine = column < q.row_packs;
     Pack residual, weight;
     float h[ELEMENTS], squares = 0.0f;
-    open_meeting(m, warps);
+    open_meeting(m);
     if (mine) {
         Pack own = without_marks(load_pack(input + at));
         residual = load_pack(q.residual + at);
@@ -250,6 +254,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(128
         squares = add_residual(own, residual, q.residual + at, h);
     }
     all_are_here();
+    if (threadIdx.x == 0) expect(m, warps);
     float scale = rsqrtf(cluster_sum(squares, m, column >> 5, warps) * q.inverse_hidden + q.eps);
     if (mine) write_pack(output + at, weight, h, scale);
 }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use allreduce::device::{Device, DeviceBuffer};
-use allreduce::{Algorithm, Call, Communicator, DType, Error, Options, Result};
+use allreduce::{Algorithm, Call, Communicator, DType, Error, Options, Result, RowNorm};
 
 use crate::support::on_ranks;
 
@@ -35,6 +35,8 @@ fn provoke(
 ) -> (Vec<Result<()>>, f64) {
     let began = Instant::now();
     let results = on_ranks(devices, 2, &options(), |mut comm| {
+        // On one GPU loading a kernel would wait for the peer's, which waits for this rank.
+        comm.prepare(&[DType::Bf16])?;
         let result = work(&mut comm);
         // Stay until the peer is done: it may still write to this rank's inbox.
         comm.exchange(b"done")?;
@@ -46,6 +48,7 @@ fn provoke(
 /// A group built anew on the same GPUs works.
 fn rebuilt(devices: &[Device]) -> Result<()> {
     let results = on_ranks(devices, 2, &options(), |mut comm| {
+        comm.prepare(&[DType::Bf16])?;
         for algorithm in Algorithm::OWN
             .into_iter()
             .filter(|a| comm.can(*a))
@@ -78,6 +81,8 @@ pub(crate) fn all(devices: &[Device]) -> Result<String> {
         wrong_size(devices, algorithm)?;
         rebuilt(devices)?;
     }
+    fused_absent(devices)?;
+    rebuilt(devices)?;
     stopped(devices)?;
     rebuilt(devices)?;
     aborted(devices)?;
@@ -114,6 +119,38 @@ fn absent(devices: &[Device], algorithm: Algorithm) -> Result<String> {
         .as_ref()
         .err()
         .map_or(String::new(), ToString::to_string))
+}
+
+/// The same in the fused kernel, whose blocks also wait for each other.
+fn fused_absent(devices: &[Device]) -> Result<()> {
+    for hidden in [4096, 7168] {
+        let (results, seconds) = provoke(devices, |comm| {
+            if comm.rank() == 1 {
+                return Ok(());
+            }
+            let stream = comm.stream().clone();
+            let rows = || DeviceBuffer::zeroed(&stream, 4 * hidden);
+            let (input, output, residual, weight) = (rows()?, rows()?, rows()?, rows()?);
+            let norm = RowNorm {
+                input: &input,
+                output: &output,
+                residual: &residual,
+                weight: &weight,
+                rows: 2,
+                hidden,
+                eps: 1e-5,
+                dtype: DType::Bf16,
+            };
+            // The second call finds the rank poisoned.
+            let both = comm
+                .all_reduce_norm(&norm)
+                .and_then(|()| comm.all_reduce_norm(&norm));
+            both.and(comm.synchronize())
+        });
+        let named = matches!(results[0], Err(Error::PeerLate { peer: 1, .. }));
+        expect("fused, absent rank", named && seconds < 3.0, &results)?;
+    }
+    Ok(())
 }
 
 /// Rank 1 calls with half the size.

@@ -98,7 +98,8 @@ pub(super) fn shape(algorithm: Algorithm, bytes: u64, ranks: usize, most_blocks:
     };
     let fits = |lanes: &u32| u64::from(lanes * most) >= width;
     let lanes = match width {
-        0..=512 => 64,
+        // Through host memory a second block costs more than it brings.
+        0..=512 if algorithm != Algorithm::HostStaged => 64,
         _ => [128, 256].into_iter().find(fits).unwrap_or(512),
     };
     let needed = width.div_ceil(u64::from(lanes)).max(1);
@@ -111,7 +112,7 @@ pub(super) fn shape(algorithm: Algorithm, bytes: u64, ranks: usize, most_blocks:
 
 /// Two warps that write and two that read in a block, a tile each.
 fn bulk_shape(bytes: u64, most: u32) -> Shape {
-    let tile_bytes = if bytes <= 512 << 10 {
+    let tile_bytes = if bytes <= 1 << 20 {
         TILE_BYTES
     } else {
         2 * TILE_BYTES

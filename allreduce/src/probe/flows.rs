@@ -102,11 +102,13 @@ fn bounce(a: &Gpu, b: &Gpu, a_place: u64, b_place: u64) -> Result<f64> {
         PinnedBuffer::new(&a.device, 16)?,
         PinnedBuffer::new(&b.device, 16)?,
     ];
-    for (gpu, theirs, mine, first, result) in [
-        (a, b_place, a_place, 1, &results[0]),
-        (b, a_place, b_place, 0, &results[1]),
+    // Loaded before either runs: loading may wait for a running kernel, here for ever.
+    let kernels = [a.module.kernel("ping_pong")?, b.module.kernel("ping_pong")?];
+    for (gpu, kernel, theirs, mine, first, result) in [
+        (a, &kernels[0], b_place, a_place, 1, &results[0]),
+        (b, &kernels[1], a_place, b_place, 0, &results[1]),
     ] {
-        gpu.module.kernel("ping_pong")?.launch(
+        kernel.launch(
             &gpu.stream,
             Launch::new(1, 1),
             &[
