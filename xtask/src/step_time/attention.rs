@@ -5,7 +5,7 @@
 //! table for MLA; it takes the same constants with its own shape, and a share of bandwidth and of
 //! the arithmetic rate that fits the Kimi servers of `data/speculation`.
 
-use super::op::OpTime;
+use super::op::{OpTime, memory_share};
 use crate::gpus::{Family, Gpu};
 
 /// Efficiencies of decode attention.
@@ -106,7 +106,7 @@ pub(crate) fn gqa(
     let elements = read.sequences * read.context * kv_heads * kv_row;
     let layer_bytes = read.context * kv_heads * kv_row * kv_bytes;
     let memory_us = elements * kv_bytes * read.memory_factor(gpu, layer_bytes, read.passes)
-        / (gpu.bandwidth_gb_s * 1e3 * r.bandwidth);
+        / (gpu.bandwidth_gb_s * 1e3 * memory_share(gpu, r.bandwidth));
     let rows = (heads / kv_heads * read.tokens).max(LEAST_ROWS);
     let compute_us = 2.0 * elements * rows / (gpu.tflops_bf16.max(1.0) * 1e6 * r.compute);
     let fixed_us = r.fixed_us + r.doubling_us * read.doublings();

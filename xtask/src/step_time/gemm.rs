@@ -5,7 +5,7 @@
 //! weights repeat out of the last-level cache in a benchmark loop; a forward pass never finds its
 //! weights there, so the prediction leaves that term out.
 
-use super::op::{Class, Numbers, OpTime, widened_per_ns};
+use super::op::{Class, Numbers, OpTime, memory_share, widened_per_ns};
 use crate::gpus::{Family, Gpu};
 
 /// Efficiencies of matrix products on a GPU family in one number class.
@@ -77,7 +77,7 @@ pub(crate) fn gemm(gpu: &Gpu, numbers: &Numbers, m: f64, n: f64, k: f64) -> OpTi
     }
     let r = gemm_rates(gpu.family, numbers.class);
     let bytes_per_us = gpu.bandwidth_gb_s * 1e3;
-    let memory_us = n * k * numbers.bytes / (bytes_per_us * r.bandwidth)
+    let memory_us = n * k * numbers.bytes / (bytes_per_us * memory_share(gpu, r.bandwidth))
         + 2.0 * m * (k + n) / (bytes_per_us * ACTIVATION_BANDWIDTH);
     let sms = f64::from(gpu.sm_count.max(1));
     let rows = billed_rows(numbers.class, m);

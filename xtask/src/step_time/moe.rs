@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::gemm::gemm_rates;
-use super::op::{Class, Numbers, OpTime, is_mxfp4, widened_per_ns};
+use super::op::{Class, Numbers, OpTime, is_mxfp4, memory_share, widened_per_ns};
 use crate::gpus::{Family, Gpu};
 
 /// Skew of the tables' synthetic routing: the i-th most popular expert is chosen in proportion to
@@ -168,15 +168,30 @@ fn normal_quantile(share: f64) -> f64 {
     (share.powf(0.135) - (1.0 - share).powf(0.135)) / 0.1975
 }
 
-/// From the second token on, routed experts of RTX cards take this much longer, us: the jump from
-/// one user to two that every public sweep on such cards shows beyond its bytes (9 to 49 us a
-/// layer in eight sweeps of four builds, median 22; dense layers have none). A single token's
-/// rows need no sorting by expert.
-fn second_token_us(family: Family) -> f64 {
+/// What a single token spares of sorting rows by expert, us: it rises by as much from one token to
+/// two. On RTX cards the tables' fixed part meets one user and all more take this longer: the jump
+/// from one user to two that every public sweep on such cards shows beyond its bytes (9 to 49 us a
+/// layer in eight sweeps of four builds, median 22; dense layers have none). On Hopper the fixed
+/// part meets served loads and one user is faster: gpt-oss-20b and -120b on an H100, Qwen3-30B-A3B
+/// on two (24, 16 and 12 us a layer).
+fn one_token_saves_us(family: Family) -> f64 {
     match family {
         Family::BlackwellRtx => 22.0,
+        Family::Hopper => 12.0,
         _ => 0.0,
     }
+}
+
+/// Fixed part for `tokens` tokens. Approached without a step, so that a little more than one token
+/// costs a little more.
+fn fixed_us(family: Family, fitted_us: f64, tokens: f64) -> f64 {
+    let saved_us = one_token_saves_us(family);
+    let beyond_one = (tokens - 1.0).clamp(0.0, 1.0);
+    let one_us = match family {
+        Family::BlackwellRtx => fitted_us,
+        _ => fitted_us - saved_us,
+    };
+    one_us + saved_us * beyond_one
 }
 
 /// A mixture of experts as one rank sees it.
@@ -207,7 +222,8 @@ pub(crate) fn experts(
     let r = moe_rates(gpu.family, numbers.class, numbers.bytes);
     let local = (touched / shape.ranks).max(1.0);
     let weights = shape.matrices * shape.hidden * shape.inter;
-    let memory_us = local * weights * numbers.bytes / (gpu.bandwidth_gb_s * 1e3 * r.bandwidth);
+    let share = memory_share(gpu, r.bandwidth);
+    let memory_us = local * weights * numbers.bytes / (gpu.bandwidth_gb_s * 1e3 * share);
     // However few rows an expert has, one tile of it is multiplied at a dense tile's rate. Weights
     // that must be widened first go through the ordinary lanes, whose number follows the SMs.
     let tile_us = if numbers.class == Class::WeightOnly4 {
@@ -220,9 +236,8 @@ pub(crate) fn experts(
     let rows = tokens * shape.topk / shape.ranks;
     let rows_us = rows * 2.0 * weights / (numbers.tflops * 1e6 * r.compute);
     let compute_us = (tile_us * local).max(rows_us);
-    // Approached from 0, so that a little more than one token costs a little more.
-    let sorted_us = second_token_us(gpu.family) * (tokens - 1.0).clamp(0.0, 1.0);
-    OpTime::overlapped(r.fixed_us + sorted_us, memory_us, compute_us, 4.0)
+    let fixed_us = fixed_us(gpu.family, r.fixed_us, tokens);
+    OpTime::overlapped(fixed_us, memory_us, compute_us, 4.0)
 }
 
 #[cfg(test)]

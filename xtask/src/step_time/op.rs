@@ -74,6 +74,21 @@ impl Mul<f64> for OpTime {
     }
 }
 
+/// Share of the data sheet's bandwidth that a kernel reaches on this card, where `fitted` was
+/// measured on a card of the same family with other memory.
+///
+/// GA102 and kin read GDDR6(X), not the A100's HBM: as the RTX PRO 6000's GDDR7 does, 0.90. GB10
+/// reads LPDDR5X, 0.78 whatever the format, since its SMs wait for a sixth of an RTX PRO 6000's
+/// bandwidth and no kernel's own pace shows: Llama-3.1-8B on a DGX Spark reaches 0.64 (fp8, 20.5
+/// tok/s) to 0.80 (NVFP4, 38.7) once launches are taken off.
+pub(crate) fn memory_share(gpu: &Gpu, fitted: f64) -> f64 {
+    match gpu.arch.as_str() {
+        "sm_121" => 0.78,
+        "sm_86" => fitted.max(0.90),
+        _ => fitted,
+    }
+}
+
 /// Which units multiply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
