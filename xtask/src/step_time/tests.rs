@@ -231,3 +231,107 @@ fn kimi_on_eight_pcie_cards_follows_its_measured_sweep() {
     assert!(errors[4] < 0.15, "{errors:.3?}");
     assert!(errors[7] < 0.30, "{errors:.3?}");
 }
+
+/// Weights that one token makes the fullest rank read, over the data sheet's bandwidth, ms.
+fn least_ms(model: &Model, gpu: &Gpu, sharding: &Sharding) -> f64 {
+    use kvplan::{Ffn, ParamGroup};
+    let share = model
+        .layers
+        .iter()
+        .find_map(|layer| match layer.ffn {
+            Ffn::Moe(moe) => Some(moe.topk as f64 / moe.experts.max(1) as f64),
+            _ => None,
+        })
+        .unwrap_or(1.0);
+    let bytes: f64 = model
+        .weight_bytes(sharding)
+        .iter()
+        .map(|line| match line.group {
+            ParamGroup::Experts => line.bytes * share,
+            ParamGroup::Head
+            | ParamGroup::Attention
+            | ParamGroup::Dense
+            | ParamGroup::SharedExperts
+            | ParamGroup::Router => line.bytes,
+            _ => 0.0,
+        })
+        .sum();
+    bytes / (gpu.bandwidth_gb_s * 1e6)
+}
+
+/// What no answer may break, at one server; a line for each breach.
+fn breaches(model: &Model, gpu: &Gpu, setup: &Setup) -> Vec<String> {
+    let server = Server::new(model, gpu, setup, &line);
+    let mut found = Vec::new();
+    let mut last = (0.0, 0.0);
+    for users in [1.0, 2.0, 3.0, 8.0, 64.0, 512.0] {
+        let chain = cycle::Chain {
+            sequences: users,
+            verified_tokens: 4.0,
+            draft_steps: 3.0,
+            context: 2048.0,
+        };
+        let parts = cycle::cycle(&server, Some(Draft::Mtp), setup.sharding.tp, &chain, |n| n);
+        let plain = parts.plain.total();
+        let speed = users / plain;
+        if !(plain.is_finite() && parts.total_ms().is_finite() && plain > 0.0) {
+            found.push(format!("{users} users: {plain} ms"));
+        }
+        if parts.speedup(2.5) > 2.5 + 1e-9 {
+            found.push(format!("{users} users: speedup {}", parts.speedup(2.5)));
+        }
+        if plain < last.0 * (1.0 - 1e-9) {
+            found.push(format!("{users} users take less than fewer: {plain:.3} ms"));
+        }
+        // More users may cost speed only where a tile or a wave begins anew.
+        if speed < 0.8 * last.1 {
+            found.push(format!(
+                "{users} users: {speed:.3} tok/ms, fewer {:.3}",
+                last.1
+            ));
+        }
+        last = (plain, speed);
+    }
+    let (least, plain) = (
+        least_ms(model, gpu, &setup.sharding),
+        server.plain_ms(1.0, 0.0),
+    );
+    if plain < 0.97 * least {
+        found.push(format!("{plain:.3} ms, but its weights take {least:.3}"));
+    }
+    found
+}
+
+/// Every card with every model, 1 to 16 ranks and each engine; nothing else may depend on which.
+#[test]
+fn no_card_model_or_engine_breaks_a_law() {
+    let engines = [
+        Engine::Vllm,
+        Engine::Sglang,
+        Engine::Trtllm,
+        Engine::Llamacpp,
+    ];
+    let mut found = Vec::new();
+    let mut tried = 0;
+    for (index, name) in kvplan::catalog::names().into_iter().enumerate() {
+        let Ok(model) = kvplan::catalog::find(name).map(|found| found.model) else {
+            continue;
+        };
+        for (at, gpu) in gpus::all().iter().enumerate() {
+            for tp in [1, 2, 4, 8, 16] {
+                tried += 1;
+                let engine = engines[(index + at + tp as usize) % engines.len()];
+                let setup = setup(tp, engine);
+                let of = |breach| format!("{name} on {tp} x {} {engine:?}: {breach}", gpu.name);
+                found.extend(breaches(&model, gpu, &setup).into_iter().map(of));
+            }
+        }
+    }
+    println!("{tried} servers, {} breaches", found.len());
+    assert!(tried > 1000);
+    assert!(
+        found.is_empty(),
+        "{}",
+        found[..found.len().min(40)].join("\n")
+    );
+}
