@@ -2,52 +2,87 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use spec_decode::acceptance::fit::{Curve, LevelFit, LevelRow, fit_slopes};
+use spec_decode::acceptance::fit::{
+    Curve, DepthPrediction, LevelFit, LevelRow, SlopeFit, fit_slopes,
+};
 use spec_decode::{Chain, HeadKind, Task};
 
-const TASKS: [Option<Task>; 4] = [Some(Task::Code), Some(Task::Chat), Some(Task::Math), None];
+/// A curve of a draft of its own, without noise.
+fn curve(draft: &str, task: Option<Task>, chain: &Chain) -> Curve {
+    Curve {
+        head: HeadKind::Eagle3,
+        trained_steps: None,
+        task,
+        draft: draft.to_string(),
+        points: [3, 5, 7].map(|d| (d, chain.accept_length(d))).to_vec(),
+    }
+}
 
-#[test]
-fn slopes_and_task_offsets_are_found_again() {
-    let mut rng = Pcg64Mcg::seed_from_u64(3);
-    let curves: Vec<Curve> = (0..200)
-        .map(|i| {
-            let task = TASKS[i % 4];
-            let slope = match task {
-                Some(Task::Chat) => -0.12,
-                Some(Task::Math) => -0.26,
-                _ => -0.2,
-            };
-            let chain = Chain::new(
-                rng.random_range(0.0..2.2),
-                slope + rng.random_range(-0.02..0.02),
-            );
-            let points = [3, 5, 7].map(|d| (d, chain.accept_length(d))).to_vec();
-            Curve {
-                head: HeadKind::Eagle3,
-                task,
-                points,
-            }
-        })
-        .collect();
-    let fit = fit_slopes(&curves.iter().collect::<Vec<_>>(), -0.1, 0.3, true);
-    assert!((fit.slope(Some(Task::Code)) + 0.2).abs() < 0.01, "{fit:?}");
-    assert!(
-        (fit.slope(Some(Task::Chat)) + 0.12).abs() < 0.015,
-        "{fit:?}"
-    );
-    assert!(
-        (fit.slope(Some(Task::Math)) + 0.26).abs() < 0.015,
-        "{fit:?}"
-    );
-    let without_tasks = fit_slopes(&curves.iter().collect::<Vec<_>>(), -0.1, 0.3, false);
-    assert!(without_tasks.mixed.abs() < 1e-6 && without_tasks.math.abs() < 1e-6);
+fn fit(curves: &[Curve]) -> SlopeFit {
+    fit_slopes(&curves.iter().collect::<Vec<_>>())
 }
 
 #[test]
-fn no_curves_leave_the_slope_where_it_was_believed() {
-    let fit = fit_slopes(&[], -0.25, 0.1, true);
-    assert!((fit.base + 0.25).abs() < 1e-9 && fit.mixed == 0.0);
+fn slopes_and_task_offsets_are_found_again() {
+    let tasks = [
+        (Some(Task::Code), -0.5),
+        (Some(Task::Chat), -0.42),
+        (Some(Task::Math), -0.58),
+        (Some(Task::Sums), -0.68),
+        (None, -0.5),
+    ];
+    let mut rng = Pcg64Mcg::seed_from_u64(3);
+    let curves: Vec<Curve> = (0..300)
+        .map(|i| {
+            let (task, slope) = tasks[i % tasks.len()];
+            let own = rng.random_range(-0.1..0.1);
+            let chain = Chain::new(rng.random_range(0.0..2.2), slope + own);
+            curve(&i.to_string(), task, &chain)
+        })
+        .collect();
+    let found = fit(&curves);
+    for (task, slope) in tasks {
+        let ours = found.slope(HeadKind::Eagle3, None, task);
+        assert!((ours - slope).abs() < 0.03, "{task:?} {ours} {slope}");
+    }
+    let [mixed, math, sums] = found.task_offsets();
+    assert!(mixed > 0.05 && math < -0.05 && sums < math, "{found:?}");
+}
+
+#[test]
+fn no_curves_leave_the_slopes_where_they_were_believed() {
+    let found = fit(&[]);
+    assert!((found.slope(HeadKind::Eagle3, None, None) + 0.4).abs() < 1e-9);
+    assert!((found.slope(HeadKind::Mtp, Some(1), None) + 1.6).abs() < 1e-9);
+    assert_eq!(found.task_offsets(), [0.0; 3]);
+}
+
+#[test]
+fn a_draft_with_many_curves_does_not_speak_for_the_others() {
+    let level = |i: u32| 0.5 + 0.05 * f64::from(i);
+    let of_one = (0..30).map(|i| curve("one", None, &Chain::new(level(i), -0.9)));
+    let of_ten = (0..10).map(|i| curve(&i.to_string(), None, &Chain::new(level(i), -0.4)));
+    let found = fit(&of_one.chain(of_ten).collect::<Vec<_>>());
+    let slope = found.slope(HeadKind::Eagle3, None, None);
+    assert!((-0.55..-0.4).contains(&slope), "{slope}");
+}
+
+#[test]
+fn a_head_kind_without_curves_falls_as_the_others_do_and_one_trained_for_a_step_apart() {
+    let level = |i: u32| 0.5 + 0.1 * f64::from(i);
+    let mut curves: Vec<Curve> = (0..12)
+        .map(|i| curve(&i.to_string(), None, &Chain::new(level(i), -0.6)))
+        .collect();
+    curves.push(Curve {
+        head: HeadKind::Mtp,
+        trained_steps: Some(1),
+        ..curve("once", None, &Chain::new(1.8, -2.0))
+    });
+    let found = fit(&curves);
+    let parallel = found.slope(HeadKind::Parallel, None, None);
+    assert!((parallel + 0.57).abs() < 0.06, "{parallel}");
+    assert!(found.slope(HeadKind::Mtp, Some(1), None) < -1.5);
+    assert!((found.slope(HeadKind::Mtp, None, None) - parallel).abs() < 1e-6);
 }
 
 /// Published curves (model card, Llama-4-Maverick with an EAGLE-3 head, temperature 0.6).
@@ -55,35 +90,40 @@ fn no_curves_leave_the_slope_where_it_was_believed() {
 fn real_curves_give_a_falling_slope_and_small_errors() {
     let lengths = [
         (Task::Code, [1.83, 2.45, 2.94, 3.26, 3.47, 3.57, 3.62]),
-        (Task::Math, [1.86, 2.56, 3.08, 3.53, 3.73, 3.91, 4.02]),
+        (Task::Sums, [1.86, 2.56, 3.08, 3.53, 3.73, 3.91, 4.02]),
         (Task::Summary, [1.69, 2.12, 2.37, 2.52, 2.6, 2.63, 2.63]),
     ];
     let curves: Vec<Curve> = lengths
         .iter()
         .map(|(task, lengths)| Curve {
-            head: HeadKind::Eagle3,
-            task: Some(*task),
             points: (1u32..).zip(lengths.iter().copied()).collect(),
+            ..curve("card", Some(*task), &Chain::new(0.0, 0.0))
         })
         .collect();
     assert_eq!(curves[0].anchor(), Some((3, 2.94)));
-    let fit = fit_slopes(&curves.iter().collect::<Vec<_>>(), -0.15, 0.3, false);
-    assert!((-0.32..-0.18).contains(&fit.base), "{fit:?}");
-    let errors: Vec<f64> = curves
-        .iter()
-        .flat_map(|c| c.predict(fit.base))
-        .map(|p| (p.predicted - p.measured).abs())
-        .collect();
-    assert_eq!(errors.len(), 18);
-    assert!(errors.iter().sum::<f64>() / 18.0 < 0.04, "{errors:?}");
+    let found = fit(&curves);
+    let slope = found.slope(HeadKind::Eagle3, None, Some(Task::Code));
+    assert!((-0.9..-0.45).contains(&slope), "{slope}");
+    let miss = |points: Vec<DepthPrediction>| {
+        let errors = points.iter().map(|p| (p.predicted - p.measured).abs());
+        errors.sum::<f64>() / 6.0
+    };
+    for curve in &curves {
+        let ours = found.slope(curve.head, None, curve.task);
+        let fitted = curve.predict(ours);
+        assert_eq!(fitted.len(), 6);
+        let slopes = (0..30).map(|i| -0.05 * f64::from(i));
+        let own = slopes.map(|slope| miss(curve.predict(slope)));
+        assert!(own.fold(1.0, f64::min) < 0.04, "{curve:?}");
+        assert!(miss(fitted) < 0.5 * miss(curve.predict_constant()));
+    }
 }
 
 #[test]
 fn the_anchor_is_the_depth_nearest_3_and_the_lower_on_a_tie() {
     let curve = |depths: &[u32]| Curve {
-        head: HeadKind::Mtp,
-        task: None,
         points: depths.iter().map(|d| (*d, 1.5)).collect(),
+        ..curve("any", None, &Chain::new(0.0, 0.0))
     };
     assert_eq!(curve(&[4, 2]).anchor().map(|a| a.0), Some(2));
     assert_eq!(curve(&[1, 7, 3]).anchor().map(|a| a.0), Some(3));
@@ -136,5 +176,5 @@ fn levels_by_head_and_task_are_found_again_through_the_scatter_of_pairs() {
             .abs()
             < 1e-6
     );
-    assert_eq!(fit.named().len(), 10);
+    assert_eq!(fit.named().len(), 11);
 }

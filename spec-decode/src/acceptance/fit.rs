@@ -2,7 +2,8 @@
 //! rows (`score`) or on other rows.
 
 use super::chain::Chain;
-use super::prior::Task;
+pub use super::slopes::{SlopeFit, fit_slopes};
+use super::task::Task;
 use crate::head::HeadKind;
 
 /// One measured curve: accept lengths of one target, draft, task and temperature by depth.
@@ -10,8 +11,12 @@ use crate::head::HeadKind;
 pub struct Curve {
     /// The head kind.
     pub head: HeadKind,
+    /// Positions the head was trained to draft, where known to matter.
+    pub trained_steps: Option<u32>,
     /// The task, where known.
     pub task: Option<Task>,
+    /// Source, target and draft: curves of one draft fall alike.
+    pub draft: String,
     /// (depth, accept length), any order, at least two.
     pub points: Vec<(u32, f64)>,
 }
@@ -39,10 +44,19 @@ impl Curve {
     /// Every other depth predicted from the anchor with this slope; empty when the anchor is
     /// impossible.
     pub fn predict(&self, slope: f64) -> Vec<DepthPrediction> {
+        self.predict_with(|length, depth| Chain::with_slope(length, depth, slope).ok())
+    }
+
+    /// [`Self::predict`] with constant acceptance, the textbook form, to compare with.
+    pub fn predict_constant(&self) -> Vec<DepthPrediction> {
+        self.predict_with(|length, depth| Chain::constant_from(length, depth).ok())
+    }
+
+    fn predict_with(&self, chain: impl Fn(f64, u32) -> Option<Chain>) -> Vec<DepthPrediction> {
         let Some((anchor_depth, anchor_length)) = self.anchor() else {
             return Vec::new();
         };
-        let Ok(chain) = Chain::with_slope(anchor_length, anchor_depth, slope) else {
+        let Some(chain) = chain(anchor_length, anchor_depth) else {
             return Vec::new();
         };
         self.points
@@ -55,92 +69,6 @@ impl Curve {
             })
             .collect()
     }
-}
-
-/// Slope of one head kind: a base, and offsets for mixed texts and for mathematics.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SlopeFit {
-    /// Slope on code and unknown tasks.
-    pub base: f64,
-    /// Added on chat, questions, summaries, writing, translation.
-    pub mixed: f64,
-    /// Added on mathematics.
-    pub math: f64,
-}
-
-impl SlopeFit {
-    /// The slope of a task.
-    pub fn slope(&self, task: Option<Task>) -> f64 {
-        self.base + features(task)[1] * self.mixed + features(task)[2] * self.math
-    }
-}
-
-/// 1, is the text mixed, is it mathematics.
-fn features(task: Option<Task>) -> [f64; 3] {
-    match task {
-        Some(Task::Math) => [1.0, 0.0, 1.0],
-        Some(Task::Code | Task::Tools) | None => [1.0, 0.0, 0.0],
-        Some(_) => [1.0, 1.0, 0.0],
-    }
-}
-
-/// Scale of a depth prediction's error, in tokens, for the weight of data against prior.
-const ERROR_SCALE: f64 = 0.05;
-/// Rows of one source move together: this many count as one.
-const DESIGN_EFFECT: f64 = 6.0;
-/// Spread of the task offsets before the fit, logit per position.
-const OFFSET_SD: f64 = 0.05;
-
-/// Fits a head kind's slope by (smoothed) least absolute errors of the depths predicted from the
-/// anchor, pulled to `base_mean` ± `base_sd`; `with_tasks` lets the offsets move.
-pub fn fit_slopes(curves: &[&Curve], base_mean: f64, base_sd: f64, with_tasks: bool) -> SlopeFit {
-    let mut fit = SlopeFit {
-        base: base_mean,
-        mixed: 0.0,
-        math: 0.0,
-    };
-    let offset_sd = if with_tasks { OFFSET_SD } else { 1e-6 };
-    let prior = [(base_mean, base_sd), (0.0, offset_sd), (0.0, offset_sd)];
-    for _ in 0..25 {
-        // Iteratively reweighted Gauss-Newton: error ≈ e + g · Δslope.
-        let mut normal = [[0.0; 3]; 3];
-        let mut right = [0.0; 3];
-        let at = [fit.base, fit.mixed, fit.math];
-        for i in 0..3 {
-            let weight = 1.0 / (prior[i].1 * prior[i].1);
-            normal[i][i] += weight;
-            right[i] += weight * (prior[i].0 - at[i]);
-        }
-        for curve in curves {
-            let f = features(curve.task);
-            let slope = fit.slope(curve.task);
-            let above = curve.predict(slope + 0.01);
-            let below = curve.predict(slope - 0.01);
-            for (point, (a, b)) in curve.predict(slope).iter().zip(above.iter().zip(&below)) {
-                let error = point.predicted - point.measured;
-                let gradient = (a.predicted - b.predicted) / 0.02;
-                let weight =
-                    1.0 / (DESIGN_EFFECT * ERROR_SCALE * (error * error + 0.03 * 0.03).sqrt());
-                for i in 0..3 {
-                    for j in 0..3 {
-                        normal[i][j] += weight * gradient * gradient * f[i] * f[j];
-                    }
-                    right[i] -= weight * gradient * f[i] * error;
-                }
-            }
-        }
-        let step = solve(
-            normal.iter().map(|row| row.to_vec()).collect(),
-            right.to_vec(),
-        );
-        fit.base += step[0];
-        fit.mixed += step[1];
-        fit.math += step[2];
-        if step.iter().all(|s| s.abs() < 1e-6) {
-            break;
-        }
-    }
-    fit
 }
 
 /// One level for the fit of the prior: the mean level of a curve.
@@ -171,20 +99,22 @@ const LEVEL_HEADS: [HeadKind; 4] = [
     HeadKind::Parallel,
     HeadKind::Eagle,
 ];
-const LEVEL_TASKS: [Task; 5] = [
+const LEVEL_TASKS: [Task; 6] = [
     Task::Code,
     Task::Math,
+    Task::Sums,
     Task::HardQa,
     Task::Summary,
     Task::Tools,
 ];
 /// Before the fit: heads, then tasks against chat, then per unit of temperature (mean, sd).
 /// Means and spreads from the tables of the public reports; wide enough that a dozen rows decide.
-const LEVEL_PRIOR: [(f64, f64); 10] = [
+const LEVEL_PRIOR: [(f64, f64); 11] = [
     (0.9, 0.5),
     (1.0, 0.5),
     (1.0, 0.5),
     (0.3, 0.5),
+    (0.6, 0.4),
     (0.6, 0.4),
     (0.6, 0.4),
     (0.0, 0.4),
@@ -207,6 +137,7 @@ fn level_features(head: HeadKind, task: Option<Task>, temperature: f64) -> Vec<f
         Some(Task::Translation) => f64::from(u8::from(t == Task::HardQa)),
         Some(task) => f64::from(u8::from(t == task)),
         None if t == Task::Tools => 0.0,
+        None if t == Task::Math || t == Task::Sums => 0.1,
         None => 0.2,
     });
     heads.chain(tasks).chain([temperature]).collect()
@@ -277,7 +208,7 @@ impl LevelFit {
 }
 
 /// Solves a small symmetric positive system by elimination; a singular one gives zeros there.
-fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
+pub(super) fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
     let n = b.len();
     for pivot in 0..n {
         let scale = a[pivot][pivot];

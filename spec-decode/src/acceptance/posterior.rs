@@ -13,7 +13,7 @@ use crate::error::AcceptanceError;
 /// Cycles assumed behind figures that come without a number of cycles. 1000 cycles scatter an
 /// accept length of 2.3 by 0.036, which is what published curves scatter around a smooth one
 /// (RMSE 0.038 over 126 public curves), and fewer tokens are scattered by less.
-pub const ASSUMED_CYCLES: f64 = 1000.0;
+pub const ASSUMED_CYCLES: f64 = 4000.0;
 
 /// Least standard deviation of an accept length: two digits are printed.
 const ROUNDING_SD: f64 = 0.003;
@@ -165,13 +165,9 @@ pub(crate) fn check_rates(cumulative: &[f64]) -> Result<(), AcceptanceError> {
 fn binomial(chain: &Chain, cycles: f64, accepted: impl Iterator<Item = f64>) -> f64 {
     let mut reached = cycles;
     let mut total = 0.0;
-    for (index, count) in accepted.enumerate() {
+    for (count, step) in accepted.zip(chain.steps()) {
         let count = count.min(reached);
-        let logit = chain.level + chain.slope * index as f64;
-        // log sigmoid(z) and log(1 - sigmoid(z)), stable for large |z|.
-        let log_yes = -(1.0 + (-logit.abs()).exp()).ln() + logit.min(0.0);
-        let log_no = log_yes - logit;
-        total += count * log_yes + (reached - count) * log_no;
+        total += count * step.accepted.max(LEAST).ln() + (reached - count) * step.refused.max(LEAST).ln();
         reached = count;
         if reached <= 0.0 {
             break;
@@ -179,6 +175,9 @@ fn binomial(chain: &Chain, cycles: f64, accepted: impl Iterator<Item = f64>) -> 
     }
     total
 }
+
+/// Keeps a logarithm finite where a position is certain to more digits than a number has.
+const LEAST: f64 = 1e-300;
 
 /// Half-width of the grid in standard deviations, and its points per axis.
 const GRID_SDS: f64 = 4.5;
@@ -391,7 +390,7 @@ fn climb(density: &impl Fn(f64, f64) -> f64, level: f64, slope: f64) -> (f64, f6
         for _ in 0..30 {
             let next = (
                 (at.0 + scale * d_level).clamp(-MAX_LEVEL, MAX_LEVEL),
-                (at.1 + scale * d_slope).clamp(-3.0, 3.0),
+                (at.1 + scale * d_slope).clamp(-6.0, 6.0),
             );
             let next_value = density(next.0, next.1);
             if next_value > value {

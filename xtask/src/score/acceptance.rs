@@ -2,12 +2,12 @@
 //! measured. Everything fitted is fitted again without the row's source; a source that the
 //! shipped figures were not fitted on is scored with the shipped figures as they are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use spec_decode::acceptance::fit::{Curve, SlopeFit, fit_slopes};
-use spec_decode::acceptance::prior::slope_for;
+use spec_decode::acceptance::fit::{Curve, DepthPrediction, SlopeFit, fit_slopes};
+use spec_decode::acceptance::prior::{slope_of, trained_steps};
 use spec_decode::{AcceptancePrior, Evidence, HeadKind, Posterior, PriorQuery, Task};
 
 use super::{Area, json_lines, mean};
@@ -20,7 +20,7 @@ mod regret;
 mod trees;
 
 /// Sources that the catalogue's figures were fitted on.
-const FITTED_ON: [&str; 16] = [
+const FITTED_ON: [&str; 18] = [
     "specbundle/Qwen3-30B-A3B-Instruct-2507",
     "specbundle/Qwen3-235B-A22B-Instruct-2507",
     "specbundle/Qwen3-Coder-30B-A3B-Instruct",
@@ -37,10 +37,9 @@ const FITTED_ON: [&str; 16] = [
     "vllm-blog/p-eagle",
     "card/redhat-llama4-maverick",
     "sglang#23336",
+    "spark-vllm#343",
+    "qwen38-mtp#11",
 ];
-
-/// Fewer curves than this cannot fit a head kind again; the shipped figures are used.
-const FEWEST_CURVES: usize = 3;
 
 /// A curve with what it is grouped by.
 struct Row {
@@ -51,13 +50,14 @@ struct Row {
 pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
     let folder = data.join("speculation");
     let (rows, skipped) = read_chains(&folder.join("chains.jsonl"))?;
+    let fits = fits_without(&rows);
     let (eagle3, other): (Vec<Row>, Vec<Row>) = rows
         .into_iter()
         .partition(|r| r.curve.head == HeadKind::Eagle3);
     let measurements = json_lines(&folder.join("measurements.jsonl"))?;
     Ok(vec![
-        depth_area("acceptance.depth_eagle3", &eagle3, 0),
-        depth_area("acceptance.depth_other", &other, skipped),
+        depth_area("acceptance.depth_eagle3", &eagle3, &fits, 0),
+        depth_area("acceptance.depth_other", &other, &fits, skipped),
         prior::area(&measurements),
         regret::area(&measurements),
         trees::area(&measurements),
@@ -67,6 +67,17 @@ pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
 /// The head kind of a row's `method`, where it is one we know.
 pub(super) fn head_of(row: &Value) -> Option<HeadKind> {
     HeadKind::parse(row["method"].as_str()?).ok()
+}
+
+/// What the prior may know of a row: head kind, task, temperature, and what its model says of the
+/// head's training.
+pub(super) fn query_of(row: &Value, head: HeadKind) -> PriorQuery {
+    PriorQuery {
+        task: task_of(row),
+        temperature: row["temperature"].as_f64(),
+        trained_steps: trained_steps(head, row["model"].as_str().unwrap_or_default()),
+        ..PriorQuery::of(head)
+    }
 }
 
 /// The task of a row's `dataset`, where it is one we know.
@@ -90,7 +101,10 @@ fn read_chains(path: &Path) -> anyhow::Result<(Vec<Row>, usize)> {
                 source: row["source"].as_str().unwrap_or_default().to_string(),
                 curve: Curve {
                     head,
+                    trained_steps: query_of(&row, head).trained_steps,
                     task: task_of(&row),
+                    draft: ["source", "model", "draft"].map(|k| row[k].to_string()).join("|")
+                        + head.name(),
                     points,
                 },
             }),
@@ -100,61 +114,63 @@ fn read_chains(path: &Path) -> anyhow::Result<(Vec<Row>, usize)> {
     Ok((rows, skipped))
 }
 
-/// The slope's mean and spread before any curve of the head kind is seen (acceptance reports).
-fn slope_prior(head: HeadKind) -> (f64, f64) {
-    match head {
-        HeadKind::Eagle => (-0.4, 0.2),
-        HeadKind::Mtp => (-0.25, 0.1),
-        HeadKind::MtpModules => (0.1, 0.1),
-        HeadKind::Parallel => (-0.2, 0.1),
-        _ => (-0.15, 0.15),
-    }
-}
-
 fn fitted_on(source: &str) -> bool {
     FITTED_ON.iter().any(|known| source.starts_with(known))
 }
 
-/// The slope fit of a head kind from the fitted-on rows other than a source's.
-fn fit_without(rows: &[Row], head: HeadKind, source: &str) -> Option<SlopeFit> {
-    let curves: Vec<&Curve> = rows
-        .iter()
-        .filter(|r| r.curve.head == head && r.source != source && fitted_on(&r.source))
-        .map(|r| &r.curve)
-        .collect();
-    let (base, sd) = slope_prior(head);
-    // A kind known from one source only falls back to what reports say of it.
-    (curves.len() >= FEWEST_CURVES || fitted_on(source))
-        .then(|| fit_slopes(&curves, base, sd, head == HeadKind::Eagle3))
+/// The slopes fitted without each source in turn, and on all sources under the empty name.
+fn fits_without(rows: &[Row]) -> BTreeMap<String, SlopeFit> {
+    let known: Vec<&Row> = rows.iter().filter(|r| fitted_on(&r.source)).collect();
+    let mut fits = BTreeMap::new();
+    for left_out in known.iter().map(|r| r.source.as_str()).chain([""]) {
+        fits.entry(left_out.to_string()).or_insert_with(|| {
+            let rest = known.iter().filter(|r| r.source != left_out);
+            fit_slopes(&rest.map(|r| &r.curve).collect::<Vec<_>>())
+        });
+    }
+    fits
 }
 
-fn depth_area(name: &str, rows: &[Row], skipped: usize) -> Area {
-    let mut fits: BTreeMap<(HeadKind, &str), Option<SlopeFit>> = BTreeMap::new();
+/// What is known of a curve before any of its depths.
+fn query(curve: &Curve) -> PriorQuery {
+    PriorQuery {
+        task: curve.task,
+        trained_steps: curve.trained_steps,
+        ..PriorQuery::of(curve.head)
+    }
+}
+
+fn depth_area(
+    name: &str,
+    rows: &[Row],
+    fits: &BTreeMap<String, SlopeFit>,
+    skipped: usize,
+) -> Area {
     let (mut errors, mut constant, mut shipped) = (Vec::new(), Vec::new(), Vec::new());
     let mut by_head: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     let mut signed = Vec::new();
     for row in rows {
-        let (head, task) = (row.curve.head, row.curve.task);
-        let ours = slope_for(head, task).mean;
-        let slope = if fitted_on(&row.source) {
-            fits.entry((head, row.source.as_str()))
-                .or_insert_with(|| fit_without(rows, head, &row.source))
-                .map_or(ours, |fit| fit.slope(task))
-        } else {
-            ours
-        };
-        for point in row.curve.predict(slope) {
+        let curve = &row.curve;
+        let ours = slope_of(&query(curve)).mean;
+        let slope = fits.get(&row.source).map_or(ours, |fit| {
+            fit.slope(curve.head, curve.trained_steps, curve.task)
+        });
+        for point in curve.predict(slope) {
             let error = point.predicted - point.measured;
             errors.push(error.abs());
             signed.push(error);
-            by_head.entry(head.name()).or_default().push(error.abs());
+            let kind = match curve.trained_steps {
+                Some(1) => "mtp trained for one position",
+                _ => curve.head.name(),
+            };
+            by_head.entry(kind).or_default().push(error.abs());
         }
-        let absolute = |slope| {
-            let points = row.curve.predict(slope);
-            points.into_iter().map(|p| (p.predicted - p.measured).abs())
+        let absolute = |points: Vec<DepthPrediction>| {
+            let points = points.into_iter();
+            points.map(|p| (p.predicted - p.measured).abs())
         };
-        constant.extend(absolute(0.0));
-        shipped.extend(absolute(ours));
+        constant.extend(absolute(curve.predict_constant()));
+        shipped.extend(absolute(curve.predict(ours)));
     }
     let mut area = Area::new(name).with_errors(&errors);
     area.skipped = skipped;
@@ -167,18 +183,14 @@ fn depth_area(name: &str, rows: &[Row], skipped: usize) -> Area {
     area.notes
         .extend(by_head.iter().map(|(head, errors)| note(head, errors)));
     area.notes.push(two_depths(rows));
-    area.notes.push(bands(rows));
-    if let Some(head) = rows.first().map(|r| r.curve.head) {
-        area.notes.push(all_rows_fit(rows, head));
-    }
+    area.notes.push(bands(rows, fits));
+    area.notes.extend(fits.get("").map(|fit| shared_fit(rows, fit)));
     area
 }
 
-fn posterior(curve: &Curve, measured: &[(u32, f64)]) -> Option<Posterior> {
-    let prior = AcceptancePrior::new(&PriorQuery {
-        task: curve.task,
-        ..PriorQuery::of(curve.head)
-    });
+fn posterior(curve: &Curve, slope: Option<f64>, measured: &[(u32, f64)]) -> Option<Posterior> {
+    let mut prior = AcceptancePrior::new(&query(curve));
+    prior.slope.mean = slope.unwrap_or(prior.slope.mean);
     let evidence: Vec<Evidence> = measured
         .iter()
         .map(|&(depth, accept_length)| Evidence::AcceptLength {
@@ -202,7 +214,7 @@ fn two_depths(rows: &[Row]) -> String {
         let Some(second) = points.iter().copied().find(|p| p.0 >= anchor.0 + 2) else {
             continue;
         };
-        let Some(posterior) = posterior(&row.curve, &[anchor, second]) else {
+        let Some(posterior) = posterior(&row.curve, None, &[anchor, second]) else {
             continue;
         };
         let others = points.iter().filter(|p| p.0 != anchor.0 && p.0 != second.0);
@@ -211,14 +223,18 @@ fn two_depths(rows: &[Row]) -> String {
     note("with a second depth measured, the rest", &errors)
 }
 
-/// Coverage and width of the 90 % bands at the depths that were not measured.
-fn bands(rows: &[Row]) -> String {
+/// Coverage and width of the 90 % bands at the depths that were not measured, slopes fitted
+/// without the row's source.
+fn bands(rows: &[Row], fits: &BTreeMap<String, SlopeFit>) -> String {
     let (mut inside, mut widths) = (Vec::new(), Vec::new());
     for row in rows {
         let Some(anchor) = row.curve.anchor() else {
             continue;
         };
-        let Some(posterior) = posterior(&row.curve, &[anchor]) else {
+        let curve = &row.curve;
+        let fit = fits.get(&row.source);
+        let slope = fit.map(|f| f.slope(curve.head, curve.trained_steps, curve.task));
+        let Some(posterior) = posterior(curve, slope, &[anchor]) else {
             continue;
         };
         for &(depth, length) in row.curve.points.iter().filter(|p| p.0 != anchor.0) {
@@ -230,35 +246,32 @@ fn bands(rows: &[Row]) -> String {
         }
     }
     format!(
-        "the 90 % bands of the shipped figures hold {:.3}, mean width {:.3}",
+        "the 90 % bands at the other depths hold {:.3}, mean width {:.3}",
         mean(&inside).unwrap_or(f64::NAN),
         mean(&widths).unwrap_or(f64::NAN)
     )
 }
 
 /// What a fit on all rows gives, to be compared with the catalogue.
-fn all_rows_fit(rows: &[Row], first: HeadKind) -> String {
-    let heads: BTreeSet<HeadKind> = rows.iter().map(|r| r.curve.head).chain([first]).collect();
-    let fits: Vec<String> = heads
-        .into_iter()
-        .map(|head| {
-            let curves: Vec<&Curve> = rows
-                .iter()
-                .filter(|r| r.curve.head == head)
-                .map(|r| &r.curve)
-                .collect();
-            let (base, sd) = slope_prior(head);
-            let fit = fit_slopes(&curves, base, sd, head == HeadKind::Eagle3);
-            format!(
-                "{} {:.3} (mixed {:+.3}, math {:+.3})",
-                head.name(),
-                fit.base,
-                fit.mixed,
-                fit.math
-            )
+fn shared_fit(rows: &[Row], fit: &SlopeFit) -> String {
+    let kinds: BTreeMap<String, f64> = rows
+        .iter()
+        .map(|row| {
+            let (head, steps) = (row.curve.head, row.curve.trained_steps);
+            let trained = steps.map_or(String::new(), |n| format!(" trained for {n}"));
+            let name = format!("{}{trained}", head.name());
+            (name, fit.slope(head, steps, None))
         })
         .collect();
-    format!("slopes fitted on all rows: {}", fits.join("; "))
+    let kinds: Vec<String> = kinds
+        .iter()
+        .map(|(name, slope)| format!("{name} {slope:.3}"))
+        .collect();
+    let [mixed, math, sums] = fit.task_offsets();
+    format!(
+        "slopes fitted on all rows: {}; mixed texts {mixed:+.3}, math {math:+.3}, sums {sums:+.3}",
+        kinds.join(", ")
+    )
 }
 
 fn note(what: &str, errors: &[f64]) -> String {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use spec_decode::acceptance::fit::{LevelFit, LevelRow};
-use spec_decode::acceptance::prior::slope_for;
-use spec_decode::{AcceptanceBand, AcceptancePrior, Chain, HeadKind, Posterior, PriorQuery, Task};
+use spec_decode::acceptance::prior::slope_of;
+use spec_decode::{AcceptanceBand, AcceptancePrior, Chain, Posterior, PriorQuery};
 
-use super::{head_of, task_of};
+use super::{head_of, query_of};
 use crate::score::{Area, mean, quantile};
 
 /// Left out of the fit (but scored): the report does not say which model it is of.
@@ -18,9 +18,7 @@ struct Row {
     source: String,
     pair: String,
     curve: String,
-    head: HeadKind,
-    task: Option<Task>,
-    temperature: Option<f64>,
+    query: PriorQuery,
     depth: u32,
     accept_length: f64,
 }
@@ -44,14 +42,13 @@ fn read(measurements: &[Value]) -> (Vec<Row>, usize) {
             continue;
         }
         let pair = format!("{}|{}|{}", text("source"), text("model"), text("draft"));
-        let temperature = row["temperature"].as_f64();
+        let query = query_of(row, head);
+        let temperature = query.temperature;
         rows.push(Row {
             source: text("source").to_string(),
             curve: format!("{pair}|{}|{}|{temperature:?}", head.name(), text("dataset")),
             pair,
-            head,
-            task: task_of(row),
-            temperature,
+            query,
             depth,
             accept_length,
         });
@@ -63,7 +60,7 @@ fn read(measurements: &[Value]) -> (Vec<Row>, usize) {
 fn levels(rows: &[&Row]) -> Vec<LevelRow> {
     let mut curves: BTreeMap<&str, (Vec<f64>, &Row)> = BTreeMap::new();
     for row in rows {
-        let slope = slope_for(row.head, row.task).mean;
+        let slope = slope_of(&row.query).mean;
         let Ok(chain) = Chain::with_slope(row.accept_length, row.depth, slope) else {
             continue;
         };
@@ -75,9 +72,9 @@ fn levels(rows: &[&Row]) -> Vec<LevelRow> {
         .into_values()
         .filter_map(|(levels, row)| {
             Some(LevelRow {
-                head: row.head,
-                task: row.task,
-                temperature: row.temperature.unwrap_or(0.0),
+                head: row.query.head,
+                task: row.query.task,
+                temperature: row.query.temperature.unwrap_or(0.0),
                 level: mean(&levels)?,
                 pair: row.pair.clone(),
             })
@@ -126,13 +123,10 @@ fn tally(rows: &[Row]) -> Tally {
                 .collect();
             LevelFit::new(&levels(&rest))
         });
-        let shipped = AcceptancePrior::new(&PriorQuery {
-            task: row.task,
-            temperature: row.temperature,
-            ..PriorQuery::of(row.head)
-        });
+        let query = &row.query;
+        let shipped = AcceptancePrior::new(query);
         let mut refitted = shipped.clone();
-        refitted.level.mean = fit.level(row.head, row.task, row.temperature.unwrap_or(0.0));
+        refitted.level.mean = fit.level(query.head, query.task, query.temperature.unwrap_or(0.0));
         let ours = bands.of(&refitted, row.depth);
         let (Some(ours), Some(as_shipped)) = (ours, bands.of(&shipped, row.depth)) else {
             continue;

@@ -7,18 +7,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use spec_decode::acceptance::prior::slope_for;
+use spec_decode::acceptance::prior::slope_of;
 use spec_decode::economics::DRAFT_STEP_SHARE;
-use spec_decode::{Chain, HeadKind, Task};
+use spec_decode::{Chain, PriorQuery};
 
-use super::{head_of, task_of};
+use super::{head_of, query_of};
 use crate::score::{Area, mean, quantile};
 
 /// Runs of one pair and task that differ in depth only: depth → (accept length, speedup).
 struct Group {
     source: String,
-    head: HeadKind,
-    task: Option<Task>,
+    query: PriorQuery,
     runs: BTreeMap<u32, (f64, f64)>,
 }
 
@@ -54,8 +53,7 @@ fn read(measurements: &[Value]) -> Vec<Group> {
             .entry(key.join("|"))
             .or_insert_with(|| Group {
                 source: row["source"].as_str().unwrap_or_default().to_string(),
-                head,
-                task: task_of(row),
+                query: query_of(row, head),
                 runs: BTreeMap::new(),
             })
             .runs
@@ -70,7 +68,7 @@ fn predict(group: &Group, cost_per_step: f64) -> Option<BTreeMap<u32, f64>> {
         .runs
         .iter()
         .min_by_key(|(depth, _)| (depth.abs_diff(3), **depth))?;
-    let slope = slope_for(group.head, group.task).mean;
+    let slope = slope_of(&group.query).mean;
     let chain = Chain::with_slope(accept_length, anchor, slope).ok()?;
     let break_even = accept_length / speedup;
     let at = |depth: u32| {
