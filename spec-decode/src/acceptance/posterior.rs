@@ -167,7 +167,8 @@ fn binomial(chain: &Chain, cycles: f64, accepted: impl Iterator<Item = f64>) -> 
     let mut total = 0.0;
     for (count, step) in accepted.zip(chain.steps()) {
         let count = count.min(reached);
-        total += count * step.accepted.max(LEAST).ln() + (reached - count) * step.refused.max(LEAST).ln();
+        total += count * step.accepted.max(LEAST).ln()
+            + (reached - count) * step.refused.max(LEAST).ln();
         reached = count;
         if reached <= 0.0 {
             break;

@@ -193,7 +193,10 @@ mod tests {
         query.trained_steps = Some(1);
         assert!(slope_of(&query).mean < 2.0 * usual);
         let sources = AcceptancePrior::new(&query).sources;
-        assert!(sources.iter().any(|s| s.contains("DeepSeek")), "{sources:?}");
+        assert!(
+            sources.iter().any(|s| s.contains("DeepSeek")),
+            "{sources:?}"
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Acceptance of a scenario: measured, assumed by the scenario file, or the prior alone.
 
+use kvplan::Model;
+use spec_decode::acceptance::prior::trained_steps;
 use spec_decode::acceptance::warnings::{Observed, diagnose};
 use spec_decode::trees::tree_accept_length;
 use spec_decode::{AcceptancePrior, Chain, Evidence, HeadKind, Posterior, PriorQuery, Task};
@@ -77,13 +79,15 @@ impl Acceptance {
 /// Resolves `--accept`, `--task`, `--temperature` and the scenario's assumption.
 pub(super) fn resolve(
     merged: &Merged,
+    target: &Model,
     draft: Option<&Draft>,
     context: u64,
     steps: Option<u32>,
     notes: &mut Notes,
 ) -> anyhow::Result<Acceptance> {
     let head = draft.map_or(HeadKind::Eagle3, |d| d.head);
-    let query = query(merged, draft, head, context, notes)?;
+    let mut query = query(merged, draft, head, context, notes)?;
+    query.trained_steps = trained_steps(head, &target.name);
     let prior = AcceptancePrior::new(&query);
     unmoved(merged, notes);
     if let Some(given) = &merged.accept {

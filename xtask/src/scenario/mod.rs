@@ -176,7 +176,8 @@ impl Scenario {
         let context = context(merged, served.as_ref(), notes)?;
         let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
-        let acceptance = acceptance::resolve(merged, draft.as_ref(), context, steps, notes)?;
+        let acceptance =
+            acceptance::resolve(merged, &model, draft.as_ref(), context, steps, notes)?;
         Ok(Self {
             kv_dtype: kv_dtype(merged, engine.kind, &model, notes)?,
             mem_fraction: mem_fraction(merged, notes)?,

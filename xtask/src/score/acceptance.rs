@@ -103,7 +103,9 @@ fn read_chains(path: &Path) -> anyhow::Result<(Vec<Row>, usize)> {
                     head,
                     trained_steps: query_of(&row, head).trained_steps,
                     task: task_of(&row),
-                    draft: ["source", "model", "draft"].map(|k| row[k].to_string()).join("|")
+                    draft: ["source", "model", "draft"]
+                        .map(|k| row[k].to_string())
+                        .join("|")
                         + head.name(),
                     points,
                 },
@@ -140,12 +142,7 @@ fn query(curve: &Curve) -> PriorQuery {
     }
 }
 
-fn depth_area(
-    name: &str,
-    rows: &[Row],
-    fits: &BTreeMap<String, SlopeFit>,
-    skipped: usize,
-) -> Area {
+fn depth_area(name: &str, rows: &[Row], fits: &BTreeMap<String, SlopeFit>, skipped: usize) -> Area {
     let (mut errors, mut constant, mut shipped) = (Vec::new(), Vec::new(), Vec::new());
     let mut by_head: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     let mut signed = Vec::new();
@@ -184,7 +181,8 @@ fn depth_area(
         .extend(by_head.iter().map(|(head, errors)| note(head, errors)));
     area.notes.push(two_depths(rows));
     area.notes.push(bands(rows, fits));
-    area.notes.extend(fits.get("").map(|fit| shared_fit(rows, fit)));
+    area.notes
+        .extend(fits.get("").map(|fit| shared_fit(rows, fit)));
     area
 }
 
