@@ -16,7 +16,7 @@ fn depths_8_concurrencies_32_contexts_8(bencher: divan::Bencher) {
         draft: |_: f64, depth: u32, _: f64| 0.9 * f64::from(depth),
     };
     let chain =
-        Chain::from_accept_length(2.3, 3, HeadKind::Eagle3).unwrap_or(Chain::new(1.05, -0.48));
+        Chain::from_accept_length(2.3, 3, HeadKind::Eagle3).unwrap_or(Chain::new(1.05, -0.47));
     bencher.bench(|| {
         let lengths: Vec<f64> = (1..=8).map(|d| chain.accept_length(d)).collect();
         let mut sum = 0u32;
@@ -41,7 +41,7 @@ fn depth_table_with_ranges(bencher: divan::Bencher) {
         },
         draft: |_: f64, depth: u32, _: f64| 0.9 * f64::from(depth),
     };
-    let chain = Chain::new(1.05, -0.48);
+    let chain = Chain::new(1.05, -0.47);
     let lengths: Vec<f64> = (1..=8).map(|d| chain.accept_length(d)).collect();
     let concurrencies: Vec<u32> = (1..=32).collect();
     let contexts: Vec<u32> = (0..8).map(|i| i * 16_384).collect();

@@ -308,8 +308,8 @@ pub fn wasted_drafts(steps: u32, topk: u32, draft_tokens: u32) -> Option<WastedD
 pub enum TreeBasis {
     /// The chain itself.
     Chain,
-    /// Small trees as measured: about a chain of three, whatever their shape.
-    MeasuredSmall,
+    /// The engine's tree, ranked by a draft that is less sure than it is right.
+    UnsureDraft,
     /// The engine's tree under the rank model.
     RankModel,
     /// Between the two.
@@ -327,23 +327,41 @@ pub struct TreeEstimate {
     pub basis: TreeBasis,
 }
 
-/// Drafted nodes up to which a tree behaves as the measured small ones, and from which the rank
-/// model holds.
+/// Drafted nodes up to which the draft's doubt decides, and from which it does not matter.
 const SMALL_NODES: f64 = 7.0;
 const LARGE_NODES: f64 = 16.0;
 
-/// Small trees in units of the chain of depth 3 of the same pair and task: median of 120 runs
-/// (top-k 3 with 6 and top-k 4 with 8 draft tokens; ten models), 0.83-0.93 and 0.72-0.94 of the
-/// chain that verifies as many tokens.
-const SMALL_TREE_RATIO: f64 = 1.025;
+/// How much less sure of its best token a draft is than it is right, in logits. Ranked by such
+/// probabilities a small tree spends its few nodes on breadth, which is why it loses to the chain
+/// that verifies as many tokens. Fitted on 122 runs of 11 models (top-k 3 with 6 and top-k 4 with
+/// 8 draft tokens).
+pub const UNDER_CONFIDENCE: f64 = 1.95;
 /// 90 % of those runs lie within this, leave-one-model-out.
 const SMALL_TREE_HALF_WIDTH: f64 = 0.55;
 /// Error of the rank model on the few large trees that were measured beside a chain.
 const LARGE_TREE_HALF_WIDTH: f64 = 0.5;
 
+/// Accept length of the engine's tree where the draft ranks by probabilities that are this many
+/// logits too low. The engine builds its tree anew in every context, so each is taken on its own.
+pub fn unsure_tree_accept_length(
+    chain: &Chain,
+    (steps, topk, draft_tokens): (u32, u32, u32),
+    under_confidence: f64,
+) -> f64 {
+    let lengths = chain.contexts().map(|(share, right)| {
+        let sure = Chain {
+            level: right.level - under_confidence,
+            ..right
+        };
+        let tree = dynamic_tree(&RankModel::new(sure), steps, topk, draft_tokens);
+        share * tree.accept_length(&RankModel::new(right))
+    });
+    lengths.iter().sum()
+}
+
 /// Accept length of the engine's tree from the pair's chain. Small trees lose to chains of the
-/// same verify size; an ideal rank tree would predict a gain (its error there is +0.6), so it is
-/// used from 16 nodes only.
+/// same verify size ([`UNDER_CONFIDENCE`]); with nodes enough for breadth and depth the draft's
+/// doubt no longer shows.
 pub fn tree_accept_length(chain: &Chain, steps: u32, topk: u32, draft_tokens: u32) -> TreeEstimate {
     let nodes = draft_tokens.saturating_sub(1);
     if topk <= 1 {
@@ -353,16 +371,14 @@ pub fn tree_accept_length(chain: &Chain, steps: u32, topk: u32, draft_tokens: u3
             basis: TreeBasis::Chain,
         };
     }
-    let model = RankModel::new(*chain);
-    let ideal = dynamic_tree(&model, steps, topk, draft_tokens).accept_length(&model);
-    let small = (SMALL_TREE_RATIO * chain.accept_length(3))
-        .min(ideal)
-        .max(chain.accept_length(1));
+    let flags = (steps, topk, draft_tokens);
+    let ideal = unsure_tree_accept_length(chain, flags, 0.0);
+    let small = unsure_tree_accept_length(chain, flags, UNDER_CONFIDENCE);
     let share = ((f64::from(nodes).ln() - SMALL_NODES.ln())
         / (LARGE_NODES.ln() - SMALL_NODES.ln()))
     .clamp(0.0, 1.0);
     let basis = match share {
-        s if s <= 0.0 => TreeBasis::MeasuredSmall,
+        s if s <= 0.0 => TreeBasis::UnsureDraft,
         s if s >= 1.0 => TreeBasis::RankModel,
         _ => TreeBasis::Between,
     };

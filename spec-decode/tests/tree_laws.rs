@@ -106,7 +106,7 @@ fn small_trees_lose_to_chains_as_measured() {
     let chain = Chain::from_accept_length(2.8981, 3, spec_decode::HeadKind::Eagle3).unwrap();
     for (steps, topk, tokens) in [(5, 3, 6), (7, 4, 8)] {
         let tree = tree_accept_length(&chain, steps, topk, tokens);
-        assert_eq!(tree.basis, TreeBasis::MeasuredSmall);
+        assert_eq!(tree.basis, TreeBasis::UnsureDraft);
         assert!(tree.accept_length < chain.accept_length(tokens - 1));
         // The ideal rank tree would have promised more than the chain.
         let model = RankModel::new(chain);

@@ -217,9 +217,9 @@ fn severity(severity: Severity) -> &'static str {
 fn basis(basis: TreeBasis) -> &'static str {
     match basis {
         TreeBasis::Chain => "a chain",
-        TreeBasis::MeasuredSmall => "small trees as measured: about a chain of three",
+        TreeBasis::UnsureDraft => "the engine's tree, ranked by a draft less sure than it is right",
         TreeBasis::RankModel => "the engine's tree under a rank model",
-        TreeBasis::Between => "between measured small trees and the rank model",
+        TreeBasis::Between => "between a draft that doubts and one that does not",
     }
 }
 
@@ -305,7 +305,7 @@ fn as_text(report: &Report, sources: bool) -> String {
     out.push_str(&table::text(&rows, 0));
     let (low, high) = report.posterior.slope_interval(COVERAGE);
     out.push_str(&format!(
-        "\nslope  {:.3} logit a position ({low:.3} to {high:.3})\n",
+        "\nslope  {:.3} logit to the second position ({low:.3} to {high:.3})\n",
         chain.slope
     ));
     if let Some((steps, draft_tokens, tree)) = &report.tree {

@@ -176,6 +176,18 @@ impl Chain {
         Ok(family(root(miss, -MAX_LEVEL, MAX_LEVEL)))
     }
 
+    /// The hard, usual and easy contexts: the share of each and its chain.
+    pub fn contexts(&self) -> [(f64, Self); 3] {
+        CONTEXTS.map(|(share, distance)| {
+            let alike = Self {
+                level: self.level + distance * self.spread,
+                spread: 0.0,
+                ..*self
+            };
+            (share, alike)
+        })
+    }
+
     fn walk(&self) -> Walk {
         Walk {
             chain: *self,

@@ -10,18 +10,18 @@ use super::chain::{Chain, MAX_LEVEL};
 use super::prior::AcceptancePrior;
 use crate::error::AcceptanceError;
 
-/// Cycles assumed behind figures that come without a number of cycles. 1000 cycles scatter an
-/// accept length of 2.3 by 0.036, which is what published curves scatter around a smooth one
-/// (RMSE 0.038 over 126 public curves), and fewer tokens are scattered by less.
+/// Cycles assumed behind figures that come without a number of cycles. 4000 cycles scatter an
+/// accept length of 2.3 by 0.018, one of 4 by 0.03; public curves scatter around their own level
+/// and slope by 0.011 (SpecBundle) to 0.035 (golden curves, cards).
 pub const ASSUMED_CYCLES: f64 = 4000.0;
 
 /// Least standard deviation of an accept length: two digits are printed.
 const ROUNDING_SD: f64 = 0.003;
 
-/// What two parameters leave of a curve however many cycles there are: half of the RMSE of 0.038,
-/// the other half being the curves' own noise. In tokens, at an accept length of 2.5; it shrinks
-/// with the accepted tokens.
-const FORM_SD: f64 = 0.025;
+/// What two parameters leave of a curve however many cycles there are, in tokens at an accept
+/// length of 2.5; it shrinks with the accepted tokens. Public curves leave 0.022 to 0.033 with
+/// their own noise in it.
+const FORM_SD: f64 = 0.02;
 
 /// Degrees of freedom of the level's prior once there is evidence. A broken setup lies far out of
 /// the spread of sound pairs, and then the measurement must win: Student's tails let it.

@@ -29,9 +29,9 @@ const SHARED: usize = KINDS + HEADS.len();
 /// and 2.61 tokens at depth 3 (cookbook), between them slopes from -1.1 to -2.4.
 const SHARED_PRIOR: [(f64, f64); SHARED] = [
     (-0.4, 0.3),
-    (0.0, 0.08),
-    (0.0, 0.08),
-    (0.0, 0.08),
+    (0.0, 0.1),
+    (0.0, 0.1),
+    (0.0, 0.1),
     (-1.6, 0.4),
     (0.0, 0.05),
     (0.0, 0.05),
@@ -39,7 +39,7 @@ const SHARED_PRIOR: [(f64, f64); SHARED] = [
     (0.0, 0.05),
 ];
 /// Spread of a draft's own offset.
-const DRAFT_SD: f64 = 0.1;
+const DRAFT_SD: f64 = 0.2;
 
 /// Weight of the data against the priors: an absolute error of this many tokens costs one unit,
 /// and errors below [`ROUND`] tokens are as good as none.
