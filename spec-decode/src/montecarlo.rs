@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn cycles_of_short_requests_agree_with_the_recurrence() {
-        let chain = Chain::new(1.2, -0.14);
+        let chain = Chain::new(1.2, -0.47);
         for (seed, tokens) in (11u64..).zip([1u32, 2, 5, 16, 64]) {
             let exact = expected_cycles(&chain, 5, tokens);
             let counts: Vec<f64> = (0..4000)
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn uneven_batches_agree_with_the_closed_form() {
-        let chain = Chain::new(0.9, -0.14);
+        let chain = Chain::new(0.9, -0.47);
         let lengths = [3, 10, 25, 25, 60, 120];
         let exact = expected_batch_ms(&chain, 3, &lengths, 9.0, 0.7);
         let times: Vec<f64> = (0..3000)
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_benchmark_of_short_requests_prints_a_shorter_accept_length() {
         // Known shift: about half a draft per request, so minus ~0.5 / length relative.
-        let chain = Chain::new(1.2, -0.14);
+        let chain = Chain::new(1.2, -0.47);
         let (long_run, tokens) = (chain.accept_length(3), 128u32);
         let printed = f64::from(tokens) / expected_cycles(&chain, 3, tokens);
         let loss = 1.0 - printed / long_run;

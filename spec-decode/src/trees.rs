@@ -337,7 +337,7 @@ const LARGE_NODES: f64 = 16.0;
 /// 8 draft tokens).
 pub const UNDER_CONFIDENCE: f64 = 1.95;
 /// 90 % of those runs lie within this, leave-one-model-out.
-const SMALL_TREE_HALF_WIDTH: f64 = 0.55;
+const SMALL_TREE_HALF_WIDTH: f64 = 0.5;
 /// Error of the rank model on the few large trees that were measured beside a chain.
 const LARGE_TREE_HALF_WIDTH: f64 = 0.5;
 

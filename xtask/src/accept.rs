@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use spec_decode::acceptance::metrics::truncated_by_request_end;
+use spec_decode::acceptance::prior::trained_steps;
 use spec_decode::acceptance::warnings::{Observed, Severity, Warning, diagnose};
 use spec_decode::montecarlo::run_batch;
 use spec_decode::trees::{TreeBasis, TreeEstimate, tree_accept_length};
@@ -63,7 +64,8 @@ fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
         .map_err(|e| input::error(format!("--head {}: {e}", args.head)))?;
     let depths = parse::depths("--depths", &args.depths)?;
     let figures = figures::read(args)?;
-    let prior = AcceptancePrior::new(&query(args, head)?);
+    let query = query(args, head)?;
+    let prior = AcceptancePrior::new(&query);
     let evidence: Vec<Evidence> = figures.iter().map(|f| f.evidence.clone()).collect();
     let posterior =
         Posterior::new(&prior, &evidence).map_err(|e| input::error(format!("--accept: {e}")))?;
@@ -82,6 +84,7 @@ fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
                 .to_string(),
         );
     }
+    assumed.extend(training(args.model.as_deref(), &query));
     let dispute = agree::dispute(&figures, &posterior);
     let mut warned = warnings(args, &figures);
     warned.extend(dispute.as_ref().map(|found| found.warning.clone()));
@@ -122,9 +125,28 @@ fn query(args: &AcceptCommandArgs, head: HeadKind) -> anyhow::Result<PriorQuery>
         let read = text.as_ref().map(|t| parse::count(flag, t)).transpose()?;
         Ok(read.map(|n| n as f64))
     };
+    let model = args.model.as_deref().unwrap_or_default();
+    query.trained_steps = trained_steps(head, model);
     query.context_tokens = tokens("--context", &args.context)?;
     query.trained_context_tokens = tokens("--trained-context", &args.trained_context)?;
     Ok(query)
+}
+
+/// What is taken of the head's training, where that decides how fast it falls.
+fn training(model: Option<&str>, query: &PriorQuery) -> Option<String> {
+    match (query.head, model, query.trained_steps) {
+        (HeadKind::Mtp, Some(name), None) => Some(format!(
+            "--model {name}: not known to have trained its module for one position only; if it \
+             did, deep drafts accept less"
+        )),
+        (HeadKind::Mtp, None, _) => Some(
+            "the module was trained on its own states; one that was not (DeepSeek's) falls faster, \
+             and --model NAME tells"
+                .to_string(),
+        ),
+        (head, Some(_), None) => Some(format!("--model: no effect with --head {}", head.name())),
+        _ => None,
+    }
 }
 
 /// The tree's estimate: at the deepest depth printed.
@@ -393,6 +415,20 @@ mod tests {
             let mid = report.posterior.band(3, 0.9).mid;
             assert!((mid - 2.29).abs() < 0.03, "{form}: {mid}");
         }
+    }
+
+    #[test]
+    fn a_deepseek_module_saturates_and_the_answer_says_what_it_takes() {
+        let flags = ["--accept", "2.61@3", "--head", "mtp"];
+        let usual = answer(&flags).unwrap();
+        let named = answer(&[&flags[..], &["--model", "DeepSeek-V3"]].concat()).unwrap();
+        let at_8 = |r: &Report| r.posterior.band(8, 0.9).mid;
+        assert!(at_8(&named) < 2.95 && at_8(&usual) > 3.1);
+        assert!(usual.assumed.iter().any(|a| a.contains("--model NAME")));
+        assert!(!named.assumed.iter().any(|a| a.contains("--model")));
+        let other = answer(&[&flags[..], &["--model", "GLM-5.1"]].concat()).unwrap();
+        assert!(other.assumed.iter().any(|a| a.contains("GLM-5.1")));
+        assert_eq!(at_8(&other), at_8(&usual));
     }
 
     #[test]

@@ -250,6 +250,9 @@ pub(crate) struct AcceptCommandArgs {
     /// Head kind: eagle3, eagle, mtp, mtp-modules, parallel, draft-model, ngram
     #[arg(long, value_name = "KIND", default_value = "eagle3")]
     pub(crate) head: String,
+    /// Target model's name: an MTP module that was trained for one position falls faster
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
     /// What the requests are (chat, code, math, …, or a data set's name)
     #[arg(long)]
     pub(crate) task: Option<String>,
