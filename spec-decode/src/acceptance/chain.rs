@@ -286,10 +286,10 @@ fn root(miss: impl Fn(f64) -> f64, low: f64, high: f64) -> f64 {
             low.1 *= if moved_low == Some(false) { 0.5 } else { 1.0 };
         }
         moved_low = Some(value < 0.0);
-        middle = if turn < 5 || turn > 60 {
-            0.5 * (low.0 + high.0)
-        } else {
+        middle = if (5..=60).contains(&turn) {
             low.0 - low.1 * (high.0 - low.0) / (high.1 - low.1)
+        } else {
+            0.5 * (low.0 + high.0)
         };
     }
     middle
