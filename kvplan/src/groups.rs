@@ -217,10 +217,12 @@ impl Groups {
 
 fn add(kinds: &mut Vec<Kind>, setup: &Setup<'_>, layout: &KvLayout, layer: &Layer, count: u64) {
     let one = crate::kv::layer_state_bytes(layer, &setup.sharding);
+    // Before the hybrid allocator (V1, summer 2025) a window saved no memory.
+    let windows = setup.engine.version.since((0, 9, 2), (2025, 7));
     let bytes = layer_kv_bytes(layer, &setup.sharding, layout);
     let kind = Kind {
         bytes_per_token: bytes.saturating_add(layer_index_bytes(layer)),
-        window: window(layer),
+        window: window(layer).filter(|_| windows),
         state_bytes: one,
         layers: count,
     };

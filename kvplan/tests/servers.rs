@@ -47,6 +47,36 @@ fn vllm_030_replicated_kv_heads_need_11_75_gib_for_256k() {
     );
 }
 
+/// SGLang keeps a pool of their own for window layers of listed architectures only: Gemma 3 is not
+/// on the list, gpt-oss since 2026. vLLM does since its hybrid allocator.
+#[test]
+fn windows_save_memory_only_where_the_engine_has_a_pool_for_them() {
+    let cell = |name: &str, engine: &str| {
+        let model = model(name, None);
+        let mut setup = setup(&model, 2, engine, PRO_6000);
+        setup.kv_dtype = Some(KvDtype::Bf16);
+        plan(&setup).kv_bytes_per_token
+    };
+    let every_layer = |name: &str| {
+        let layout = KvLayout::new(KvDtype::Bf16);
+        model(name, None).kv_bytes_per_token(&Sharding::tp(2), &layout) as f64
+    };
+    let gemma = every_layer("gemma-3-27b");
+    assert_eq!(cell("gemma-3-27b", "sglang@0.5.5"), gemma);
+    assert_eq!(cell("gemma-3-27b", "sglang@0.5.18"), gemma);
+    let oss = every_layer("gpt-oss-120b");
+    assert_eq!(cell("gpt-oss-120b", "sglang@0.5.5"), oss);
+    // Half the layers have windows and get 0.8 of the tokens.
+    close(cell("gpt-oss-120b", "sglang@0.5.16"), 0.9 * oss, 1e-6);
+    let concurrency = |engine: &str| {
+        let gemma = model("gemma-3-27b", None);
+        let mut setup = setup(&gemma, 2, engine, PRO_6000);
+        setup.context_tokens = Some(65_536);
+        plan(&setup).max_concurrency
+    };
+    assert!(concurrency("vllm@0.11") > 2.0 * concurrency("vllm@0.8.5"));
+}
+
 /// The message that a refusal carries changed in June 2026; where a pinned state pool eats a positive
 /// rest, the older one still comes.
 #[test]

@@ -4,16 +4,17 @@
 //! pool_configurator.py (mid 2026), server_args.py of each generation.
 
 mod auto;
+mod cell;
 mod reserve;
 
 use auto::{Generation, automatic_fraction, generation};
+use cell::{cell_bytes, prices_draft};
 use reserve::{Reserve, reserve_lines};
 
 use crate::GIB;
 use crate::engine::Version;
-use crate::kv::{KvLayout, window};
+use crate::kv::KvLayout;
 use crate::ledger::Ledger;
-use crate::model::{Attention, Model};
 use crate::parts::{self, DraftParts};
 use crate::setup::{Interval, Plan, PlanError, Refusal, Setup, SpecKind};
 
@@ -82,39 +83,6 @@ fn state_pool(setup: &Setup<'_>, rest: f64) -> (f64, u64) {
     ((slots * per_slot_all + per_slot) / GIB, slots as u64)
 }
 
-/// Bytes a token takes: layers that keep all tokens, and the window layers' share of the pool.
-fn cell_bytes(setup: &Setup<'_>, layout: &KvLayout) -> f64 {
-    let model = setup.model;
-    let index = if layout.index_cache {
-        model.index_bytes_per_token()
-    } else {
-        0
-    };
-    let all = model.kv_bytes_per_token(&setup.sharding, layout);
-    let full = model.full_kv_bytes_per_token(&setup.sharding, layout);
-    let windows = model.layers.iter().any(|layer| window(layer).is_some());
-    let compressed = |l: &crate::model::Layer| matches!(l.attention, Attention::Compressed(_));
-    if !windows || model.layers.iter().any(compressed) {
-        return full.saturating_add(index) as f64;
-    }
-    // Window layers get 0.8 of the tokens of full ones (`swa_full_tokens_ratio`).
-    let sliding = all.saturating_sub(full);
-    full as f64 + SWA_FULL_TOKENS_RATIO * sliding as f64
-}
-
-/// Default of `--swa-full-tokens-ratio`.
-const SWA_FULL_TOKENS_RATIO: f64 = 0.8;
-
-/// Whether the draft's pool is part of the cell. Configurators of sliding-window targets left it
-/// out in every version seen (#28219, #31588, a log of 0.5.16).
-fn prices_draft(era: DraftEra, model: &Model) -> bool {
-    let sliding = |layer: &crate::model::Layer| match layer.attention {
-        Attention::Gqa(gqa) => gqa.window.is_some(),
-        _ => false,
-    };
-    matches!(era, DraftEra::Counted | DraftEra::PricedPool) && !model.layers.iter().any(sliding)
-}
-
 fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
     let era = draft_era(setup.engine.version);
     let before = setup
@@ -135,7 +103,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
     };
     let layout = layout(setup);
     let target_cell = cell_bytes(setup, &layout);
-    let priced = prices_draft(era, setup.model);
+    let priced = prices_draft(setup, era);
     let cell = if priced {
         target_cell + draft.kv_bytes_per_token as f64
     } else {

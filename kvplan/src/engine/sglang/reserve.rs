@@ -82,7 +82,7 @@ pub(super) fn reserve_lines(
     if era != DraftEra::Counted {
         outside += (draft.weight_bytes + draft.table_bytes) / GIB;
     }
-    if !super::prices_draft(era, setup.model) {
+    if !super::prices_draft(setup, era) {
         outside += b.tokens as f64 * draft.kv_bytes_per_token as f64 / GIB;
     }
     let estimated = graphs + spec_graphs;
