@@ -72,7 +72,8 @@ pub(crate) struct ScenarioArgs {
     /// Weight format, where the config does not say (bf16, fp8, int4, nvfp4, mxfp4, …)
     #[arg(long)]
     pub(crate) quant: Option<String>,
-    /// The draft head: a catalogue draft, its config.json, `mtp`, or `none`
+    /// What drafts: `mtp`, `eagle3`, a head's config.json or repository name, a small model of the
+    /// catalogue, or `none`
     #[arg(long, value_name = "NAME|config.json|mtp|none")]
     pub(crate) draft: Option<String>,
     /// A catalogue box or a box file

@@ -100,3 +100,17 @@ fn a_box_from_a_topology_is_named_by_its_cards() {
     ]);
     assert!(text.contains("on 4x-rtx-3090 from topo -m"), "{text}");
 }
+
+/// Found by the mutation run over scenario files, which took it for a slip.
+#[test]
+fn a_context_of_0_is_decoding_from_an_empty_prompt() {
+    let text = answer(&with(&["--model", "qwen3-8b", "--context", "0", "--json"]));
+    let answer: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let point = &answer["points"][0];
+    for name in ["speedup", "baseline_tok_s", "spec_tok_s", "cycle_ms"] {
+        assert!(
+            point[name].as_f64().is_some_and(|n| n > 0.0),
+            "{name}: {point}"
+        );
+    }
+}

@@ -142,7 +142,12 @@ pub(crate) fn run(args: &crate::cli::ExplainArgs) -> anyhow::Result<ExitCode> {
             return Err(input::error(format!(
                 "{name}: nothing recognised in it; explain reads SGLang, vLLM, TensorRT-LLM and \
                  llama.cpp logs, bench outputs, nccl-tests, NCCL_DEBUG, p2pBandwidthLatencyTest, \
-                 nvbandwidth, nvidia-smi, lspci, topologies and config.json"
+                 nvbandwidth, nvidia-smi, lspci, topologies and config.json{}",
+                facts
+                    .notes
+                    .iter()
+                    .map(|note| format!("; {note}"))
+                    .collect::<String>()
             )));
         }
         files.push(facts);

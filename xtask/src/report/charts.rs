@@ -8,6 +8,8 @@ use plotters::prelude::*;
 use crate::predict::answer::{AllReduceTime, Point};
 
 const SIZE: (u32, u32) = (360, 260);
+/// Size of labels; the SVG backend writes it over 1.24, which is 12 px at a phone's width.
+const LABEL_PX: i32 = 15;
 const GREY: RGBColor = RGBColor(140, 140, 140);
 const BLUE_LINE: RGBColor = RGBColor(72, 120, 207);
 const SERIES: [RGBColor; 7] = [
@@ -53,15 +55,15 @@ pub(super) fn speedup(points: &[Point]) -> Markup {
     svg(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
-            .x_label_area_size(38)
-            .y_label_area_size(44)
+            .x_label_area_size(42)
+            .y_label_area_size(50)
             .build_cartesian_2d(left..right, low..high)?;
         chart
             .configure_mesh()
             .axis_style(GREY)
             .bold_line_style(GREY.mix(0.25))
             .light_line_style(GREY.mix(0.0))
-            .label_style(("sans-serif", 13))
+            .label_style(("sans-serif", LABEL_PX))
             .x_desc("users")
             .y_desc("speedup")
             .x_labels(8)
@@ -125,8 +127,8 @@ pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
     svg(|area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
-            .x_label_area_size(38)
-            .y_label_area_size(50)
+            .x_label_area_size(42)
+            .y_label_area_size(56)
             .build_cartesian_2d(
                 bounds.0.log2() - 0.4..bounds.1.log2() + 0.4,
                 (bounds.2 * 0.7..bounds.3 * 1.5).log_scale(),
@@ -136,12 +138,12 @@ pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
             .axis_style(GREY)
             .bold_line_style(GREY.mix(0.25))
             .light_line_style(GREY.mix(0.0))
-            .label_style(("sans-serif", 13))
+            .label_style(("sans-serif", LABEL_PX))
             .x_desc("bytes")
             .y_desc("µs")
             .x_labels(8)
             .x_label_formatter(&|v| power_of_two(*v, short_bytes))
-            .y_label_formatter(&|v| format!("{v:.0}"))
+            .y_label_formatter(&|v| round_step(*v, bounds.3 / bounds.2))
             .draw()?;
         for (index, name) in names.iter().enumerate() {
             let colour = SERIES[index % SERIES.len()];
@@ -171,6 +173,17 @@ fn family(algorithm: &str) -> &str {
         "host-staged"
     } else {
         algorithm
+    }
+}
+
+/// A label of a logarithmic axis: 1, 2 and 5 of a decade, over more than two decades only 1.
+fn round_step(value: f64, span: f64) -> String {
+    let leading = value / 10_f64.powf(value.log10().floor());
+    let near = |digit: f64| (leading - digit).abs() < 1e-3 * digit;
+    if near(1.0) || near(10.0) || (span < 100.0 && (near(2.0) || near(5.0))) {
+        format!("{value:.0}")
+    } else {
+        String::new()
     }
 }
 

@@ -85,8 +85,15 @@ fn named_box(name: &str, request: &BoxRequest) -> anyhow::Result<Hardware> {
             "--box {name}: no such file; check the path"
         )));
     } else {
-        let wiring = pcie_sim::catalog::find(name)
-            .map_err(|e| input::error(format!("--box {name}: {e}")))?;
+        let wiring = pcie_sim::catalog::find(name).map_err(|e| {
+            let known = if pcie_sim::catalog::near(name).is_empty() {
+                let names: Vec<&str> = pcie_sim::catalog::names().collect();
+                format!("; known are {}", names.join(", "))
+            } else {
+                String::new()
+            };
+            input::error(format!("--box {name}: {e}{known}"))
+        })?;
         (wiring, format!("catalogue box {name}"))
     };
     if request.topology.is_some() {

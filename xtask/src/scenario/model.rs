@@ -63,7 +63,15 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
         } else {
             "; say which it is with --model"
         };
-        input::error(format!("{}: {e}{beside}", given.shown("--model")))
+        // Without a near name, all of them.
+        let near =
+            e.message.contains("did you mean") || !e.message.contains("not in the catalogue");
+        let names = if near {
+            String::new()
+        } else {
+            format!("; it has {}", catalog::names().join(", "))
+        };
+        input::error(format!("{}: {e}{names}{beside}", given.shown("--model")))
     })?;
     let shown = match alias(&given.value, &found.name) {
         Some(alias) => {
