@@ -1,5 +1,6 @@
 //! `memory.*`: questions from engine logs, readers of configs, weights and pools of whole servers.
 
+mod cards;
 mod refit;
 
 use std::path::Path;
@@ -11,6 +12,7 @@ use kvplan::{
 use serde_json::{Value, json};
 
 use super::{Area, json_lines, mean, quantile};
+use cards::card_gib;
 use refit::Refits;
 
 /// Scores the four areas.
@@ -259,33 +261,16 @@ impl Scenario {
     }
 
     fn plan(&self) -> Result<kvplan::Plan, kvplan::PlanError> {
-        let tp = self.row["tp"].as_u64().unwrap_or(1);
-        let flags = &self.row["flags"];
         let given = &self.row["given"];
-        let mut setup = Setup::new(&self.model, Sharding::tp(tp), self.engine, self.card_gib);
-        setup.fraction =
-            number(&flags["mem_fraction_static"]).or(number(&flags["gpu_memory_utilization"]));
-        setup.kv_dtype = flags["kv_dtype"].as_str().and_then(KvDtype::parse);
-        // A checkpoint's wish for fp8 KV is not followed unless the flag is given.
-        setup.kv_dtype = setup.kv_dtype.or(Some(KvDtype::Bf16));
-        setup.context_tokens = flags["context_len"]
-            .as_u64()
-            .or(flags["max_model_len"].as_u64());
-        setup.max_running = flags["max_running_requests"]
-            .as_u64()
-            .or(flags["max_num_seqs"].as_u64());
-        setup.batched_tokens = flags["chunked_prefill_size"]
-            .as_u64()
-            .or(flags["max_num_batched_tokens"].as_u64());
-        setup.big_card = self.row["gpu"]
-            .as_str()
-            .map(|gpu| self.card_gib >= 70.0 && !gpu.to_ascii_lowercase().contains("a100"));
-        setup.mxfp4_kernels = self.row["gpu"].as_str().map(|gpu| {
-            let gpu = gpu.to_ascii_lowercase();
-            ["h100", "h200", "h20", "b200", "b300", "gb200"]
-                .iter()
-                .any(|card| gpu.contains(card))
-        });
+        let mut setup = Setup::new(&self.model, self.sharding(), self.engine, self.card_gib);
+        self.flags(&mut setup);
+        let gpu = self.row["gpu"].as_str().map(str::to_ascii_lowercase);
+        let is_one_of = |cards: &[&str]| {
+            let gpu = gpu.as_deref()?;
+            Some(cards.iter().any(|card| gpu.contains(card)))
+        };
+        setup.big_card = is_one_of(&["a100", "gb10"]).map(|small| self.card_gib >= 70.0 && !small);
+        setup.mxfp4_kernels = is_one_of(&["h100", "h200", "h20", "b200", "b300", "gb200"]);
         setup.observed = Observed {
             free_before_gib: number(&given["free_before_gib"]),
             torch_total_gib: number(&given["total_gib"]),
@@ -306,6 +291,43 @@ impl Scenario {
             });
         }
         kvplan::plan(&setup)
+    }
+
+    /// How the row spreads the model; what it does not name is 1.
+    fn sharding(&self) -> Sharding {
+        let ways = |name: &str| {
+            let beside = [&self.row, &self.row["parallel"], &self.row["flags"]];
+            let found = beside.iter().find_map(|place| place[name].as_u64());
+            found.unwrap_or(1).max(1)
+        };
+        Sharding {
+            pp: ways("pp"),
+            ep: ways("ep"),
+            dp_attention: ways("dp_attention"),
+            dcp: ways("dcp"),
+            ..Sharding::tp(ways("tp"))
+        }
+    }
+
+    /// The flags of the row, under either engine's names.
+    fn flags(&self, setup: &mut Setup<'_>) {
+        let flags = &self.row["flags"];
+        let whole = |names: &[&str]| names.iter().find_map(|name| flags[*name].as_u64());
+        setup.fraction =
+            number(&flags["mem_fraction_static"]).or(number(&flags["gpu_memory_utilization"]));
+        setup.kv_dtype = flags["kv_dtype"].as_str().and_then(KvDtype::parse);
+        // A checkpoint's wish for fp8 KV is not followed unless the flag is given.
+        setup.kv_dtype = setup.kv_dtype.or(Some(KvDtype::Bf16));
+        setup.context_tokens = whole(&["context_len", "context_length", "max_model_len", "ctx"]);
+        setup.max_running = whole(&["max_running_requests", "max_num_seqs"]);
+        setup.batched_tokens = whole(&["chunked_prefill_size", "max_num_batched_tokens"]);
+        setup.max_total_tokens = whole(&["max_total_tokens"]);
+        setup.page_tokens = whole(&["page_size"]);
+        setup.state_slots = whole(&["max_mamba_cache_size"]);
+        setup.graph_max_batch = whole(&["cuda_graph_max_bs", "max_cudagraph_capture_size"]);
+        if flags["enforce_eager"] == true || flags["disable_cuda_graph"] == true {
+            setup.graph_max_batch = Some(0);
+        }
     }
 }
 
@@ -342,36 +364,6 @@ fn read_draft(row: &Value, target: &Model) -> Option<Model> {
         "vocab_size": target.vocab, "draft_vocab_size": row["draft_vocab"],
     });
     Model::from_config_json(&config.to_string(), "draft").ok()
-}
-
-/// Capacity by the card's name, MiB as `nvidia-smi` prints; a name may carry it in brackets.
-const CARDS_MIB: [(&str, f64); 14] = [
-    ("rtx pro 6000", 97_887.0),
-    ("rtx 5090", 32_607.0),
-    ("rtx 5080", 16_303.0),
-    ("rtx 4090", 24_564.0),
-    ("rtx 3090", 24_576.0),
-    ("l40s", 46_068.0),
-    ("a100 80", 81_920.0),
-    ("h100", 81_559.0),
-    ("h200", 143_771.0),
-    ("h20", 97_871.0),
-    ("b200", 183_359.0),
-    ("b300", 275_040.0),
-    ("80 gb class", 81_559.0),
-    ("4 gb class", 4_096.0),
-];
-
-fn card_gib(name: &str) -> Option<f64> {
-    let name = name.to_ascii_lowercase();
-    if let Some((before, _)) = name.split_once(" mib") {
-        let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next()?;
-        if let Ok(mib) = digits.parse::<f64>() {
-            return Some(mib / 1024.0);
-        }
-    }
-    let known = CARDS_MIB.iter().find(|(card, _)| name.contains(card));
-    known.map(|(_, mib)| mib / 1024.0)
 }
 
 /// Collects errors of one area.
