@@ -212,3 +212,95 @@ fn memory_rows(outcome: &Outcome) -> Vec<Row> {
 fn gib_row(what: &str, measured: f64, planned: f64, limit: Option<f64>) -> Row {
     Row::new("memory", what, "GiB", measured / GIB).with_scratch(Some(planned / GIB), limit)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::{self, Run};
+    use super::super::standin::run::Found;
+    use super::super::table::Prediction;
+    use super::*;
+    use crate::cli::ScenarioArgs;
+
+    #[derive(serde::Deserialize)]
+    struct Recorded {
+        model: String,
+        tp: u32,
+        held_tokens: f64,
+        runs: Vec<RecordedRun>,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct RecordedRun {
+        allreduce: String,
+        found: Found,
+    }
+
+    /// Rows of speedups of a run that was recorded on H200s (docs/HARDWARE.md), by the present code.
+    fn speedups(text: &str) -> Vec<Row> {
+        let recorded: Recorded = serde_json::from_str(text).expect("a recorded run");
+        let mut outcome = machine::tests::outcome();
+        outcome.scenario = Scenario::resolve(&ScenarioArgs {
+            model: Some(recorded.model),
+            draft: Some("eagle3".into()),
+            gpu: Some("h200-sxm".into()),
+            gpus: Some(recorded.tp),
+            ..ScenarioArgs::default()
+        })
+        .expect("a scenario");
+        outcome.held_tokens = recorded.held_tokens;
+        let runs = recorded.runs.into_iter().map(|r| Run {
+            algorithm: r.allreduce,
+            found: r.found,
+        });
+        outcome.runs = runs.collect();
+        let rows = compare(&outcome).into_iter();
+        rows.filter(|row| row.group == "speedup").collect()
+    }
+
+    /// How many are within `limit`, and the worst.
+    fn within(rows: &[Row], limit: f64, of: impl Fn(&Row) -> Option<Prediction>) -> (usize, f64) {
+        let errors: Vec<f64> = rows
+            .iter()
+            .filter_map(|r| Some(of(r)?.error.abs()))
+            .collect();
+        assert_eq!(errors.len(), rows.len());
+        let inside = errors.iter().filter(|e| **e <= limit).count();
+        (inside, errors.into_iter().fold(0.0, f64::max))
+    }
+
+    #[test]
+    fn recorded_speedups_of_llama_8b_are_predicted_at_every_load() {
+        let rows = speedups(include_str!("../../tests/data/verify-hw/llama-3.1-8b.json"));
+        assert_eq!(rows.len(), 21);
+        let calibrated = within(&rows, SPEEDUP_LIMITS.0, |r| r.calibrated);
+        let scratch = within(&rows, SPEEDUP_LIMITS.1, |r| r.from_scratch);
+        println!("calibrated {calibrated:?}, from scratch {scratch:?}");
+        assert_eq!((calibrated.0, scratch.0), (21, 21), "{rows:#?}");
+    }
+
+    #[test]
+    fn recorded_speedups_of_a_mixture_of_experts_are_predicted() {
+        let rows = speedups(include_str!(
+            "../../tests/data/verify-hw/qwen3-30b-a3b.json"
+        ));
+        assert_eq!(rows.len(), 21);
+        let calibrated = within(&rows, 0.055, |r| r.calibrated);
+        let scratch = within(&rows, SPEEDUP_LIMITS.1, |r| r.from_scratch);
+        println!("calibrated {calibrated:?}, from scratch {scratch:?}");
+        assert_eq!(calibrated.0, 21, "{rows:#?}");
+        assert!(scratch.0 >= 18, "{rows:#?}");
+    }
+
+    #[test]
+    fn recorded_speedups_on_two_gpus_are_predicted_with_every_all_reduce() {
+        let rows = speedups(include_str!(
+            "../../tests/data/verify-hw/llama-3.1-8b-tp2.json"
+        ));
+        assert_eq!(rows.len(), 9);
+        let calibrated = within(&rows, SPEEDUP_LIMITS.0, |r| r.calibrated);
+        let scratch = within(&rows, SPEEDUP_LIMITS.1, |r| r.from_scratch);
+        println!("calibrated {calibrated:?}, from scratch {scratch:?}");
+        assert_eq!(calibrated.0, 9, "{rows:#?}");
+        assert!(scratch.0 >= 7, "{rows:#?}");
+    }
+}

@@ -223,8 +223,9 @@ fn calibrated<'a>(
         .clone()
         .or_else(|| outcome.scenario.as_ref().map(|s| kind_name(s.engine.kind)))
         .unwrap_or_default();
-    let output = run.points.first().map_or(0, |p| p.output_tokens);
-    let held = held_tokens(plan.context, output);
+    // Few users run for longer; what caches hold tells where many do.
+    let output = run.points.iter().map(|p| p.output_tokens).min();
+    let held = held_tokens(plan.context, output.unwrap_or(0));
     let known = outcome.scenario.as_ref().zip(scratch);
     Calibrated::of_engine(&outcome.sweep, &engine, held, known).map(Some)
 }

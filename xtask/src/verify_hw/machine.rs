@@ -106,8 +106,16 @@ fn held_tokens(plan: &Plan) -> f64 {
 
 fn facts(progress: &Progress) -> anyhow::Result<Facts> {
     progress.begin("GPUs");
-    let facts: Facts = in_child(&Job::Facts, FACTS_DEADLINE, progress)
-        .map_err(|e| input::error(format!("verify-hw: {e}")))?;
+    let facts: Facts = in_child(&Job::Facts, FACTS_DEADLINE, progress).map_err(|e| {
+        let why = e.to_string();
+        if why.contains("OUT_OF_MEMORY") {
+            return input::error(
+                "verify-hw: a GPU has no memory left even to be opened: another process holds all of \
+                 it (nvidia-smi shows which): end it, or pick another GPU with CUDA_VISIBLE_DEVICES",
+            );
+        }
+        input::error(format!("verify-hw: {why}"))
+    })?;
     progress.done(&describe(&facts));
     if facts.compiler.is_none() {
         return Err(input::error(

@@ -158,6 +158,10 @@ pub(crate) fn stand_in(plan: &Plan, ranks: usize, algorithm: &str) -> Result<Fou
         let loud = comm.rank() == 0;
         let stream = comm.stream().clone();
         let mut reduce = |buffer: &DeviceBuffer, elements: usize| -> Result<()> {
+            if elements == 0 {
+                // No sum: the ranks' host threads meet.
+                return comm.exchange(&[]).map(|_| ());
+            }
             let call = Call::in_place(buffer, elements, DType::Bf16);
             match chosen {
                 Some(algorithm) => comm.all_reduce_with(algorithm, &call, None),

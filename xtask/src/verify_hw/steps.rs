@@ -223,7 +223,11 @@ pub(crate) fn child() -> anyhow::Result<ExitCode> {
     });
     match super::work(&job) {
         Ok(json) => println!("result {json}"),
-        Err(error) => println!("fault {}", format!("{error:#}").replace('\n', " ")),
+        Err(error) => {
+            let why = format!("{error:#}").replace('\n', " ");
+            // What a job refuses is no argument of the person who reads it.
+            println!("fault {}", why.trim_start_matches("invalid argument: "));
+        }
     }
     let _ = std::io::stdout().flush();
     Ok(ExitCode::SUCCESS)

@@ -10,7 +10,8 @@ use super::work::Work;
 /// Algorithms tried for each product.
 const TRIED: usize = 8;
 
-/// Sums a buffer of bf16 values over the ranks, in stream order.
+/// Sums a buffer of bf16 values over the ranks, in stream order; of 0 elements: the ranks' host
+/// threads meet.
 pub(crate) type Reduce<'a> = dyn FnMut(&DeviceBuffer, usize) -> Result<()> + 'a;
 
 /// What a pass runs over.
