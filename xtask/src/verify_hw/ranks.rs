@@ -12,6 +12,8 @@ use super::standin::run::{Found, Plan, rank};
 
 /// A communicator waits this long for a peer: compiling kernels on a busy host takes seconds.
 const PEER_DEADLINE: Duration = Duration::from_secs(20);
+/// Largest sum that goes through host memory by lines (docs/HARDWARE.md: tiles win from 1 MiB).
+const HOST_LINES_BYTES: usize = 512 << 10;
 /// Calls of one captured graph, fewer for large messages.
 const CALLS: usize = 20;
 
@@ -164,6 +166,10 @@ pub(crate) fn stand_in(plan: &Plan, ranks: usize, algorithm: &str) -> Result<Fou
             }
             let call = Call::in_place(buffer, elements, DType::Bf16);
             match chosen {
+                // Through host memory: by lines while small, then in tiles, as the selector has it.
+                Some(Algorithm::HostStaged) if 2 * elements > HOST_LINES_BYTES => {
+                    comm.all_reduce_with(Algorithm::HostBulk, &call, None)
+                }
                 Some(algorithm) => comm.all_reduce_with(algorithm, &call, None),
                 None => comm.all_reduce(&call),
             }

@@ -135,7 +135,8 @@ impl<'a> Scratch<'a> {
             model.vocab as f64 * model.hidden as f64
         };
         let weights = (model.active_params() as f64 - table) / f64::from(self.scenario.tp.max(1));
-        let least_ms = power::least_ms(gpu, 2.0 * weights * tokens, bytes);
+        // Sums over the ranks give no time back: the limit acts within them.
+        let least_ms = power::least_ms(gpu, 2.0 * weights * tokens, bytes) + pass.allreduce_ms;
         pass.compute_ms += (least_ms - pass.total()).max(0.0);
     }
 
