@@ -12,6 +12,11 @@ pub enum AcceptanceError {
         /// Drafted tokens per cycle.
         depth: u32,
     },
+    /// An accept length below 1, which every verify makes by its bonus token.
+    BelowOne {
+        /// What the figure stands for, tokens per verify.
+        accept_length: f64,
+    },
     /// A rate or probability outside `0 ..= 1`, or not a number.
     Rate {
         /// Position in the list, from 1.
@@ -57,9 +62,16 @@ impl fmt::Display for AcceptanceError {
                 depth,
             } => write!(
                 f,
-                "accept length {accept_length} at depth {depth} is impossible: with the bonus \
-                 token it lies between 1 and {}",
+                "accept length {} at depth {depth} is impossible: with the bonus token it lies \
+                 between 1 and {}",
+                rounded(*accept_length),
                 u64::from(*depth) + 1
+            ),
+            Self::BelowOne { accept_length } => write!(
+                f,
+                "stands for accept length {}, but every verify makes at least the bonus token: 1; \
+                 is it a figure of this form?",
+                rounded(*accept_length)
             ),
             Self::Rate { position, rate } => write!(
                 f,
@@ -87,3 +99,8 @@ impl fmt::Display for AcceptanceError {
 }
 
 impl std::error::Error for AcceptanceError {}
+
+/// To four digits after the point: what is computed from a printed figure has no more.
+fn rounded(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use spec_decode::acceptance::metrics::truncated_by_request_end;
-use spec_decode::acceptance::prior::trained_steps;
+use spec_decode::acceptance::prior::{HOTTEST, trained_steps};
 use spec_decode::acceptance::warnings::{Observed, Severity, Warning, diagnose};
 use spec_decode::montecarlo::run_batch;
 use spec_decode::trees::{TreeBasis, TreeEstimate, tree_accept_length};
@@ -83,6 +83,11 @@ fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
             "--context: no effect without --trained-context, the longest context the head saw"
                 .to_string(),
         );
+    }
+    if let Some(temperature) = args.temperature.filter(|t| *t > HOTTEST) {
+        assumed.push(format!(
+            "--temperature {temperature}: taken as {HOTTEST}; pairs are measured from 0 to 1"
+        ));
     }
     assumed.extend(training(args.model.as_deref(), &query));
     let dispute = agree::dispute(&figures, &posterior);
@@ -432,6 +437,17 @@ mod tests {
     }
 
     #[test]
+    fn counts_near_the_largest_number_are_answered() {
+        // Their sum once overflowed.
+        let counts = format!("counts:{0}:{0},{0},1", u64::MAX);
+        let band = answer(&["--accept", &counts])
+            .unwrap()
+            .posterior
+            .band(2, 0.9);
+        assert!(band.mid > 2.9, "{band:?}");
+    }
+
+    #[test]
     fn two_depths_are_taken_together() {
         let one = answer(&["--accept", "2.73@3", "--head", "mtp"]).unwrap();
         let two = answer(&["--accept", "2.73@3", "--accept", "2.825@5", "--head", "mtp"]).unwrap();
@@ -448,6 +464,10 @@ mod tests {
             &["--accept", "vllm-rate:43@3"],
             &["--accept", "counts:100:120"],
             &["--accept", "llamacpp:1/0@3"],
+            &["--accept", "llamacpp:36/7@0"],
+            &["--accept", "llamacpp:36/7@100000"],
+            &["--accept", "sglang-rate-old:.1@4"],
+            &["--accept", "no-bonus:-1@3"],
             &["--accept", "no-such-file"],
             &["--head", "eagel3"],
             &["--task", "cooking"],

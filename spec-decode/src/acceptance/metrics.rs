@@ -168,9 +168,8 @@ impl Metric {
         if length.is_finite() && length >= 0.995 {
             Ok(length.max(1.0))
         } else {
-            Err(AcceptanceError::NotPositive {
-                what: "accept length (at least 1 with the bonus token)",
-                value: length,
+            Err(AcceptanceError::BelowOne {
+                accept_length: length,
             })
         }
     }

@@ -370,7 +370,7 @@ fn start_level(prior: &AcceptancePrior, evidence: &[Evidence]) -> f64 {
             cumulative.len() as u32,
         ),
         Some(Evidence::PositionCounts { cycles, accepted }) => (
-            1.0 + accepted.iter().sum::<u64>() as f64 / *cycles as f64,
+            1.0 + accepted.iter().map(|&a| a as f64).sum::<f64>() / *cycles as f64,
             accepted.len() as u32,
         ),
         None => return prior.level.mean,

@@ -106,6 +106,9 @@ fn task_level(task: Option<Task>) -> f64 {
 /// Trained lengths over which a head's gain falls to 1/e (the catalogue's `[context]`).
 const DECAY_RATIO: f64 = 3.0;
 
+/// Hotter than this is taken as this hot.
+pub const HOTTEST: f64 = 2.0;
+
 impl AcceptancePrior {
     /// The prior for what is known.
     pub fn new(query: &PriorQuery) -> Self {
@@ -135,7 +138,7 @@ impl AcceptancePrior {
             .temperature
             .filter(|t| t.is_finite())
             .unwrap_or(0.0)
-            .clamp(0.0, 2.0);
+            .clamp(0.0, HOTTEST);
         if temperature > 0.0 {
             sources.push(format!("temperature: {}", catalogue.temperature.source));
         }

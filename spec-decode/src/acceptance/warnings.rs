@@ -104,6 +104,17 @@ fn of_length(observed: &Observed) -> Option<Warning> {
             mend: "give the depth (steps) that the run had",
         });
     }
+    let chain = observed.tree_flags.is_none_or(|f| f.1 <= 1);
+    if depth >= 2 && chain && length > f64::from(depth) + 0.995 {
+        return Some(Warning {
+            severity: Severity::Warning,
+            kind: "everything-accepted",
+            what: format!("accept length {length:.2} at depth {depth}: no draft was ever refused"),
+            why: "acceptance is forced (a simulated or synthetic accept length), or the prompts \
+                  repeat one text",
+            mend: "switch the forcing off and measure with your own prompts",
+        });
+    }
     (depth >= 3 && length < SUSPECT_AT_DEPTH_3).then(|| Warning {
         severity: Severity::Warning,
         kind: "suspiciously-low",
@@ -218,6 +229,14 @@ mod tests {
         assert!(kinds(&length(2.3, 3)).is_empty());
         // One drafted token can honestly give 1.25.
         assert!(kinds(&length(1.25, 1)).is_empty());
+    }
+
+    #[test]
+    fn an_engine_that_refuses_nothing_was_told_to() {
+        assert_eq!(kinds(&length(4.0, 3)), ["everything-accepted"]);
+        assert!(kinds(&length(3.9, 3)).is_empty());
+        // One drafted token can be as sure as that for a while.
+        assert!(kinds(&length(2.0, 1)).is_empty());
     }
 
     #[test]

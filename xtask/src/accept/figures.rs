@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use spec_decode::acceptance::chain::MAX_DEPTH;
 use spec_decode::acceptance::metrics::{Metric, cumulative};
 use spec_decode::acceptance::warnings::Observed;
 use spec_decode::{AcceptanceError, Evidence};
@@ -111,7 +112,8 @@ fn engine_form(
         "llamacpp" => {
             let wrong = || {
                 input::error(format!(
-                    "--accept {text}: give llamacpp:ACCEPTED/CYCLES@DRAFTS, as llamacpp:36/7@16"
+                    "--accept {text}: give llamacpp:ACCEPTED/CYCLES@DRAFTS, as llamacpp:36/7@16, \
+                     with 1 to {MAX_DEPTH} drafts a cycle"
                 ))
             };
             let (ratio, depth) = rest.rsplit_once('@').ok_or_else(wrong)?;
@@ -120,7 +122,11 @@ fn engine_form(
                 accepted: accepted.trim().parse().map_err(|_| wrong())?,
                 cycles: cycles.trim().parse().map_err(|_| wrong())?,
             };
-            (metric, depth.trim().parse().map_err(|_| wrong())?)
+            let depth: u32 = depth.trim().parse().map_err(|_| wrong())?;
+            if !(1..=MAX_DEPTH).contains(&depth) {
+                return Err(wrong());
+            }
+            (metric, depth)
         }
         _ => return Ok(None),
     };
