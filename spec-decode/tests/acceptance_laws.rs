@@ -229,6 +229,18 @@ fn easy_contexts_survive_and_hold_the_fall_up() {
 }
 
 #[test]
+fn counts_near_the_largest_number_are_answered() {
+    // Their sum once overflowed.
+    let prior = AcceptancePrior::new(&PriorQuery::of(HeadKind::Eagle3));
+    let counts = Evidence::PositionCounts {
+        cycles: u64::MAX,
+        accepted: vec![u64::MAX / 5 * 4, u64::MAX / 5 * 3],
+    };
+    let band = Posterior::new(&prior, &[counts]).unwrap().band(2, 0.9);
+    assert!((band.mid - 2.4).abs() < 0.05, "{band:?}");
+}
+
+#[test]
 fn the_constant_alpha_form_over_promises_deep_drafts() {
     // Llama-4-Maverick, GSM8K: 3.08 at depth 3, 4.02 at depth 7.
     let measured = 4.02;

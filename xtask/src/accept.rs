@@ -437,17 +437,6 @@ mod tests {
     }
 
     #[test]
-    fn counts_near_the_largest_number_are_answered() {
-        // Their sum once overflowed.
-        let counts = format!("counts:{0}:{0},{0},1", u64::MAX);
-        let band = answer(&["--accept", &counts])
-            .unwrap()
-            .posterior
-            .band(2, 0.9);
-        assert!(band.mid > 2.9, "{band:?}");
-    }
-
-    #[test]
     fn two_depths_are_taken_together() {
         let one = answer(&["--accept", "2.73@3", "--head", "mtp"]).unwrap();
         let two = answer(&["--accept", "2.73@3", "--accept", "2.825@5", "--head", "mtp"]).unwrap();

@@ -109,25 +109,7 @@ fn engine_form(
             };
             (metric, draft_tokens - 1)
         }
-        "llamacpp" => {
-            let wrong = || {
-                input::error(format!(
-                    "--accept {text}: give llamacpp:ACCEPTED/CYCLES@DRAFTS, as llamacpp:36/7@16, \
-                     with 1 to {MAX_DEPTH} drafts a cycle"
-                ))
-            };
-            let (ratio, depth) = rest.rsplit_once('@').ok_or_else(wrong)?;
-            let (accepted, cycles) = ratio.split_once('/').ok_or_else(wrong)?;
-            let metric = Metric::LlamaCpp {
-                accepted: accepted.trim().parse().map_err(|_| wrong())?,
-                cycles: cycles.trim().parse().map_err(|_| wrong())?,
-            };
-            let depth: u32 = depth.trim().parse().map_err(|_| wrong())?;
-            if !(1..=MAX_DEPTH).contains(&depth) {
-                return Err(wrong());
-            }
-            (metric, depth)
-        }
+        "llamacpp" => llamacpp(text, rest)?,
         _ => return Ok(None),
     };
     let accept_length = metric.0.accept_length().map_err(refuse)?;
@@ -140,6 +122,27 @@ fn engine_form(
         accept_length,
         cycles: counted,
     }))
+}
+
+/// `36/7@16`
+fn llamacpp(text: &str, rest: &str) -> anyhow::Result<(Metric, u32)> {
+    let wrong = || {
+        input::error(format!(
+            "--accept {text}: give llamacpp:ACCEPTED/CYCLES@DRAFTS, as llamacpp:36/7@16, with 1 to \
+             {MAX_DEPTH} drafts a cycle"
+        ))
+    };
+    let (ratio, depth) = rest.rsplit_once('@').ok_or_else(wrong)?;
+    let (accepted, cycles) = ratio.split_once('/').ok_or_else(wrong)?;
+    let depth: u32 = depth.trim().parse().map_err(|_| wrong())?;
+    if !(1..=MAX_DEPTH).contains(&depth) {
+        return Err(wrong());
+    }
+    let metric = Metric::LlamaCpp {
+        accepted: accepted.trim().parse().map_err(|_| wrong())?,
+        cycles: cycles.trim().parse().map_err(|_| wrong())?,
+    };
+    Ok((metric, depth))
 }
 
 fn numbers(text: &str, list: &str) -> anyhow::Result<Vec<f64>> {
