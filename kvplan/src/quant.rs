@@ -95,14 +95,18 @@ pub(crate) fn format_named(name: &str) -> Option<WeightFormat> {
         "bf16" | "bfloat16" | "none" => WeightFormat::Bf16,
         "f16" | "fp16" | "float16" => WeightFormat::F16,
         "f32" | "fp32" | "float32" => WeightFormat::F32,
-        "fp8" | "fp8-tensor" | "fp8-dynamic" | "w8a8-fp8" => WeightFormat::Fp8,
+        "fp8" | "fp8-tensor" | "fp8-dynamic" | "fp8-static" | "fp8-e4m3" | "w8a8-fp8" => {
+            WeightFormat::Fp8
+        }
         "fp8-block" => WeightFormat::Fp8Block,
         "mxfp8" => WeightFormat::Mxfp8,
-        "int8" | "w8a8" | "w8a16" => WeightFormat::Int8,
+        "int8" | "w8a8" | "w8a16" | "gptq-int8" | "w8a8-int8" => WeightFormat::Int8,
         "int4-g32" => int4(32, false),
         "int4" | "gptq" | "w4a16" | "int4-g128" | "gptq-int4" | "4bit" => int4(128, false),
+        // bitsandbytes: a byte per 64 and a float per 64 of those, 0.516 bytes as in groups of 128.
+        "nf4" | "bnb" | "bnb-4bit" | "bitsandbytes" => int4(128, false),
         "awq" | "awq-int4" | "int4-awq" | "int4-g128-zp" => int4(128, true),
-        "nvfp4" | "fp4" => WeightFormat::Nvfp4,
+        "nvfp4" | "fp4" | "modelopt-fp4" => WeightFormat::Nvfp4,
         "mxfp4" => WeightFormat::Mxfp4,
         _ => return None,
     })

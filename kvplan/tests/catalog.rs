@@ -1,5 +1,6 @@
 //! The catalogue: every name resolves, totals are the published ones, typing errors get hints.
 
+use kvplan::Sharding;
 use kvplan::catalog::{self, Draft};
 
 #[test]
@@ -88,7 +89,7 @@ fn a_safetensors_index_wins_over_the_estimate() {
     // The index of the published checkpoint: 8,030,261,248 parameters of 2 bytes.
     let index = r#"{"metadata": {"total_size": 16060522496}, "weight_map": {}}"#;
     let scaled = llama.clone().with_checkpoint(index).expect("an index");
-    let bytes = scaled.total_weight_bytes(&kvplan::Sharding::tp(1));
+    let bytes = scaled.total_weight_bytes(&Sharding::tp(1));
     assert!((bytes - 16_060_522_496.0).abs() < 1.0, "{bytes}");
     let header = r#"{"a": {"dtype": "BF16", "data_offsets": [0, 16060522496]}}"#;
     assert!(llama.clone().with_checkpoint(header).is_ok());
@@ -100,4 +101,17 @@ fn a_safetensors_index_wins_over_the_estimate() {
             .is_err_and(|e| e.contains("different models"))
     );
     assert!(llama.with_checkpoint("{}").is_err());
+}
+
+/// `total_size` of DeepSeek-V3's safetensors index: 688,586,727,753 bytes, the MTP module with its own
+/// two vocabulary tables among them.
+#[test]
+fn deepseek_v3_weighs_what_its_index_says() {
+    let model = catalog::find("deepseek-v3").expect("model").model;
+    let whole = Sharding::tp(1);
+    let bytes = model.total_weight_bytes(&whole)
+        + model.mtp_weight_bytes(&whole)
+        + 2.0 * model.vocab_table_bytes(&whole);
+    let off = bytes / 688_586_727_753.0 - 1.0;
+    assert!(off.abs() < 0.001, "{bytes}: {off}");
 }
