@@ -16,11 +16,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Of a band: only a band that lies whole on one side of 1 decides.
+    /// Of a band: only a band that lies whole on one side of 1 decides. One that ends at 1, since
+    /// no more is possible, holds no gain.
     pub fn of(band: &Band) -> Self {
         if band.low > 1.0 {
             Self::Pays
-        } else if band.high < 1.0 {
+        } else if band.high <= 1.0 {
             Self::DoesNotPay
         } else {
             Self::MeasureFirst
@@ -205,6 +206,7 @@ mod tests {
         assert_eq!(Verdict::of(&band(1.01, 1.3)), Verdict::Pays);
         assert_eq!(Verdict::of(&band(0.7, 0.99)), Verdict::DoesNotPay);
         assert_eq!(Verdict::of(&band(0.99, 1.3)), Verdict::MeasureFirst);
+        assert_eq!(Verdict::of(&band(0.7, 1.0)), Verdict::DoesNotPay);
         assert_eq!(
             Verdict::of(&band(f64::NAN, f64::NAN)),
             Verdict::MeasureFirst

@@ -470,3 +470,30 @@ fn an_accept_length_of_one_is_told_to_be_a_broken_load() {
     let text = String::from_utf8_lossy(&sound.stdout);
     assert!(!text.contains("taken as given, but"), "{text}");
 }
+
+#[test]
+fn a_load_with_two_shares_is_refused_and_one_gpu_has_no_all_reduce() {
+    refuses(
+        &with(&["--concurrency", "1:1,1:2"]),
+        &["--concurrency", "1 stands twice"],
+    );
+    let told = answers(&with(&["--allreduce", "one-shot"]));
+    assert!(told.contains("--allreduce one-shot: changes nothing"));
+}
+
+#[test]
+fn a_draft_of_which_nothing_is_accepted_does_not_pay() {
+    let flags = with(&["--accept", "1.0@3", "--concurrency", "1,64", "--json"]);
+    let answer = json(&flags);
+    assert_eq!(answer["verdict"], "does-not-pay");
+    for point in answer["points"].as_array().expect("points") {
+        assert_eq!(point["verdict"], "does-not-pay", "{point}");
+        assert_eq!(point["probability_pays"], 0.0);
+        assert!(point["speedup_high"].as_f64().is_some_and(|s| s <= 1.0));
+    }
+    let warned = answer["assumptions"].to_string();
+    assert!(
+        warned.contains("no drafted token was ever accepted"),
+        "{warned}"
+    );
+}

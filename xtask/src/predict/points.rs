@@ -125,9 +125,17 @@ fn conditions(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &Tried)
     }
 }
 
-/// How far the 90 % band of the accept length reaches down and up, ln.
+/// Most that a measured accept length may be where nothing was accepted: engines print two
+/// decimals.
+const NOTHING_ACCEPTED: f64 = 1.005;
+
+/// How far the 90 % band of the accept length reaches down and up, ln. Where a measurement says
+/// that nothing is ever accepted, that is no luck of the minute: the draft does not fit the target.
 pub(super) fn accept_widths(scenario: &Scenario, depth: Depth) -> (f64, f64) {
     let (low, mid, high) = accept_band(scenario, depth);
+    if matches!(scenario.acceptance.known, Known::Measured(_)) && mid < NOTHING_ACCEPTED {
+        return (0.0, 0.0);
+    }
     let reading = if matches!(scenario.acceptance.known, Known::Measured(_)) {
         READING_HALF_WIDTH
     } else {
@@ -140,8 +148,11 @@ pub(super) fn accept_widths(scenario: &Scenario, depth: Depth) -> (f64, f64) {
 /// The band of a prediction, from the residuals of its situation; an assumed accept length widens
 /// it by the range that the scenario states, a pinned verify by what it leaves open.
 fn band(scenario: &Scenario, costs: &Costs<'_>, tried: &Tried, conditions: &Conditions) -> Band {
-    let most =
+    let mut most =
         (tried.accept_length * conditions.accept_up.exp()).min(f64::from(tried.depth.tokens));
+    if conditions.accept_up <= 0.0 && tried.accept_length < NOTHING_ACCEPTED {
+        most = most.min(1.0);
+    }
     let mut band = ResidualModel::shipped().band(tried.speedup, most, conditions);
     if let Some(pin) = &costs.pin {
         // The plain step was not seen: it may share the verify's excess, in proportion, or be as

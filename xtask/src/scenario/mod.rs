@@ -166,7 +166,7 @@ impl Scenario {
         let model = model::target(merged, notes)?;
         let (tp, ranks) = tensor_parallel(merged, &hardware.wiring, &model, notes)?;
         let draft = model::draft(merged, &model, notes)?;
-        let allreduce = allreduce(merged, notes)?;
+        let allreduce = allreduce(merged, tp, notes)?;
         let served = sweep::served(
             merged,
             &hardware.served,
@@ -420,7 +420,7 @@ pub(crate) const ALLREDUCE: [&str; 7] = [
     "auto",
 ];
 
-fn allreduce(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<String> {
+fn allreduce(merged: &merge::Merged, tp: u32, notes: &mut Notes) -> anyhow::Result<String> {
     let (name, source) = match &merged.allreduce {
         Some(given) => (
             given.value.trim().to_ascii_lowercase(),
@@ -436,6 +436,12 @@ fn allreduce(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<String
             "--allreduce {name}: give one of {}",
             ALLREDUCE.join(", ")
         )));
+    }
+    if tp < 2 && merged.allreduce.is_some() {
+        notes.assume(
+            format!("--allreduce {name}: changes nothing, one GPU has nobody to reduce with"),
+            "",
+        );
     }
     notes.input("allreduce", name.clone(), source);
     Ok(name)

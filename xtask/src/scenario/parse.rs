@@ -76,7 +76,13 @@ pub(crate) fn concurrency(flag: &str, text: &str) -> anyhow::Result<Loads> {
                     ))
                 })
         });
-        loads.push((users, share.transpose()?));
+        let share = share.transpose()?;
+        if share.is_some() && loads.iter().any(|load| load.0 == users) {
+            return Err(input::error(format!(
+                "{flag} {text}: {users} stands twice; give each load one share"
+            )));
+        }
+        loads.push((users, share));
     }
     loads.sort_by_key(|load| load.0);
     loads.dedup_by_key(|load| load.0);
@@ -349,6 +355,8 @@ mod tests {
             (vec![1, 4], None)
         );
         assert!(concurrency("--concurrency", "1:60,8").is_err());
+        let twice = concurrency("--concurrency", "1:1,1:2").unwrap_err();
+        assert!(twice.to_string().contains("1 stands twice"), "{twice}");
         assert!(concurrency("--concurrency", "1:-2").is_err());
     }
 

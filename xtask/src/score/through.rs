@@ -358,6 +358,16 @@ fn covered(rows: &[&Told]) -> Option<f64> {
     (!rows.is_empty()).then(|| held as f64 / rows.len() as f64)
 }
 
+/// Coverage of each source, and their mean: a source of many rows is one server and one head.
+fn covered_by_source(rows: &[&Told]) -> Option<f64> {
+    let groups: BTreeSet<&str> = rows.iter().map(|t| t.group.as_str()).collect();
+    let of = |group: &str| {
+        let own: Vec<&Told> = rows.iter().filter(|t| t.group == group).copied().collect();
+        covered(&own)
+    };
+    super::mean(&groups.into_iter().filter_map(of).collect::<Vec<_>>())
+}
+
 /// One line for a situation: coverage, width, bias and the verdicts on rows that lose.
 fn note(name: &str, rows: &[&Told]) -> String {
     let widths: Vec<f64> = rows
@@ -379,101 +389,16 @@ fn note(name: &str, rows: &[&Told]) -> String {
     let [wrong, open, right] = verdicts(&|m| m < 1.0);
     let [pays, pays_open, pays_wrong] = verdicts(&|m| m >= 1.0);
     format!(
-        "{name}: n {}, coverage {:.3}, mean width {:.3}, bias {:+.3}; losing rows: {wrong} pays, \
+        "{name}: n {}, coverage {:.3} (each source counted once {:.3}), mean width {:.3}, bias {:+.3}; losing rows: {wrong} pays, \
          {open} measure first, {right} does not pay; paying rows: {pays} pays, {pays_open} measure \
          first, {pays_wrong} does not pay",
         rows.len(),
         covered(rows).unwrap_or(f64::NAN),
+        covered_by_source(rows).unwrap_or(f64::NAN),
         super::mean(&widths).unwrap_or(f64::NAN),
         super::quantile(&errors, 0.5).unwrap_or(f64::NAN),
     )
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_context_sweep_through_predict_is_as_good_as_the_score_says() {
-        let Some(data) = crate::step_time::tests_data() else {
-            return;
-        };
-        let (told, skipped) = engines(&data, true).unwrap_or_else(|e| panic!("{e:#}"));
-        let long: Vec<&Told> = told.iter().filter(|t| t.point.context > 4000).collect();
-        assert!(
-            long.len() >= 5,
-            "{} long rows, {skipped} skipped",
-            long.len()
-        );
-        let errors: Vec<f64> = long.iter().map(|t| t.log_error().abs()).collect();
-        let median = crate::score::quantile(&errors, 0.5).unwrap_or(f64::NAN);
-        assert!(median < 0.06, "{errors:?}");
-        for row in long {
-            let p = &row.point;
-            assert!(
-                p.speedup_low <= row.measured && row.measured <= p.speedup_high,
-                "{} users: {} not in {} to {}",
-                p.concurrency,
-                row.measured,
-                p.speedup_low,
-                p.speedup_high
-            );
-        }
-    }
-
-    /// Every row, tab-separated: `cargo test -p xtask print_every_told -- --ignored --nocapture`.
-    #[test]
-    #[ignore = "prints; checks nothing"]
-    fn print_every_told() {
-        let Some(data) = crate::step_time::tests_data() else {
-            return;
-        };
-        let (told, _) = all(&data).unwrap_or_else(|e| panic!("{e:#}"));
-        for t in told {
-            let (p, c) = (&t.point, &t.conditions);
-            println!(
-                "told\t{}\t{}\t{}\t{}\t{:.4}\t{:.4}\t{:.4}\t{:.4}\t{:.4}\t{:.3}\t{:.4}\t{:.4}\t{:?}",
-                t.group,
-                c.situation,
-                p.concurrency,
-                p.context,
-                t.measured,
-                p.speedup,
-                p.speedup_low,
-                p.speedup_high,
-                p.accept_length,
-                c.beyond,
-                c.accept_down,
-                c.accept_up,
-                p.verdict
-            );
-        }
-    }
-
-    #[test]
-    fn nine_bands_of_ten_hold_in_every_situation_as_users_are_told_them() {
-        let Some(data) = crate::step_time::tests_data() else {
-            return;
-        };
-        let (told, _) = all(&data).unwrap_or_else(|e| panic!("{e:#}"));
-        for situation in Situation::ALL {
-            let rows: Vec<&Told> = told
-                .iter()
-                .filter(|t| t.conditions.situation == situation)
-                .collect();
-            let held = covered(&rows).unwrap_or(0.0);
-            // The prior stands on more heads than the sweeps have: wider than these rows need.
-            assert!((0.87..=0.98).contains(&held), "{situation}: {held:.3}");
-            let losing = rows.iter().filter(|t| t.measured < 1.0);
-            let (mut n, mut wrong) = (0, 0);
-            for row in losing {
-                n += 1;
-                wrong += usize::from(row.point.verdict == Verdict::Pays);
-            }
-            assert!(
-                wrong * 10 <= n,
-                "{situation}: {wrong} of {n} losing rows pay"
-            );
-        }
-    }
-}
+mod tests;

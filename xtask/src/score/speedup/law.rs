@@ -215,9 +215,27 @@ fn grid() -> impl Iterator<Item = Constants> {
     })
 }
 
-/// For every point of the grid, the sum and number of absolute errors of each sweep.
+/// Sum and number of absolute errors.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum(f64, usize);
+
+impl Sum {
+    fn add(&mut self, other: Self) {
+        self.0 += other.0;
+        self.1 += other.1;
+    }
+
+    fn mean(self) -> f64 {
+        if self.1 == 0 {
+            return f64::INFINITY;
+        }
+        self.0 / self.1 as f64
+    }
+}
+
+/// For every point of the grid, each sweep's errors inside and beyond it.
 pub(crate) struct Fitter {
-    tried: Vec<(Constants, Vec<(f64, usize)>)>,
+    tried: Vec<(Constants, Vec<[Sum; 2]>)>,
 }
 
 impl Fitter {
@@ -228,34 +246,34 @@ impl Fitter {
             let mut errors = Vec::with_capacity(rows.len());
             for (index, (row, rig)) in rows.iter().zip(rigs).enumerate() {
                 let rig = rig.as_ref();
-                let found = predict(row, index, rig, &constants, Accept::Pooled, None)?;
-                let sum = found.iter().map(|p| p.log_error().abs()).sum();
-                errors.push((sum, found.len()));
+                let mut sums = [Sum::default(); 2];
+                for p in predict(row, index, rig, &constants, Accept::Pooled, None)? {
+                    sums[usize::from(p.outside)].add(Sum(p.log_error().abs(), 1));
+                }
+                errors.push(sums);
             }
             tried.push((constants, errors));
         }
         Ok(Self { tried })
     }
 
-    /// The constants of least mean absolute error over the sweeps that `keep` allows.
+    /// The constants of least mean absolute error over the sweeps that `keep` allows: the draft
+    /// step by the rows inside the sweeps, where nothing is extrapolated, then the growth by the
+    /// others.
     pub(crate) fn best(&self, keep: impl Fn(usize) -> bool) -> Constants {
-        let mean = |errors: &[(f64, usize)]| {
-            let (mut sum, mut n) = (0.0, 0);
-            for (index, (s, count)) in errors.iter().enumerate() {
-                if keep(index) {
-                    sum += s;
-                    n += count;
-                }
-            }
-            if n == 0 {
-                f64::INFINITY
-            } else {
-                sum / n as f64
-            }
+        let mean = |errors: &[[Sum; 2]], outside: usize| {
+            let mut sum = Sum::default();
+            let kept = errors.iter().enumerate().filter(|(i, _)| keep(*i));
+            kept.for_each(|(_, sums)| sum.add(sums[outside]));
+            sum.mean()
         };
-        self.tried
-            .iter()
-            .min_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)))
-            .map_or(Constants::SHIPPED, |(constants, _)| *constants)
+        let least = |fixed_ms: Option<f64>, outside: usize| {
+            self.tried
+                .iter()
+                .filter(|(c, _)| fixed_ms.is_none_or(|ms| c.pcie.fixed_ms == ms))
+                .min_by(|a, b| mean(&a.1, outside).total_cmp(&mean(&b.1, outside)))
+                .map_or(Constants::SHIPPED, |(constants, _)| *constants)
+        };
+        least(Some(least(None, 0).pcie.fixed_ms), 1)
     }
 }

@@ -1,0 +1,105 @@
+//! What knowing more does to a band, and that fitted bands hold what they say.
+
+use super::*;
+use crate::verdict::Verdict;
+use proptest::prelude::*;
+
+fn conditions(situation: Situation, beyond: f64, concurrency: f64) -> Conditions {
+    Conditions {
+        situation,
+        beyond,
+        concurrency,
+        accept_down: 0.0,
+        accept_up: 0.0,
+    }
+}
+
+#[test]
+fn knowing_more_narrows_the_band_and_leaving_the_sweep_widens_it() {
+    let model = ResidualModel::shipped();
+    let width = |situation, beyond| {
+        let band = model.band(1.3, 4.0, &conditions(situation, beyond, 8.0));
+        (band.high / band.low).ln()
+    };
+    let [known, prior, scratch, nothing] = Situation::ALL.map(|s| width(s, 0.0));
+    assert!(known < prior && known < scratch && scratch < nothing);
+    assert!(prior <= nothing);
+    assert!(width(Situation::ALL[0], 1.0) > known);
+}
+
+#[test]
+fn where_nothing_is_accepted_no_band_reaches_above_1_and_the_chance_is_none() {
+    let at = conditions(Situation::ALL[2], 0.0, 8.0);
+    let band = ResidualModel::shipped().band(0.89, 1.0, &at);
+    assert!(band.high <= 1.0 && band.probability_pays == 0.0, "{band:?}");
+    assert_eq!(Verdict::of(&band), Verdict::DoesNotPay);
+}
+
+#[test]
+fn fitted_bands_cover_what_they_say_and_find_what_widens_them() {
+    let mut residuals = Vec::new();
+    for i in 0..400 {
+        let beyond = f64::from(i % 2);
+        // A triangle wave of errors between -1 and 1 times the true scale.
+        let wave = (f64::from(i) * 0.618_034).fract() * 2.0 - 1.0;
+        residuals.push(Residual {
+            conditions: conditions(Situation::ALL[0], beyond, 4.0),
+            group: "wave".to_string(),
+            log_error: wave * (0.05 + 0.2 * beyond),
+        });
+    }
+    let model = ResidualModel::fit(&residuals);
+    let covered = residuals.iter().filter(|r| {
+        let band = model.band(1.0, 9.0, &r.conditions);
+        (band.low.ln()..=band.high.ln()).contains(&-r.log_error)
+    });
+    let share = covered.count() as f64 / residuals.len() as f64;
+    assert!((0.88..0.93).contains(&share), "{share}");
+    let inside = model
+        .scale(Situation::ALL[0])
+        .typical(&residuals[0].conditions);
+    let outside = model
+        .scale(Situation::ALL[0])
+        .typical(&residuals[1].conditions);
+    assert!(
+        (4.0..6.0).contains(&(outside / inside)),
+        "{}",
+        outside / inside
+    );
+}
+
+proptest! {
+    #[test]
+    fn a_band_holds_its_point_and_never_leaves_the_possible(
+        speedup in 0.1f64..4.0, most in 1.0f64..5.0, beyond in 0.0f64..3.0, c in 1.0f64..500.0,
+        index in 0usize..4,
+    ) {
+        let at = conditions(Situation::ALL[index], beyond, c);
+        let band = ResidualModel::shipped().band(speedup, most, &at);
+        prop_assert!(0.0 < band.low && band.low <= band.speedup);
+        prop_assert!(band.speedup <= band.high && band.high <= most.max(0.0));
+        prop_assert!((0.0..=1.0).contains(&band.probability_pays));
+        prop_assert_eq!(speedup > 1.0, band.probability_pays > 0.5);
+    }
+
+    #[test]
+    fn probability_rises_with_the_speedup(a in 0.1f64..4.0, b in 0.1f64..4.0) {
+        let at = conditions(Situation::ALL[0], 0.0, 1.0);
+        let pays = |s: f64| ResidualModel::shipped().band(s, 9.0, &at).probability_pays;
+        prop_assert!(pays(a.min(b)) <= pays(a.max(b)) + 1e-12);
+    }
+
+    #[test]
+    fn a_vaguer_accept_length_widens_every_band(
+        index in 0usize..4, down in 0.0f64..0.5, up in 0.0f64..0.5, more in 0.0f64..0.5,
+    ) {
+        let mut at = conditions(Situation::ALL[index], 0.3, 8.0);
+        (at.accept_down, at.accept_up) = (down, up);
+        let narrow = ResidualModel::shipped().band(1.2, 9.0, &at);
+        (at.accept_down, at.accept_up) = (down.hypot(more), up.hypot(more));
+        let wide = ResidualModel::shipped().band(1.2, 9.0, &at);
+        prop_assert!(wide.low <= narrow.low + 1e-9 && narrow.high <= wide.high + 1e-9);
+        prop_assert!(narrow.low <= 1.2 * (-down).exp() + 1e-9);
+        prop_assert!(narrow.high >= 1.2 * up.exp() - 1e-9);
+    }
+}
