@@ -114,3 +114,23 @@ fn a_context_of_0_is_decoding_from_an_empty_prompt() {
         );
     }
 }
+
+/// The server of that log runs at 0.92; the middle of the wall's band is under it, its end above.
+#[test]
+fn a_fraction_inside_the_band_of_the_wall_is_not_called_impossible() {
+    let log = "xtask/tests/data/shapes/vllm-compose-eagle3.log";
+    let text = answer(&["predict", "--from-log", log, "--gpu", "rtx-5090"]);
+    assert!(!text.contains("DOES NOT FIT"), "{text}");
+}
+
+#[test]
+fn drafts_by_look_up_in_a_log_are_said_not_to_be_modelled() {
+    let log = "xtask/tests/data/ngram.log";
+    let text = answer(&["predict", "--from-log", log, "--gpu", "h100"]);
+    assert!(
+        text.contains("ngram drafts by look-up, which is not modelled"),
+        "{text}"
+    );
+    let said = answer(&["explain", log]);
+    assert!(!said.contains("--steps"), "{said}");
+}

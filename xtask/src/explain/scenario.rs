@@ -177,8 +177,11 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
         kv_dtype.filter(|dtype| kvplan::KvDtype::parse(dtype).is_some()),
     );
     push("--draft", draft_word(&said, known.as_deref()));
-    push("--steps", said.steps.map(|(n, _)| n.to_string()));
-    let depth = said.steps.map(|(n, _)| n);
+    // Drafts by look-up are not modelled; their depth says nothing of a head's.
+    let algorithm = said.spec_algorithm.as_ref();
+    let look_up = algorithm.is_some_and(|(name, _)| crate::scenario::merge::is_look_up(name));
+    let depth = said.steps.map(|(n, _)| n).filter(|_| !look_up);
+    push("--steps", depth.map(|n| n.to_string()));
     let possible = |((length, _), depth): &((f64, usize), u32)| {
         (1.0..=f64::from(*depth) + 1.0).contains(length)
     };

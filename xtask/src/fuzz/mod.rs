@@ -27,6 +27,9 @@ const MAX_BYTES: usize = 128 << 10;
 /// an unoptimised build is twenty times slower.
 const CASE_SECONDS: f64 = if cfg!(debug_assertions) { 40.0 } else { 2.0 };
 
+/// From here on the slowest case is written out, to be looked at.
+const SLOW_SECONDS: f64 = CASE_SECONDS / 10.0;
+
 /// What the process may grow by in one case, MiB: other tests of the process run beside this one.
 const CASE_MIB: f64 = 1024.0;
 
@@ -41,6 +44,8 @@ struct Tally {
     accepted: u64,
     processor_s: f64,
     slowest_s: f64,
+    /// The slowest case, where it was slow.
+    slow_text: Option<String>,
     most_mib: f64,
     failures: Vec<String>,
 }
@@ -76,6 +81,9 @@ fn every_reader_answers_damaged_inputs_in_bounded_time_and_memory() -> anyhow::R
             tally.slowest_s * 1e3,
             tally.most_mib,
         );
+        if let Some(text) = &tally.slow_text {
+            println!("{:9} slowest: {}", "", kept(reader.name, "slow", text));
+        }
         failures.extend(tally.failures);
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -117,7 +125,10 @@ fn one(reader: &Reader, text: &str, tally: &mut Tally) {
     let grew_mib = peak_mib() - peak;
     tally.cases += 1;
     tally.processor_s += took_s;
-    tally.slowest_s = tally.slowest_s.max(took_s);
+    if took_s > tally.slowest_s {
+        tally.slowest_s = took_s;
+        tally.slow_text = (took_s > SLOW_SECONDS).then(|| text.to_string());
+    }
     tally.most_mib = tally.most_mib.max(grew_mib);
     let what = match outcome {
         Err(what) => what,
@@ -137,17 +148,22 @@ fn one(reader: &Reader, text: &str, tally: &mut Tally) {
     } else {
         least_text(text, |part| attempt(reader, part).is_err())
     };
-    let place = std::env::temp_dir().join(format!("fuzz-{}-{}.txt", reader.name, tally.cases));
-    let written = match std::fs::write(&place, &least) {
-        Ok(()) => place.display().to_string(),
-        Err(error) => format!("not written: {error}"),
-    };
+    let written = kept(reader.name, &tally.cases.to_string(), &least);
     let shown: String = least.chars().take(400).collect();
     tally.failures.push(format!(
         "{}: {what}; {} bytes, {written}\n    {shown:?}",
         reader.name,
         least.len()
     ));
+}
+
+/// Writes a text into the temporary folder and says where.
+fn kept(reader: &str, which: &str, text: &str) -> String {
+    let place = std::env::temp_dir().join(format!("fuzz-{reader}-{which}.txt"));
+    match std::fs::write(&place, text) {
+        Ok(()) => place.display().to_string(),
+        Err(error) => format!("not written: {error}"),
+    }
 }
 
 /// Whether the text was read; a panic or a broken bound as text.

@@ -286,7 +286,7 @@ fn wanted_load(scenario: &Scenario) -> Option<(u64, u64)> {
 fn to_memory(report: &Report) -> Memory {
     let plan = &report.cost.with;
     Memory {
-        fits: Some(plan.fits),
+        fits: fits(plan),
         kv_tokens: Some(plan.kv_tokens),
         kv_tokens_without_speculation: Some(report.cost.without.kv_tokens),
         fraction: Some(plan.fraction),
@@ -294,6 +294,18 @@ fn to_memory(report: &Report) -> Memory {
         fraction_max: Some(plan.interval.max),
         ledger: plan.ledger.lines.iter().map(ledger_line).collect(),
         notes: text::notes(report),
+    }
+}
+
+/// Whether a plan fits; `None` where it starts and only the band of what lies outside the fraction
+/// decides whether it runs out later.
+fn fits(plan: &Plan) -> Option<bool> {
+    let band = plan.interval.max..=plan.interval.max_high;
+    let open = starts(plan) && plan.kv_tokens > 0 && band.contains(&plan.fraction);
+    match (plan.fits, open) {
+        (true, _) => Some(true),
+        (false, true) => None,
+        (false, false) => Some(false),
     }
 }
 

@@ -124,7 +124,14 @@ fn warnings(report: &Report) -> Vec<String> {
             thousands(plan.kv_tokens as f64)
         ));
     }
-    if starts(plan) && plan.fraction > plan.interval.max {
+    if starts(plan) && plan.fraction > plan.interval.max && plan.fraction <= plan.interval.max_high
+    {
+        out.push(format!(
+            "{:.3} is above the middle of the activation wall, {:.3} ({:.3} to {:.3}): it may start and \
+             then run out; if it does, lower the fraction, the prefill chunk or the graph sizes",
+            plan.fraction, plan.interval.max, plan.interval.max_low, plan.interval.max_high
+        ));
+    } else if starts(plan) && plan.fraction > plan.interval.max {
         out.push(format!(
             "{:.3} is above the activation wall {:.3}: it starts and then runs out; lower the \
              fraction, the prefill chunk or the graph sizes",

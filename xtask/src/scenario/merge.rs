@@ -169,6 +169,14 @@ fn weight_format((name, line): (String, usize)) -> Option<(String, usize)> {
     kvplan::Quant::parse(&name).map(|_| (name, line))
 }
 
+/// Drafts copied from the context, without a model.
+pub(crate) fn is_look_up(algorithm: &str) -> bool {
+    let lower = algorithm.to_ascii_lowercase();
+    ["ngram", "suffix", "lookahead"]
+        .iter()
+        .any(|word| lower.contains(word))
+}
+
 fn apply_log(
     merged: &mut Merged,
     log: explain::LogScenario,
@@ -176,11 +184,16 @@ fn apply_log(
     shown: &str,
     notes: &mut Notes,
 ) {
+    let speculation = log.clone();
     let at = |line: usize| format!("{shown}:{line}");
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     merged.model = text(log.model).or(merged.model.take());
     merged.quant = text(log.quant.and_then(weight_format)).or(merged.quant.take());
+    let look_up = log
+        .spec_algorithm
+        .clone()
+        .filter(|(name, _)| is_look_up(name));
     // The engines name their own MTP module by the algorithm, without a draft path.
     let algorithm = log.spec_algorithm.filter(|(name, _)| {
         let lower = name.to_ascii_lowercase();
@@ -213,15 +226,37 @@ fn apply_log(
         .map(|(v, line)| Given::new(v, at(line)))
         .or(merged.mem_fraction.take());
     merged.kv_dtype = text(log.kv_dtype).or(merged.kv_dtype.take());
-    merged.steps = number(log.steps).or(merged.steps.take());
-    merged.topk = number(log.topk).or(merged.topk.take());
-    merged.draft_tokens = number(log.draft_tokens).or(merged.draft_tokens.take());
     if merged.hardware.gpu.is_none() {
         merged.hardware.gpu = log.gpu.map(|(gpu, _)| gpu);
     }
     if args.gpus.is_none() && merged.hardware.gpus.is_none() {
         merged.hardware.gpus = log.tp.map(|(tp, _)| tp);
     }
+    if let Some((look_up, line)) = look_up {
+        notes.assume(
+            format!(
+                "{}: {look_up} drafts by look-up, which is not modelled: this is the answer for a head",
+                at(line)
+            ),
+            "",
+        );
+        return;
+    }
+    apply_log_speculation(merged, &speculation, shown, notes);
+}
+
+/// Depth, width and accept length of a log.
+fn apply_log_speculation(
+    merged: &mut Merged,
+    log: &explain::LogScenario,
+    shown: &str,
+    notes: &mut Notes,
+) {
+    let at = |line: usize| format!("{shown}:{line}");
+    let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
+    merged.steps = number(log.steps).or(merged.steps.take());
+    merged.topk = number(log.topk).or(merged.topk.take());
+    merged.draft_tokens = number(log.draft_tokens).or(merged.draft_tokens.take());
     if let Some((length, line)) = log.accept_length
         && let Some((steps, _)) = log.steps
     {

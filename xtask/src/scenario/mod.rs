@@ -4,7 +4,7 @@ mod acceptance;
 mod engine;
 pub(crate) mod file;
 pub(crate) mod hardware;
-mod merge;
+pub(crate) mod merge;
 pub(crate) mod model;
 pub(crate) mod parse;
 pub(crate) mod served;
