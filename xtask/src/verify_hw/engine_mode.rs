@@ -253,7 +253,7 @@ fn rows_of(
     };
     let law = law.map(|c| c.at(&point));
     let model = scratch.map(|s| s.at(&point));
-    let what = format!("{}, {} steps", users(point.concurrency), point.steps);
+    let what = format!("{}, {}", users(point.concurrency), depth(point.steps));
     let tok_s = measured.output_tok_s;
     let mut rows = vec![
         Row::new("speculative rate", what.clone(), "tok/s", tok_s)
@@ -284,6 +284,10 @@ pub(crate) fn users(concurrency: u32) -> String {
         "{concurrency} user{}",
         if concurrency == 1 { "" } else { "s" }
     )
+}
+
+pub(crate) fn depth(steps: u32) -> String {
+    format!("{steps} step{}", if steps == 1 { "" } else { "s" })
 }
 
 /// One all-reduce as the engine would run it on the scenario's wiring, us.

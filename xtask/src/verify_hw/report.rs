@@ -2,6 +2,7 @@
 
 use maud::{Markup, PreEscaped, html};
 
+use super::engine_mode;
 use super::machine::Outcome;
 use super::table::{Prediction, Row};
 use crate::report::{Section, page};
@@ -15,8 +16,7 @@ pub(crate) fn render(outcome: &Outcome, held: Option<bool>) -> String {
     for run in &outcome.runs {
         let mut lines: Vec<Line> = Vec::new();
         for point in &run.found.points {
-            let plural = if point.steps == 1 { "" } else { "s" };
-            let name = format!("{} step{plural}", point.steps);
+            let name = engine_mode::depth(point.steps);
             let row = speedup_row(outcome, &run.algorithm, point.concurrency, point.steps);
             let line = match lines.iter_mut().position(|l| l.name == name) {
                 Some(at) => &mut lines[at],
@@ -114,7 +114,8 @@ fn speedup_row<'a>(
     users: u32,
     steps: u32,
 ) -> Option<&'a Row> {
-    let begins = format!("{}, {steps} steps", super::engine_mode::users(users));
+    let (users, depth) = (engine_mode::users(users), engine_mode::depth(steps));
+    let begins = format!("{users}, {depth}");
     outcome.rows.iter().find(|r| {
         r.group == "speedup"
             && r.what.starts_with(&begins)
