@@ -69,8 +69,8 @@ extern "C" __global__ void narrow(const uint4* in, uint2* out, u64 packs, float 
 }
 
 // Rows of the embedding table by token. Random weights soon choose the same few tokens over and
-// over; the row's number keeps those of a pass apart, as a batch's are. Equal rows would switch
-// fewer transistors, and a GPU at its power limit would run them faster.
+// over; the row's number keeps those of a pass apart, as a batch's are: what a product draws, and at
+// the power limit takes, depends on its data.
 extern "C" __global__ void embed(const uint4* table, const u32* tokens, uint4* out, u32 packs, u32 rows) {
     const uint4* row = table + (u64)((tokens[blockIdx.x] + blockIdx.x * 7919u) % rows) * packs;
     for (u32 i = threadIdx.x; i < packs; i += blockDim.x) out[(u64)blockIdx.x * packs + i] = row[i];
