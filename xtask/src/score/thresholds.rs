@@ -26,7 +26,7 @@ const fn bound(area: &'static str, figure: Figure, limit: f64) -> Bound {
     }
 }
 
-const BOUNDS: [Bound; 21] = [
+const BOUNDS: [Bound; 23] = [
     bound("memory.cases", Figure::Right, 1.0),
     bound("memory.configs", Figure::Right, 0.99),
     bound("memory.weights", Figure::Right, 0.83),
@@ -38,8 +38,10 @@ const BOUNDS: [Bound; 21] = [
     bound("collective.custom", Figure::Median, 0.12),
     bound("collective.decision", Figure::Right, 0.90),
     bound("contention", Figure::Median, 0.10),
-    bound("acceptance.depth_eagle3", Figure::Mean, 0.055),
-    bound("acceptance.depth_other", Figure::Mean, 0.12),
+    bound("acceptance.depth_eagle3", Figure::Mean, 0.05),
+    bound("acceptance.depth_other", Figure::Mean, 0.11),
+    bound("acceptance.prior", Figure::Right, 0.88),
+    bound("acceptance.depth_regret", Figure::Mean, 0.01),
     bound("speedup.from_baseline", Figure::Median, 0.04),
     bound("speedup.from_baseline", Figure::Right, 0.95),
     bound("speedup.from_baseline_extrapolated", Figure::Median, 0.12),
