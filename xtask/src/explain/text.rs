@@ -58,7 +58,7 @@ impl Doc {
         }
         if long.0 > 0 {
             left_out.push(format!(
-                "{} lines (the first is line {}) are longer than {} MiB: the rest of each is not read",
+                "lines longer than {2} MiB: {0}, the first is line {1}; the rest of each is not read",
                 long.0,
                 long.1,
                 MAX_LINE_BYTES >> 20
