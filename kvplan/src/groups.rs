@@ -28,6 +28,15 @@ pub(crate) struct Groups {
     group_layers: u64,
     /// Bytes of one layer's page.
     page_bytes: u64,
+    /// States a request keeps in a state layer: one, and one a drafted token.
+    states: u64,
+}
+
+/// Tokens drafted for each sequence.
+fn drafted(setup: &Setup<'_>) -> u64 {
+    setup
+        .speculation
+        .map_or(0, |spec| spec.draft_tokens.saturating_sub(1))
 }
 
 /// Tokens of a block where nothing asks for more: 64 for MLA, 16 else.
@@ -62,7 +71,10 @@ impl Groups {
             }
             _ => {}
         }
-        Self::cut(kinds, base_block(setup))
+        Self {
+            states: drafted(setup).saturating_add(1),
+            ..Self::cut(kinds, base_block(setup))
+        }
     }
 
     fn cut(kinds: Vec<Kind>, base: u64) -> Self {
@@ -97,6 +109,7 @@ impl Groups {
             block,
             group_layers: group_layers.max(1),
             page_bytes,
+            states: 1,
         }
     }
 
@@ -158,7 +171,7 @@ impl Groups {
         }
         let of = |kind: &Kind| {
             let blocks = match (kind.state_bytes, kind.window) {
-                (1.., _) => 1,
+                (1.., _) => self.states,
                 (0, None) => full,
                 (0, Some(window)) => {
                     let kept = window
@@ -216,7 +229,7 @@ impl Groups {
 }
 
 fn add(kinds: &mut Vec<Kind>, setup: &Setup<'_>, layout: &KvLayout, layer: &Layer, count: u64) {
-    let one = crate::kv::layer_state_bytes(layer, &setup.sharding);
+    let one = crate::kv::layer_state_bytes(layer, &setup.sharding, drafted(setup));
     // Before the hybrid allocator (V1, summer 2025) a window saved no memory.
     let windows = setup.engine.version.since((0, 9, 2), (2025, 7));
     let bytes = layer_kv_bytes(layer, &setup.sharding, layout);

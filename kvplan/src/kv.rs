@@ -189,14 +189,17 @@ impl Model {
 /// Bytes of a convolution-tail element: the tail is kept in the activation dtype.
 const CONV_ELEMENT_BYTES: u64 = 2;
 
-/// State of one request in one layer on one rank, bytes.
-pub(crate) fn layer_state_bytes(layer: &Layer, sharding: &Sharding) -> u64 {
-    let (ssm, conv) = match &layer.attention {
-        Attention::Linear(linear) => linear_state(linear, sharding),
-        Attention::Mamba(mamba) => mamba_state(mamba, sharding),
-        _ => (0, 0),
+/// State of one request in one layer on one rank, bytes; `drafts` more taps of the convolution are
+/// kept where drafted tokens may have to be taken back (vLLM).
+pub(crate) fn layer_state_bytes(layer: &Layer, sharding: &Sharding, drafts: u64) -> u64 {
+    let ((ssm, conv), kernel) = match &layer.attention {
+        Attention::Linear(linear) => (linear_state(linear, sharding), linear.conv_kernel),
+        Attention::Mamba(mamba) => (mamba_state(mamba, sharding), mamba.conv_kernel),
+        _ => ((0, 0), 0),
     };
-    ssm.saturating_add(conv)
+    let taps = kernel.saturating_sub(1).max(1);
+    let more = (conv / taps).saturating_mul(drafts);
+    ssm.saturating_add(conv).saturating_add(more)
 }
 
 fn linear_state(linear: &LinearState, sharding: &Sharding) -> (u64, u64) {

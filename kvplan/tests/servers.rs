@@ -255,9 +255,9 @@ fn vllm_a_35b_hybrid_with_mtp_holds_12_84_requests_of_256k() {
     setup.observed.pool_gib = Some(74.22);
     setup.speculation = Some(mtp(3));
     let plan = plan(&setup);
-    println!("{} {}", plan.max_concurrency, plan.kv_tokens);
-    close(plan.max_concurrency, 12.84, 0.7);
-    close(plan.kv_tokens as f64, 3_366_051.0, 200_000.0);
+    // Blocks of 1072 tokens: the convolution keeps three taps more, and a request four states.
+    close(plan.max_concurrency, 12.84, 0.01);
+    close(plan.kv_tokens as f64, 3_366_051.0, 2000.0);
 }
 
 #[test]
