@@ -67,7 +67,7 @@ pub(crate) fn cache_per_token(model: &Model, gpu: &Gpu) -> bool {
 /// What a verify of a mixture of experts costs beyond a plain step, over what the operations say
 /// (links and cache apart). Cycles of Kimi-K2.6, GLM-5.1 and Qwen3.5-397B over PCIe show it
 /// (unbalanced experts, tiles that are not full). Anything from 1.1 to 1.4 does about as well.
-const EXPERTS_GROWTH: f64 = 1.2;
+const EXPERTS_GROWTH: f64 = 1.3;
 
 fn has_experts(model: &Model) -> bool {
     model.layers.iter().any(|l| matches!(l.ffn, Ffn::Moe(_)))
