@@ -203,7 +203,8 @@ fn areas(scored: &[Scored], skipped: &BTreeMap<String, usize>) -> Vec<Area> {
 
 /// How the figures come about, for the reader of the table.
 const METHOD: &str = "launch and host costs are fitted leaving out the model that is predicted; \
-     PCIe sweeps are in no fit; efficiencies of operations come from op_times alone";
+     efficiencies of operations come from op_times alone; PCIe sweeps chose two constants (spread \
+     of experts' popularity, what one token spares) and are in no other fit";
 /// Contexts under this many tokens are short.
 const SHORT: f64 = 2000.0;
 
