@@ -144,14 +144,14 @@ pub(crate) fn level_prior(
         temperature,
         ..PriorQuery::of(head)
     });
-    let at = |level: f64| Chain::new(level, prior.slope.mean).accept_length(depth);
-    let (low, high) = (
-        at(prior.level.mean - prior.level.sd),
-        at(prior.level.mean + prior.level.sd),
-    );
+    let at = |level: f64, slope: f64| Chain::new(level, slope).accept_length(depth).ln();
+    let (level, slope) = (prior.level, prior.slope);
+    // One deviation of either, which are independent.
+    let of_level = at(level.mean + level.sd, slope.mean) - at(level.mean - level.sd, slope.mean);
+    let of_slope = at(level.mean, slope.mean + slope.sd) - at(level.mean, slope.mean - slope.sd);
     LevelPrior {
-        accept_length: at(prior.level.mean),
-        log_sd: (high / low).ln() / 2.0,
+        accept_length: at(level.mean, slope.mean).exp(),
+        log_sd: of_level.hypot(of_slope) / 2.0,
     }
 }
 
