@@ -11,6 +11,8 @@ fn conditions(situation: Situation, beyond: f64, concurrency: f64) -> Conditions
         concurrency,
         accept_down: 0.0,
         accept_up: 0.0,
+        step_down: 0.0,
+        step_up: 0.0,
     }
 }
 

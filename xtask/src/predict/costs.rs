@@ -11,7 +11,7 @@ use super::links::{Choice, Links};
 use crate::input;
 use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::cycle::{self as scratch, Chain};
-use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, growth, steps_ms};
+use crate::step_time::sweep::{BySequence, Constants, Doubt, Known, SweepLaw, growth, steps_ms};
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup, StepParts};
 use crate::verify_hw::stand_in_overhead;
 
@@ -24,6 +24,8 @@ pub(super) struct CycleCost {
     pub(super) parts: Option<CycleParts>,
     /// How far the verify lies beyond the user's sweep, ln; 0 inside and without one.
     pub(super) beyond: f64,
+    /// What is known of the doubt there.
+    pub(super) doubt: Doubt,
 }
 
 /// Where the time goes.
@@ -125,20 +127,23 @@ impl<'a> Costs<'a> {
     pub(super) fn cycle(&self, users: u32, context: u64, steps: u32, tokens: u32) -> CycleCost {
         let passes = self.draft_passes(steps);
         if let Some(law) = &self.law {
-            let law = law.cycle(
-                Some(&self.known()),
-                &Speculation {
+            let (known, at) = (
+                self.known(),
+                Speculation {
                     concurrency: f64::from(users),
                     verified_tokens: f64::from(tokens),
                     draft_steps: passes,
                 },
             );
+            let doubt = law.doubt(Some(&known), &at);
+            let law = law.cycle(Some(&known), &at);
             return CycleCost {
                 plain_ms: law.plain_ms,
                 draft_ms: law.draft_ms,
                 verify_ms: law.verify_ms,
                 parts: None,
                 beyond: law.beyond,
+                doubt,
             };
         }
         let chain = Chain {
@@ -162,6 +167,7 @@ impl<'a> Costs<'a> {
                 verify: parts(&found.verify),
             }),
             beyond: 0.0,
+            doubt: Doubt::default(),
         }
     }
 

@@ -122,6 +122,8 @@ fn conditions(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &Tried)
         concurrency: f64::from(users),
         accept_down,
         accept_up,
+        step_down: tried.cost.doubt.down,
+        step_up: tried.cost.doubt.up,
     }
 }
 

@@ -163,6 +163,8 @@ fn measure(scenario: &Scenario, point: &Point) -> Measure {
             concurrency: f64::from(point.concurrency),
             accept_down,
             accept_up,
+            step_down: 0.0,
+            step_up: 0.0,
         };
         model.band(1.0, f64::MAX, &conditions).log_sd
     };

@@ -188,6 +188,8 @@ mod tests {
                     concurrency,
                     accept_down: 0.0,
                     accept_up: 0.0,
+                    step_down: 0.0,
+                    step_up: 0.0,
                 };
                 let of = |model: &ResidualModel| model.band(1.0, 99.0, &at).high.ln();
                 let ratio = of(&learned) / of(&ResidualModel::shipped());

@@ -17,7 +17,7 @@ use super::names::Names;
 use super::scratch::{Asked, Rig};
 use super::speedup::Scored;
 use super::speedup::law::Predicted;
-use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, steps_ms};
+use crate::step_time::sweep::{BySequence, Constants, Doubt, Known, SweepLaw, steps_ms};
 
 /// One row of `engine/*.jsonl`.
 #[derive(Debug, Clone, Deserialize)]
@@ -159,6 +159,7 @@ fn predict(
             accept_length,
             outside: cycle.extrapolated,
             beyond: cycle.beyond,
+            doubt: Doubt::default(),
         })
     })
 }

@@ -19,7 +19,7 @@ use super::speedup::{Scored, Verdicts, by_source};
 use crate::gpus::Gpu;
 use crate::scenario::hardware::{BoxRequest, resolve};
 use crate::step_time::cycle::{Chain, CycleParts, cycle};
-use crate::step_time::sweep::Known;
+use crate::step_time::sweep::{Doubt, Known};
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup};
 
 /// Everything that a server is made of.
@@ -192,6 +192,7 @@ fn predict(rig: &Rig, row: &SweepRow, index: usize, accept: Accept) -> Vec<Predi
             accept_length,
             outside: point.concurrency * f64::from(row.draft_tokens) > last,
             beyond: 0.0,
+            doubt: Doubt::default(),
         });
     }
     found
@@ -273,6 +274,7 @@ fn predict_engine(row: &EngineRow, index: usize, names: &Names) -> Option<Predic
         accept_length,
         outside: false,
         beyond: 0.0,
+        doubt: Doubt::default(),
     })
 }
 

@@ -6,7 +6,9 @@ use spec_decode::cycle::{
 
 use super::rows::SweepRow;
 use crate::score::scratch::Rig;
-use crate::step_time::sweep::{BySequence, Constants as LawConstants, Known, SweepLaw, steps_ms};
+use crate::step_time::sweep::{
+    BySequence, Constants as LawConstants, Doubt, Known, SweepLaw, steps_ms,
+};
 
 /// What is fitted: the draft step over PCIe and the growth of a mixture of experts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -80,6 +82,8 @@ pub(crate) struct Predicted {
     pub(crate) outside: bool,
     /// How far outside the sweep was read, ln.
     pub(crate) beyond: f64,
+    /// What is known of the doubt there.
+    pub(crate) doubt: Doubt,
 }
 
 impl Predicted {
@@ -162,6 +166,7 @@ fn predict_on(
             accept_length,
             outside: point.concurrency * verified > last,
             beyond: law.beyond,
+            doubt: sweep.doubt(known, &speculation),
         });
     }
     Ok(found)

@@ -42,6 +42,8 @@ impl Scored {
                     concurrency: predicted.concurrency,
                     accept_down: 0.0,
                     accept_up: 0.0,
+                    step_down: predicted.doubt.down,
+                    step_up: predicted.doubt.up,
                 },
                 group: group.to_string(),
                 log_error: predicted.log_error(),
