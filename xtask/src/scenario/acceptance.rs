@@ -2,6 +2,9 @@
 
 use kvplan::Model;
 use spec_decode::acceptance::prior::trained_steps;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use spec_decode::acceptance::warnings::{Observed, diagnose};
 use spec_decode::trees::tree_accept_length;
 use spec_decode::{AcceptancePrior, Chain, Evidence, HeadKind, Posterior, PriorQuery, Task};
@@ -19,6 +22,9 @@ use crate::input;
 pub(crate) struct Acceptance {
     pub(crate) head: HeadKind,
     pub(crate) known: Known,
+    /// Bands by depth as they are asked for: each sorts the whole posterior, and a sweep of loads
+    /// asks for the same few. `known` does not change.
+    bands: RefCell<BTreeMap<u32, (f64, f64, f64)>>,
 }
 
 /// How acceptance is known.
@@ -33,8 +39,25 @@ pub(crate) enum Known {
 }
 
 impl Acceptance {
+    fn new(head: HeadKind, known: Known) -> Self {
+        Self {
+            head,
+            known,
+            bands: RefCell::default(),
+        }
+    }
+
     /// Accept length at a depth: low, mid, high of the 90 % band.
     pub(crate) fn band(&self, depth: u32) -> (f64, f64, f64) {
+        if let Some(band) = self.bands.borrow().get(&depth) {
+            return *band;
+        }
+        let band = self.computed_band(depth);
+        self.bands.borrow_mut().insert(depth, band);
+        band
+    }
+
+    fn computed_band(&self, depth: u32) -> (f64, f64, f64) {
         match &self.known {
             Known::Measured(posterior) | Known::Prior(posterior) => {
                 let band = posterior.band(depth, 0.9);
@@ -112,10 +135,7 @@ pub(super) fn resolve(
         ),
         "--accept LENGTH@DEPTH or a server log",
     );
-    Ok(Acceptance {
-        head,
-        known: Known::Prior(posterior),
-    })
+    Ok(Acceptance::new(head, Known::Prior(posterior)))
 }
 
 /// Says what `--task` and `--temperature` do not move where an accept length is there already.
@@ -243,10 +263,7 @@ fn measured(
     notes.input("accept_length", shown, source.clone());
     notes.input("accept_depth", depth, source.clone());
     pass_warnings_on(shown, depth, notes);
-    Ok(Acceptance {
-        head,
-        known: Known::Measured(posterior),
-    })
+    Ok(Acceptance::new(head, Known::Measured(posterior)))
 }
 
 /// A reading that means a broken load is passed on: the speed it gives is not the head's.
@@ -325,12 +342,10 @@ fn from_assumption(
         ),
         "--accept",
     );
-    Ok(Acceptance {
-        head,
-        known: Known::Assumed {
-            low: chain(assumed.low)?,
-            mid: chain(assumed.value)?,
-            high: chain(assumed.high)?,
-        },
-    })
+    let known = Known::Assumed {
+        low: chain(assumed.low)?,
+        mid: chain(assumed.value)?,
+        high: chain(assumed.high)?,
+    };
+    Ok(Acceptance::new(head, known))
 }
