@@ -3,6 +3,7 @@
 //! other tools.
 
 mod csv;
+mod decode;
 mod json;
 mod llama;
 mod slim;
@@ -22,6 +23,10 @@ pub(crate) struct BenchPoint {
     pub(crate) real_concurrency: Option<f64>,
     /// Requests arrived at a rate, not all at once.
     pub(crate) paced: bool,
+    /// The bench set no limit: `concurrency` is the number of requests, all sent at once.
+    pub(crate) all_at_once: bool,
+    /// Output tokens of its fastest second.
+    pub(crate) peak_tok_s: Option<f64>,
     /// Output tokens a second over all requests.
     pub(crate) output_tok_s: Option<f64>,
     /// Tokens of context, where the tool sweeps it.
@@ -92,10 +97,12 @@ pub(crate) fn sweep_with_notes(text: &str, name: &str) -> anyhow::Result<SweepRe
         && serving_blocks(&doc).is_empty()
         && tables::points(&doc).is_empty();
     let rows = if unknown { csv::rows(&doc, name) } else { None };
+    let mut notes = Vec::new();
     let rows: Vec<csv::Row> = match rows {
         Some(rows) => rows?,
         None => {
-            let found = bench_sweep(text, name)?;
+            let (found, taken) = bench_sweep(text, name)?;
+            notes = taken;
             csv::plausible(&found, name)?;
             found
                 .into_iter()
@@ -109,12 +116,13 @@ pub(crate) fn sweep_with_notes(text: &str, name: &str) -> anyhow::Result<SweepRe
         .into_iter()
         .map(|(bits, tok_s)| (f64::from_bits(bits), tok_s))
         .collect();
-    let notes = csv::oddities(&rows, &sweep);
+    csv::over_all_users(&sweep, name)?;
+    notes.extend(csv::oddities(&rows, &sweep));
     Ok((sweep, notes))
 }
 
-/// The sweep in a bench output.
-fn bench_sweep(text: &str, name: &str) -> anyhow::Result<Vec<(f64, f64)>> {
+/// The sweep in a bench output, and which figures were taken.
+fn bench_sweep(text: &str, name: &str) -> anyhow::Result<SweepRead> {
     let points = points_from_text(text);
     if points.is_empty() {
         return Err(crate::input::error(format!(
@@ -127,7 +135,7 @@ fn bench_sweep(text: &str, name: &str) -> anyhow::Result<Vec<(f64, f64)>> {
         .iter()
         .filter_map(|p| p.context)
         .fold(f64::INFINITY, f64::min);
-    let mut sweep: BTreeMap<u64, f64> = BTreeMap::new();
+    let mut sweep: BTreeMap<u64, decode::DecodeSpeed> = BTreeMap::new();
     let mut nameless = 0;
     for point in &points {
         if point.accept_length.is_some() || point.context.is_some_and(|c| c > shortest) {
@@ -141,13 +149,15 @@ fn bench_sweep(text: &str, name: &str) -> anyhow::Result<Vec<(f64, f64)>> {
             continue;
         }
         // The bits of positive floats are in the order of the floats.
-        sweep.insert(concurrency.to_bits(), tok_s);
+        let speed = decode::speed(point, concurrency, tok_s);
+        sweep.insert(concurrency.to_bits(), speed);
     }
     if !sweep.is_empty() {
-        return Ok(sweep
-            .into_iter()
-            .map(|(bits, tok_s)| (f64::from_bits(bits), tok_s))
-            .collect());
+        let mut notes: Vec<String> = sweep.values().filter_map(|s| s.note.clone()).collect();
+        notes.truncate(4);
+        let points = sweep.iter();
+        let points = points.map(|(bits, speed)| (f64::from_bits(*bits), speed.tok_s));
+        return Ok((points.collect(), notes));
     }
     let why = if speculative > 0 {
         "its runs were made with speculation on; a baseline is the same bench without it"
@@ -204,6 +214,7 @@ fn close(points: &mut Vec<BenchPoint>, (mut point, requests): (BenchPoint, Optio
     if point.concurrency.is_none() && !point.paced {
         // Without a limit every request is sent at once (rate inf).
         point.concurrency = requests;
+        point.all_at_once = requests.is_some();
     }
     if point.output_tok_s.is_some() {
         points.push(point);
@@ -225,6 +236,7 @@ fn block_line(point: &mut BenchPoint, requests: &mut Option<f64>, label: &str, v
         "concurrency" => &mut point.real_concurrency,
         "request throughput (req/s)" => &mut point.requests_per_s,
         "output token throughput (tok/s)" => &mut point.output_tok_s,
+        "peak output token throughput (tok/s)" => &mut point.peak_tok_s,
         "accept length" | "acceptance length" | "mean acceptance length" => {
             &mut point.accept_length
         }

@@ -129,13 +129,13 @@ pub(crate) struct ScenarioArgs {
     /// Sampling temperature
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     pub(crate) temperature: Option<f64>,
-    /// Your own plain sweep: `concurrency,tok_s` as CSV, or a bench output
+    /// Your own plain sweep: `concurrency,tok_s` (over all users) as CSV, or a bench output
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
     /// All-reduce algorithm
     #[arg(long, value_name = "nccl|one-shot|two-shot|island|host-staged|auto")]
     pub(crate) allreduce: Option<String>,
-    /// Your own all-reduce times: `bytes,time_us` as CSV
+    /// Your own all-reduce times: `bytes,time_us` as CSV, or the table of all_reduce_perf
     #[arg(long, value_name = "FILE")]
     pub(crate) allreduce_table: Option<PathBuf>,
     /// Take what a log says as flags

@@ -196,7 +196,7 @@ fn a_bad_row_of_a_sweep_is_named_by_its_line_and_odd_ones_are_noted() {
     let absurd = r#"{"results": [{"concurrency": 1, "aggregate_tps": 1e300}]}"#;
     std::fs::write(&path, absurd).expect("written");
     refuses(&run, &[&shown, "no server reaches"]);
-    std::fs::write(&path, "1,90\n1,91\n64,50\n").expect("written");
+    std::fs::write(&path, "1,90\n1,91\n32,700\n64,650\n").expect("written");
     let text = answers(&run);
     assert!(text.contains("again in line 2"), "{text}");
     assert!(text.contains("throughput falls"), "{text}");

@@ -81,9 +81,16 @@ fn one(row: &[String], line: usize, columns: (usize, usize), name: &str) -> anyh
     };
     let figure = |at: usize, what: &str, least: f64, most: f64| {
         let cell = row.get(at).map_or("", String::as_str);
-        let value: f64 = cell
-            .parse()
-            .map_err(|_| wrong(format!("{what} `{cell}` is not a number")))?;
+        let value: f64 = cell.parse().map_err(|_| {
+            let point = cell.replace(',', ".");
+            let comma = point != cell && point.parse::<f64>().is_ok();
+            let why = if comma {
+                format!(": a decimal comma; write {point}")
+            } else {
+                String::new()
+            };
+            wrong(format!("{what} `{cell}` is not a number{why}"))
+        })?;
         if value.is_finite() && value >= least && value <= most {
             Ok(value)
         } else {
@@ -106,6 +113,23 @@ pub(super) fn plausible(sweep: &[(f64, f64)], name: &str) -> anyhow::Result<()> 
             "--baseline {name}: {tok_s:.3e} tokens a second with {users} users: no server reaches that; \
              check the file"
         ))),
+    }
+}
+
+/// A total at the largest load below this share of that at the smallest is no total: more users
+/// share a pass, and a server past its knee stays level.
+const LEAST_SHARE: f64 = 0.95;
+
+/// Refuses a sweep whose total falls as users grow: it gives the tokens of one user.
+pub(super) fn over_all_users(sweep: &[(f64, f64)], name: &str) -> anyhow::Result<()> {
+    match (sweep.first(), sweep.last()) {
+        (Some((few, fast)), Some((many, slow))) if *slow < fast * LEAST_SHARE => {
+            Err(input::error(format!(
+                "--baseline {name}: throughput falls from {fast} tok/s at {few} users to {slow} at \
+                 {many}: are these per user? tok_s is over all users; multiply each by its users"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 

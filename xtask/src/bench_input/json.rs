@@ -118,6 +118,9 @@ fn point(map: &Object, line: usize) -> Option<BenchPoint> {
         real_concurrency: number(map, &["concurrency"])
             .filter(|_| map.contains_key("max_concurrency")),
         paced,
+        all_at_once: concurrency.is_some()
+            && map.get("max_concurrency").is_some_and(Value::is_null),
+        peak_tok_s: number(map, &["max_output_tokens_per_s"]),
         output_tok_s: Some(output_tok_s),
         context: number(map, &["context_tokens", "context_length", "context"]),
         requests_per_s: number(

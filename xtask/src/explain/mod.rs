@@ -35,6 +35,7 @@ use serde_json::json;
 pub(crate) use accept::{AcceptReading, accept_from_log};
 pub(crate) use facts::{Facts, Value};
 use findings::Finding;
+pub(crate) use nccl::times_us as nccl_times_us;
 pub(crate) use scenario::{LogScenario, scenario_from_log};
 
 use crate::input;

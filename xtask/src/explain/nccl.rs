@@ -25,6 +25,23 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     debug(doc, facts);
 }
 
+/// The out-of-place times of an nccl-tests table by size, (bytes, µs), rising, and its operation;
+/// `None` where the text holds no such table.
+pub(crate) fn times_us(text: &str) -> Option<(Vec<(u64, f64)>, Option<String>)> {
+    let doc = Doc::new(text);
+    let rows = last_table(&doc);
+    let mut times: Vec<(u64, f64)> = rows
+        .iter()
+        .filter(|row| row.bytes >= 1.0 && row.time_us.is_finite() && row.time_us > 0.0)
+        .map(|row| (row.bytes as u64, row.time_us))
+        .collect();
+    times.sort_by_key(|row| row.0);
+    times.dedup_by_key(|row| row.0);
+    let mut facts = Facts::default();
+    operation(&doc, &rows, &mut facts);
+    (!times.is_empty()).then(|| (times, facts.text("op").map(str::to_string)))
+}
+
 fn tests(doc: &Doc, facts: &mut Facts) {
     let table = doc.flat.contains("algbw busbw");
     let average = doc.after_all("Avg bus bandwidth").last();

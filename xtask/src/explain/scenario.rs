@@ -190,6 +190,13 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
         "--accept",
         accept.map(|((length, _), depth)| format!("{}@{depth}", short(length))),
     );
+    let table = files.iter().find(|facts| all_reduce_table(facts));
+    push(
+        "--allreduce-table",
+        table
+            .filter(|_| said.tp.is_none_or(|(tp, _)| tp > 1))
+            .map(|facts| facts.file.clone()),
+    );
     let baseline = files.iter().find(|facts| {
         facts.number("bench_points").is_some_and(|n| n > 1.0)
             && facts.get("accept_length").is_none()
@@ -239,6 +246,13 @@ fn wired(facts: &&Facts) -> bool {
     const WIRING: [&str; 3] = ["topo-matrix", "nccl-topology-xml", "lspci-tree"];
     facts.number("gpus").is_some_and(|gpus| gpus > 1.0)
         && facts.kinds.iter().any(|kind| WIRING.contains(kind))
+}
+
+/// An nccl-tests table of all-reduces.
+fn all_reduce_table(facts: &Facts) -> bool {
+    facts.kinds.contains(&"nccl-tests")
+        && facts.text("op").is_none_or(|op| op == "all_reduce")
+        && facts.get("smallest_time_us").is_some()
 }
 
 /// The card by its catalogue name, or a word to be replaced.

@@ -65,7 +65,7 @@ pub(super) fn served(
     found.cloned()
 }
 
-/// The table of `--allreduce-table`: lines of `bytes,time_us`.
+/// The table of `--allreduce-table`: lines of `bytes,time_us`, or what nccl-tests prints.
 pub(super) fn allreduce_table(
     path: Option<&Path>,
     notes: &mut Notes,
@@ -74,13 +74,32 @@ pub(super) fn allreduce_table(
         return Ok(None);
     };
     let shown = path.display().to_string();
-    let table = parse_allreduce_table(&input::read_text(path)?, &shown)?;
-    notes.input(
-        "allreduce_table",
-        shown,
-        "--allreduce-table: your own measurement",
-    );
+    let text = input::read_text(path)?;
+    let (table, source) = match from_nccl_tests(&text, &shown)? {
+        Some(table) => (
+            table,
+            "--allreduce-table: your own measurement, the out-of-place times of nccl-tests",
+        ),
+        None => (
+            parse_allreduce_table(&text, &shown)?,
+            "--allreduce-table: your own measurement",
+        ),
+    };
+    notes.input("allreduce_table", shown, source);
     Ok(Some(table))
+}
+
+/// The table that nccl-tests prints; `None` where it is something else.
+fn from_nccl_tests(text: &str, shown: &str) -> anyhow::Result<Option<Vec<(u64, f64)>>> {
+    let Some((table, operation)) = crate::explain::nccl_times_us(text) else {
+        return Ok(None);
+    };
+    match operation.as_deref() {
+        None | Some("all_reduce") => Ok(Some(table)),
+        Some(other) => Err(input::error(format!(
+            "--allreduce-table {shown}: times of {other}, not of an all-reduce; run all_reduce_perf"
+        ))),
+    }
 }
 
 fn parse_allreduce_table(text: &str, shown: &str) -> anyhow::Result<Vec<(u64, f64)>> {

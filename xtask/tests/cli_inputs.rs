@@ -1,0 +1,141 @@
+//! Files as people have them: bench outputs, per-user sweeps, nccl-tests tables.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn xtask(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(arguments)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .output()
+        .expect("the tool starts")
+}
+
+fn answers(arguments: &[&str]) -> String {
+    let output = xtask(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    let output = xtask(arguments);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    error
+}
+
+fn temporary(name: &str, content: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("xtask-inputs-{}-{name}", std::process::id()));
+    std::fs::write(&path, content).expect("a temporary file");
+    path
+}
+
+const BENCH: &str = "xtask/tests/data/inputs/bench-serving.txt";
+const NCCL: &str = "xtask/tests/data/inputs/nccl-tests.txt";
+const CARD: [&str; 7] = [
+    "predict",
+    "--model",
+    "qwen3-32b",
+    "--gpu",
+    "h100",
+    "--accept",
+    "2.3@3",
+];
+
+fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    CARD.iter().chain(more).copied().collect()
+}
+
+#[test]
+fn a_bench_that_prints_tpot_gives_its_decode_speed_not_the_throughput_with_prefill() {
+    let run = with(&["--concurrency", "4", "--baseline", BENCH]);
+    let text = answers(&run);
+    assert!(
+        text.contains("4 users / mean TPOT 16.16 ms = 247.5 tok/s"),
+        "{text}"
+    );
+    assert!(text.contains("167.42 tok/s counts prefill too"), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&answers(&[&run[..], &["--json"]].concat())).expect("JSON");
+    let plain = json["points"][0]["baseline_tok_s"].as_f64().expect("one");
+    assert!((plain - 247.5).abs() < 0.1, "{plain}");
+}
+
+#[test]
+fn a_bench_whose_server_queued_or_that_set_no_limit_keeps_its_throughput() {
+    let block = |more: &str| {
+        format!(
+            "Serving Benchmark Result\n{more}Successful requests: 400\n\
+             Output token throughput (tok/s): 900\nMean TPOT (ms): 50\n"
+        )
+    };
+    let peak = "Max request concurrency: 400\nPeak output token throughput (tok/s): 1000\n";
+    for (more, words) in [(peak, "fastest second"), ("", "set no limit")] {
+        let path = temporary("queued.txt", &block(more));
+        let shown = path.to_string_lossy().into_owned();
+        let run = with(&["--concurrency", "400", "--baseline", &shown, "--json"]);
+        let text = answers(&run);
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let plain = json["points"][0]["baseline_tok_s"].as_f64().expect("one");
+        assert!((plain - 900.0).abs() < 0.1, "{plain}");
+        assert!(text.contains(words), "{text}");
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+#[test]
+fn a_sweep_of_one_users_tokens_is_refused() {
+    let path = temporary("each.csv", "concurrency,tok_s\n1,54.2\n2,49.2\n4,42.7\n");
+    let shown = path.to_string_lossy().into_owned();
+    let error = refusal(&with(&["--baseline", &shown]));
+    assert!(error.contains("are these per user?"), "{error}");
+    // A server past its knee stays level: no slip.
+    std::fs::write(&path, "concurrency,tok_s\n64,5000\n128,4950\n").expect("written");
+    answers(&with(&["--baseline", &shown]));
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn a_decimal_comma_is_named() {
+    let path = temporary("comma.csv", "concurrency;tok_s\n1;54,2\n");
+    let shown = path.to_string_lossy().into_owned();
+    let error = refusal(&with(&["--baseline", &shown]));
+    assert!(error.contains("a decimal comma; write 54.2"), "{error}");
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn an_nccl_tests_table_is_an_allreduce_table() {
+    let run = [
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--gpu",
+        "rtx-3090",
+        "--gpus",
+        "4",
+        "--quant",
+        "int4",
+        "--concurrency",
+        "1",
+        "--json",
+        "--allreduce-table",
+    ];
+    let json: serde_json::Value =
+        serde_json::from_str(&answers(&[&run[..], &[NCCL]].concat())).expect("JSON");
+    let row = &json["allreduce"][0];
+    assert_eq!(row["algorithm"], "your table");
+    // Between 28.41 us at 1 KiB and 33.82 us at 16 KiB: hidden 5120 in two bytes.
+    assert_eq!(row["bytes"], 10_240);
+    let time_us = row["time_us"].as_f64().expect("a time");
+    assert!((29.03..33.82).contains(&time_us), "{time_us}");
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(NCCL))
+        .expect("the table");
+    let other = temporary("gather.txt", &format!("# all_gather_perf\n{text}"));
+    let shown = other.to_string_lossy().into_owned();
+    let error = refusal(&[&run[..], &[&shown]].concat());
+    assert!(error.contains("times of all_gather"), "{error}");
+    let _ = std::fs::remove_file(other);
+}
