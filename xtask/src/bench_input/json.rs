@@ -113,35 +113,46 @@ fn scalar(value: &Value, depth: usize) -> Option<f64> {
 fn point(map: &Object, line: usize) -> Option<BenchPoint> {
     let output_tok_s = number(map, &OUTPUT).filter(|n| *n >= 0.0)?;
     let (concurrency, paced) = concurrency(map);
-    Some(BenchPoint {
-        concurrency,
-        real_concurrency: number(map, &["concurrency"])
-            .filter(|_| map.contains_key("max_concurrency")),
-        paced,
-        all_at_once: concurrency.is_some()
-            && map.get("max_concurrency").is_some_and(Value::is_null),
-        peak_tok_s: number(map, &["max_output_tokens_per_s"]),
-        output_tok_s: Some(output_tok_s),
-        context: number(map, &["context_tokens", "context_length", "context"]),
-        requests_per_s: number(
-            map,
-            &[
-                "request_throughput",
-                "requests_per_second",
-                "Request throughput (req/s)",
-            ],
-        ),
-        accept_length: number(
-            map,
-            &[
-                "accept_length",
-                "acceptance_length",
-                "mean_acceptance_length",
-                "spec_decode_acceptance_length",
-                "acc_length",
-            ],
-        )
-        .filter(|n| *n > 0.0),
+    Some(with_latencies(
+        map,
+        BenchPoint {
+            all_at_once: concurrency.is_some() && unlimited(map),
+            concurrency,
+            real_concurrency: number(map, &["concurrency"])
+                .filter(|_| map.contains_key("max_concurrency")),
+            paced,
+            peak_tok_s: number(map, &["max_output_tokens_per_s"]),
+            output_tok_s: Some(output_tok_s),
+            context: number(map, &["context_tokens", "context_length", "context"]),
+            requests_per_s: number(
+                map,
+                &[
+                    "request_throughput",
+                    "requests_per_second",
+                    "Request throughput (req/s)",
+                ],
+            ),
+            accept_length: number(
+                map,
+                &[
+                    "accept_length",
+                    "acceptance_length",
+                    "mean_acceptance_length",
+                    "spec_decode_acceptance_length",
+                    "acc_length",
+                ],
+            )
+            .filter(|n| *n > 0.0),
+            tool: "bench-json",
+            line,
+            ..BenchPoint::default()
+        },
+    ))
+}
+
+/// The latencies of a result, ms.
+fn with_latencies(map: &Object, point: BenchPoint) -> BenchPoint {
+    BenchPoint {
         mean_tpot_ms: milliseconds(
             map,
             &["mean_tpot_ms", "time_per_output_token_ms"],
@@ -177,17 +188,19 @@ fn point(map: &Object, line: usize) -> Option<BenchPoint> {
             ],
         ),
         median_itl_ms: milliseconds(map, &["median_itl_ms"], &["median_itl"]),
-        max_itl_ms: None,
-        tool: "bench-json",
-        line,
-    })
+        ..point
+    }
+}
+
+/// The bench set no limit to the requests at a time.
+fn unlimited(map: &Object) -> bool {
+    map.get("max_concurrency").is_some_and(Value::is_null)
 }
 
 /// Requests at a time, and whether they arrived at a rate. Without a limit every request is sent
 /// at once, or the load is not said.
 fn concurrency(map: &Object) -> (Option<f64>, bool) {
-    let unlimited = map.get("max_concurrency").is_some_and(Value::is_null);
-    if unlimited {
+    if unlimited(map) {
         let at_once = match map.get("request_rate") {
             Some(Value::String(rate)) => rate.eq_ignore_ascii_case("inf"),
             // Python writes its infinity as a bare word, which is no JSON, or as nothing.

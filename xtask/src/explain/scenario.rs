@@ -182,27 +182,36 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
     let look_up = algorithm.is_some_and(|(name, _)| crate::scenario::merge::is_look_up(name));
     let depth = said.steps.map(|(n, _)| n).filter(|_| !look_up);
     push("--steps", depth.map(|n| n.to_string()));
+    for (flag, value) in measured(&said, depth, files) {
+        push(flag, value);
+    }
+    (words.len() > 4 || known.is_some()).then(|| words.join(" "))
+}
+
+/// What was measured: the accept length, all-reduce times, a plain sweep.
+fn measured(
+    said: &LogScenario,
+    depth: Option<u32>,
+    files: &[Facts],
+) -> [(&'static str, Option<String>); 3] {
     let possible = |((length, _), depth): &((f64, usize), u32)| {
         (1.0..=f64::from(*depth) + 1.0).contains(length)
     };
     let accept = said.accept_length.zip(depth).filter(possible);
-    push(
-        "--accept",
-        accept.map(|((length, _), depth)| format!("{}@{depth}", short(length))),
-    );
-    let table = files.iter().find(|facts| all_reduce_table(facts));
-    push(
-        "--allreduce-table",
-        table
-            .filter(|_| said.tp.is_none_or(|(tp, _)| tp > 1))
-            .map(|facts| facts.file.clone()),
-    );
+    let alone = said.tp.is_some_and(|(tp, _)| tp < 2);
+    let table = files.iter().find(|facts| !alone && all_reduce_table(facts));
     let baseline = files.iter().find(|facts| {
         facts.number("bench_points").is_some_and(|n| n > 1.0)
             && facts.get("accept_length").is_none()
     });
-    push("--baseline", baseline.map(|facts| facts.file.clone()));
-    (words.len() > 4 || known.is_some()).then(|| words.join(" "))
+    [
+        (
+            "--accept",
+            accept.map(|((length, _), depth)| format!("{}@{depth}", short(length))),
+        ),
+        ("--allreduce-table", table.map(|facts| facts.file.clone())),
+        ("--baseline", baseline.map(|facts| facts.file.clone())),
+    ]
 }
 
 /// The draft as `predict` takes it; `None` where it must find one by itself.
@@ -213,16 +222,22 @@ fn draft_word(said: &LogScenario, model: Option<&str>) -> Option<String> {
     let found = model.and_then(|model| kvplan::catalog::find(model).ok());
     let own_layers = found.is_none_or(|found| !found.model.mtp_layers.is_empty());
     let lower = path.as_deref().unwrap_or("").to_ascii_lowercase();
+    let whole = said.draft.as_ref().map(|(path, _)| path.clone());
     if algorithm.contains("eagle3") || lower.contains("eagle3") {
-        return Some("eagle3".to_string());
+        // A repository's name passes as it is, where it says the kind.
+        let named = |path: &String| {
+            path.contains('/') && crate::scenario::model::names_head(path) == Some("eagle3")
+        };
+        let whole = whole.filter(named);
+        return Some(whole.unwrap_or_else(|| "eagle3".to_string()));
     }
     let nextn = ["mtp", "nextn"].iter().any(|word| algorithm.contains(word));
     if lower == "mtp" || nextn || (path.is_none() && algorithm.contains("eagle")) {
         return own_layers.then(|| "mtp".to_string());
     }
     // A small model of the catalogue drafts under its own name.
-    path.map(|path| match kvplan::catalog::find(&path) {
-        Ok(found) => found.name,
+    whole.map(|path| match kvplan::catalog::find(&path) {
+        Ok(_) => path,
         Err(_) => "DRAFT".to_string(),
     })
 }

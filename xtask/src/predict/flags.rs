@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use spec_decode::HeadKind;
 
-use super::answer::Memory;
+use super::answer::{Answer, Memory};
 use crate::scenario::file::ObservedFile;
 use crate::scenario::{EngineChoice, EngineKind, Scenario};
 
@@ -22,6 +22,10 @@ pub(super) struct Setting<'a> {
     /// Depth by load in vLLM's form, where it varies.
     pub(super) schedule: Option<String>,
 }
+
+/// First vLLM release with a depth by batch size (PR 32374, merged in June 2026; downstream ports
+/// name 0.24.0 as the first that schedules it). Older ones refuse the key.
+const VLLM_DEPTH_BY_LOAD: ((u32, u32, u32), (u32, u32)) = ((0, 24, 0), (2026, 7));
 
 /// Flags by engine; only engines that can run the setting are listed. SGLang and vLLM stand beside
 /// each other, so that the answer carries over; TensorRT-LLM and llama.cpp where they are asked for.
@@ -47,6 +51,68 @@ pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<
     flags
 }
 
+/// Whether the user named the engine: by the flag, or by a log of it.
+fn asked_for(scenario: &Scenario) -> bool {
+    scenario
+        .input("engine")
+        .is_some_and(|engine| named_by_user(&engine.source))
+}
+
+fn named_by_user(source: &str) -> bool {
+    source != "assumed" && !source.starts_with("scenario ")
+}
+
+/// The lines to show: of the engine that the user named alone, where it can run the setting.
+pub(crate) fn shown(answer: &Answer) -> Vec<(&'static str, &Vec<String>)> {
+    let all = || {
+        answer
+            .engine_flags
+            .iter()
+            .map(|(name, flags)| (*name, flags))
+    };
+    let engine = answer.scenario.iter().find(|input| input.name == "engine");
+    let named = engine.filter(|engine| named_by_user(&engine.source));
+    let name = named.and_then(|engine| {
+        let (name, _) = crate::scenario::parse::engine(engine.value.as_str()?);
+        EngineKind::parse(&name).map(EngineKind::name)
+    });
+    match name.filter(|name| answer.engine_flags.contains_key(name)) {
+        Some(name) => all()
+            .filter(|(engine, _)| engine.starts_with(name))
+            .collect(),
+        None => all().collect(),
+    }
+}
+
+/// Whether the paste's vLLM takes a depth by load; one without a version is the newest.
+fn vllm_takes_depth_by_load(scenario: &Scenario) -> bool {
+    let (number, date) = VLLM_DEPTH_BY_LOAD;
+    let asked = scenario.engine.kind == EngineKind::Vllm;
+    let version = scenario.engine.version.as_deref().filter(|_| asked);
+    version
+        .and_then(kvplan::Version::find)
+        .is_none_or(|version| version.since(number, date))
+}
+
+/// What the depth by load of the paste needs, or why it is not in it.
+pub(super) fn depth_by_load(scenario: &Scenario, schedule: Option<&str>) -> Option<String> {
+    let asked = scenario.engine.kind == EngineKind::Vllm && asked_for(scenario);
+    if schedule.is_none() || !asked {
+        return None;
+    }
+    match &scenario.engine.version {
+        Some(version) if !vllm_takes_depth_by_load(scenario) => Some(format!(
+            "the depth is one for all loads: vLLM {version} has no depth by load, 0.24 has"
+        )),
+        Some(_) => None,
+        None => Some(
+            "num_speculative_tokens_per_batch_size needs vLLM 0.24 or newer; --engine vllm@VERSION \
+             leaves it out for older ones"
+                .to_string(),
+        ),
+    }
+}
+
 /// The fraction for an engine's flag: of its own ledger, and only one that starts with room for
 /// tokens. Observed figures are of the engine that was asked for.
 fn fraction(setting: &Setting<'_>, engine: EngineKind) -> Option<f64> {
@@ -70,10 +136,14 @@ fn fraction(setting: &Setting<'_>, engine: EngineKind) -> Option<f64> {
     usable(&crate::plan::memory(&other).ok()?)
 }
 
+/// Where the draft lies: the repository or folder that was named, else a word to be replaced.
 fn draft_path(setting: &Setting<'_>) -> Option<String> {
     let draft = setting.scenario.draft.as_ref()?;
     draft.model.as_ref()?;
-    Some("DRAFT_PATH".to_string())
+    let given = setting.scenario.input("draft");
+    let named = given.and_then(|input| input.value.as_str());
+    let path = named.filter(|name| name.contains('/') && !name.ends_with(".json"));
+    Some(path.unwrap_or("DRAFT_PATH").to_string())
 }
 
 /// The head, where speculation is on.
@@ -173,6 +243,7 @@ fn vllm_config(setting: &Setting<'_>, head: HeadKind) -> serde_json::Value {
     let schedule = setting
         .schedule
         .as_deref()
+        .filter(|_| vllm_takes_depth_by_load(setting.scenario))
         .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
     if let (Some(table), Some(map)) = (schedule, config.as_object_mut()) {
         let largest = table
@@ -210,15 +281,16 @@ fn trtllm(setting: &Setting<'_>) -> Vec<String> {
 /// off or the engine has no such method.
 fn trtllm_extra(setting: &Setting<'_>) -> Option<String> {
     let steps = setting.steps;
+    let path = draft_path(setting).unwrap_or_default();
     let config = match head(setting)? {
-        HeadKind::Eagle3 | HeadKind::Eagle => format!(
-            "decoding_type: Eagle, max_draft_len: {steps}, speculative_model_dir: DRAFT_PATH"
-        ),
+        HeadKind::Eagle3 | HeadKind::Eagle => {
+            format!("decoding_type: Eagle, max_draft_len: {steps}, speculative_model_dir: {path}")
+        }
         HeadKind::Mtp | HeadKind::MtpModules => {
             format!("decoding_type: MTP, num_nextn_predict_layers: {steps}")
         }
         HeadKind::DraftModel => format!(
-            "decoding_type: DraftTarget, max_draft_len: {steps}, speculative_model_dir: DRAFT_PATH"
+            "decoding_type: DraftTarget, max_draft_len: {steps}, speculative_model_dir: {path}"
         ),
         HeadKind::NGram => format!("decoding_type: NGram, max_draft_len: {steps}"),
         HeadKind::Parallel => return None,

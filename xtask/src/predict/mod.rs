@@ -3,7 +3,7 @@
 pub(crate) mod answer;
 mod changes;
 mod costs;
-mod flags;
+pub(crate) mod flags;
 mod flips;
 pub(crate) mod links;
 mod map;
@@ -110,13 +110,13 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         pays_up_to_concurrency: summary.pays_up_to,
         allreduce: allreduce_rows(scenario, links, choice, &points),
         flips: flips::flips(scenario, &costs, links, &points, &depth_map),
+        assumptions: assumptions(scenario, links, &summary, map.as_ref()),
         engine_flags: paste(scenario, &summary, &points, &memory, map.as_ref()),
         depth_table: map.as_ref().map_or_else(Vec::new, map::Map::rows),
         goodput: map::of_the_day(scenario, &costs),
         depth_map,
         changes: changes::changes(scenario, links, &costs)?,
         observed: observed::rows(scenario, links, &memory)?,
-        assumptions: assumptions(scenario, links),
         compared: Vec::new(),
         seed: scenario.seed,
         best,
@@ -242,9 +242,19 @@ fn allreduce_rows(
     rows
 }
 
-fn assumptions(scenario: &Scenario, links: &Links<'_>) -> Vec<Assumption> {
+fn assumptions(
+    scenario: &Scenario,
+    links: &Links<'_>,
+    summary: &verdict::Summary,
+    map: Option<&map::Map>,
+) -> Vec<Assumption> {
     let mut all = scenario.assumptions.clone();
-    all.extend(flags::missing(scenario).map(|what| Assumption {
+    let schedule = map
+        .filter(|_| summary.verdict != Verdict::DoesNotPay)
+        .and_then(map::Map::vllm_schedule);
+    let by_load = flags::depth_by_load(scenario, schedule.as_deref());
+    let notes = flags::missing(scenario).into_iter().chain(by_load);
+    all.extend(notes.map(|what| Assumption {
         what,
         settled_by: String::new(),
     }));

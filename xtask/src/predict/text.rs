@@ -377,9 +377,8 @@ fn closing(answer: &Answer, out: &mut String) {
     );
     section(
         "paste",
-        answer
-            .engine_flags
-            .iter()
+        super::flags::shown(answer)
+            .into_iter()
             .map(|(engine, flags)| format!("{engine}: {}", shell_words(flags)))
             .collect(),
     );

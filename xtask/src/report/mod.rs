@@ -342,7 +342,7 @@ fn changes(answer: &Answer) -> Markup {
             } }
         }
         h3 { "Flags to paste" }
-        @for (engine, flags) in &answer.engine_flags {
+        @for (engine, flags) in crate::predict::flags::shown(answer) {
             p { (engine) } pre class="flags" { (crate::predict::text::shell_words(flags)) }
         }
     }

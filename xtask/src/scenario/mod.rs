@@ -56,7 +56,8 @@ impl EngineKind {
         }
     }
 
-    fn parse(name: &str) -> Option<Self> {
+    /// The engine of a name, however it is spelt.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         match name.replace(['-', '_', '.'], "").as_str() {
             "sglang" => Some(Self::Sglang),
             "vllm" => Some(Self::Vllm),

@@ -233,7 +233,7 @@ pub(super) fn draft(
         Ok(catalog::Draft::Head { model, source }) => {
             head(*model, wanted, &source, target, notes).map(Some)
         }
-        Err(_) if kind == "eagle3" => assumed_head(target, notes).map(Some),
+        Err(_) if kind == "eagle3" => assumed_head(target, named(wanted), notes).map(Some),
         Err(_) if !KINDS.contains(&kind) => Err(input::error(format!(
             "{}: no such file, draft kind or catalogue model; give a head's config.json, `eagle3`, `mtp`, \
              `none`, or a small model of the catalogue such as qwen3-0.6b",
@@ -253,6 +253,11 @@ pub(crate) fn names_head(name: &str) -> Option<&'static str> {
     ["eagle3", "dflash", "eagle"]
         .into_iter()
         .find(|kind| plain.contains(kind))
+}
+
+/// A draft named by its repository or path, not by its kind.
+fn named(wanted: &str) -> Option<&str> {
+    Some(wanted).filter(|name| name.contains('/'))
 }
 
 /// Kinds of heads that `--draft` names.
@@ -298,7 +303,7 @@ fn default_draft(model_name: &str, target: &Model, notes: &mut Notes) -> anyhow:
         notes.assume("draft: the catalogue's EAGLE-3 head", "--draft");
         return head(*model, "eagle3", &source, target, notes);
     }
-    assumed_head(target, notes)
+    assumed_head(target, None, notes)
 }
 
 fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
@@ -350,7 +355,7 @@ fn head(
 }
 
 /// A head of the usual shape: one dense layer as wide as the target, reduced vocabulary.
-fn assumed_head(target: &Model, notes: &mut Notes) -> anyhow::Result<Draft> {
+fn assumed_head(target: &Model, name: Option<&str>, notes: &mut Notes) -> anyhow::Result<Draft> {
     let heads = target
         .layers
         .iter()
@@ -382,5 +387,6 @@ fn assumed_head(target: &Model, notes: &mut Notes) -> anyhow::Result<Draft> {
         ),
         "--draft config.json",
     );
-    head(model, "assumed EAGLE-3 head", "assumed", target, notes)
+    let name = name.unwrap_or("assumed EAGLE-3 head");
+    head(model, name, "assumed", target, notes)
 }
