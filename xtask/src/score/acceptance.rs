@@ -55,9 +55,14 @@ pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
         .into_iter()
         .partition(|r| r.curve.head == HeadKind::Eagle3);
     let measurements = json_lines(&folder.join("measurements.jsonl"))?;
+    let rates = read_rates(&measurements);
+    let mut of_eagle3 = depth_area("acceptance.depth_eagle3", &eagle3, &fits, 0);
+    of_eagle3.notes.push(unseen(&rates, true));
+    let mut of_other = depth_area("acceptance.depth_other", &other, &fits, skipped);
+    of_other.notes.push(unseen(&rates, false));
     Ok(vec![
-        depth_area("acceptance.depth_eagle3", &eagle3, &fits, 0),
-        depth_area("acceptance.depth_other", &other, &fits, skipped),
+        of_eagle3,
+        of_other,
         prior::area(&measurements),
         regret::area(&measurements),
         trees::area(&measurements),
@@ -96,24 +101,68 @@ fn read_chains(path: &Path) -> anyhow::Result<(Vec<Row>, usize)> {
             .flatten()
             .filter_map(|(depth, length)| Some((depth.parse().ok()?, length.as_f64()?)))
             .collect();
-        match head_of(&row) {
-            Some(head) if points.len() >= 2 => rows.push(Row {
-                source: row["source"].as_str().unwrap_or_default().to_string(),
-                curve: Curve {
-                    head,
-                    trained_steps: query_of(&row, head).trained_steps,
-                    task: task_of(&row),
-                    draft: ["source", "model", "draft"]
-                        .map(|k| row[k].to_string())
-                        .join("|")
-                        + head.name(),
-                    points,
-                },
-            }),
-            _ => skipped += 1,
+        match row_of(&row, points) {
+            Some(row) => rows.push(row),
+            None => skipped += 1,
         }
     }
     Ok((rows, skipped))
+}
+
+/// A curve of a known head kind with at least two depths.
+fn row_of(row: &Value, points: Vec<(u32, f64)>) -> Option<Row> {
+    let head = head_of(row).filter(|_| points.len() >= 2)?;
+    Some(Row {
+        source: row["source"].as_str().unwrap_or_default().to_string(),
+        curve: Curve {
+            head,
+            trained_steps: query_of(row, head).trained_steps,
+            task: task_of(row),
+            draft: ["source", "model", "draft"]
+                .map(|k| row[k].to_string())
+                .join("|")
+                + head.name(),
+            points,
+        },
+    })
+}
+
+/// Curves out of the positions' rates of single runs, from sources that no slope was fitted on.
+fn read_rates(measurements: &[Value]) -> Vec<Row> {
+    let unseen = measurements
+        .iter()
+        .filter(|row| !fitted_on(row["source"].as_str().unwrap_or_default()));
+    unseen
+        .filter_map(|row| {
+            let rates = row["accept_per_pos_cumulative"].as_array()?;
+            let mut length = 1.0;
+            let lengths = rates.iter().filter_map(Value::as_f64).map(|rate| {
+                length += rate;
+                length
+            });
+            let points: Vec<(u32, f64)> = (1..).zip(lengths).collect();
+            row_of(row, points)
+                .filter(|_| rates.len() >= 3 && row["topk"].as_u64().is_none_or(|k| k == 1))
+        })
+        .collect()
+}
+
+/// Error on single runs' position rates, each source counted once, shipped slopes.
+fn unseen(rows: &[Row], eagle3: bool) -> String {
+    let mut by_source: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let asked = rows
+        .iter()
+        .filter(|r| (r.curve.head == HeadKind::Eagle3) == eagle3);
+    for row in asked {
+        let points = row.curve.predict(slope_of(&query(&row.curve)).mean);
+        let errors = points.iter().map(|p| (p.predicted - p.measured).abs());
+        by_source.entry(&row.source).or_default().extend(errors);
+    }
+    let means: Vec<f64> = by_source.values().filter_map(|e| mean(e)).collect();
+    note(
+        "position rates of sources that no slope was fitted on, mean by source",
+        &means,
+    )
 }
 
 fn fitted_on(source: &str) -> bool {

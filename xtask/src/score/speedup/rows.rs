@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::score::names::Names;
 use kvplan::{Attention, Ffn};
 use serde::Deserialize;
+use spec_decode::acceptance::prior::trained_steps;
 use spec_decode::cycle::{Growth, LevelPrior};
 use spec_decode::{AcceptancePrior, Chain, HeadKind, PriorQuery, Task};
 
@@ -127,23 +128,20 @@ impl SweepRow {
     /// What is known of the accept length before it is measured.
     pub(crate) fn prior(&self) -> LevelPrior {
         let task = self.dataset.as_deref().and_then(|d| Task::parse(d).ok());
-        level_prior(&self.method, self.depth, task, self.temperature)
+        let head = HeadKind::parse(&self.method).unwrap_or(HeadKind::Mtp);
+        let query = PriorQuery {
+            task,
+            temperature: self.temperature,
+            trained_steps: trained_steps(head, &self.model),
+            ..PriorQuery::of(head)
+        };
+        level_prior(&query, self.depth)
     }
 }
 
-/// The accept length's prior for a head kind named in the data, at a depth.
-pub(crate) fn level_prior(
-    method: &str,
-    depth: u32,
-    task: Option<Task>,
-    temperature: Option<f64>,
-) -> LevelPrior {
-    let head = HeadKind::parse(method).unwrap_or(HeadKind::Mtp);
-    let prior = AcceptancePrior::new(&PriorQuery {
-        task,
-        temperature,
-        ..PriorQuery::of(head)
-    });
+/// The accept length's prior at a depth.
+fn level_prior(query: &PriorQuery, depth: u32) -> LevelPrior {
+    let prior = AcceptancePrior::new(query);
     let at = |level: f64, slope: f64| Chain::new(level, slope).accept_length(depth).ln();
     let (level, slope) = (prior.level, prior.slope);
     // One deviation of either, which are independent.
@@ -219,6 +217,19 @@ mod tests {
             Some(84992.0)
         );
         assert_eq!(context_tokens("none"), None);
+    }
+
+    #[test]
+    fn a_head_trained_for_one_position_promises_less_at_depth_3() {
+        let prior = |model: &str| {
+            let row = serde_json::json!({
+                "source": "made up", "model": model, "method": "mtp", "depth": 3,
+                "draft_tokens": 4, "engine": "sglang", "gpu": "H200", "points": [],
+            });
+            serde_json::from_value::<SweepRow>(row).map(|row| row.prior().accept_length)
+        };
+        let (reused, usual) = (prior("DeepSeek-V3").ok(), prior("GLM-5.1").ok());
+        assert!(reused.is_some() && reused < usual, "{reused:?} {usual:?}");
     }
 
     #[test]
