@@ -302,12 +302,16 @@ impl QuantEntry {
 }
 
 /// Endings of repository names that say the precision, longest first.
-const PRECISIONS: [(&str, &str); 14] = [
+const PRECISIONS: [(&str, &str); 18] = [
     ("-fp8-dynamic", "fp8"),
     ("-fp8-block", "fp8-block"),
     ("-gptq-int4", "gptq"),
     ("-awq-int4", "awq"),
     ("-awq-4bit", "awq"),
+    ("-bnb-4bit", "bnb-4bit"),
+    ("-w8a16", "w8a16"),
+    ("-w8a8", "w8a8"),
+    ("-int8", "int8"),
     ("-w4a16", "w4a16"),
     ("-nvfp4", "nvfp4"),
     ("-mxfp4", "mxfp4"),
@@ -336,6 +340,7 @@ const RELEASES: [&str; 9] = [
 fn lookup(name: &str) -> Result<(&'static Entry, Option<String>), NotFound> {
     let tail = name.trim().rsplit('/').next().unwrap_or_default();
     let full = tail.to_ascii_lowercase().replace(['_', ' '], "-");
+    let full = full.replace("-quantized.", "-").replace(".quantized.", "-");
     let mut plain = full.as_str();
     let mut quant = None;
     loop {
@@ -367,7 +372,30 @@ fn gguf_ending(name: &str) -> Option<(&str, &str)> {
         .find(|(_, ending)| GgufMix::parse(ending).is_some())
 }
 
+/// Makers that repository names repeat in front of the model's own.
+const MAKERS: [&str; 10] = [
+    "meta-llama-",
+    "meta-",
+    "qwen-",
+    "google-",
+    "openai-",
+    "mistralai-",
+    "deepseek-ai-",
+    "zai-org-",
+    "moonshotai-",
+    "nvidia-",
+];
+
+/// The entry of a name, or of the name behind its maker's.
 fn exact(name: &str) -> Option<&'static Entry> {
+    by_name(name).or_else(|| {
+        MAKERS
+            .iter()
+            .find_map(|maker| by_name(name.strip_prefix(maker)?))
+    })
+}
+
+fn by_name(name: &str) -> Option<&'static Entry> {
     entries()
         .iter()
         .find(|entry| entry.name == name || entry.aliases.iter().any(|alias| alias == name))

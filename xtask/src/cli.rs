@@ -89,13 +89,23 @@ pub(crate) struct ScenarioArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) topology: Option<PathBuf>,
     /// Tensor-parallel size [default: all GPUs]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        aliases = ["tensor-parallel-size", "tp-size"],
+        value_name = "N",
+        allow_negative_numbers = true
+    )]
     pub(crate) tp: Option<u32>,
     /// Serving engine, with its version where it matters
     #[arg(long, value_name = "sglang|vllm|trtllm|llamacpp[@VERSION]")]
     pub(crate) engine: Option<String>,
     /// Memory fraction (SGLang --mem-fraction-static, vLLM --gpu-memory-utilization)
-    #[arg(long, value_name = "F", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        aliases = ["gpu-memory-utilization", "mem-fraction-static"],
+        value_name = "F",
+        allow_negative_numbers = true
+    )]
     pub(crate) mem_fraction: Option<f64>,
     /// KV cache dtype (bf16, fp8, fp4, or a GGUF type)
     #[arg(long, value_name = "DTYPE")]
@@ -152,6 +162,14 @@ pub(crate) struct ScenarioArgs {
 pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
+    /// The same as --context, as engines name it
+    #[arg(
+        long,
+        aliases = ["context-length"],
+        value_name = "TOKENS",
+        conflicts_with = "context"
+    )]
+    pub(crate) max_model_len: Option<String>,
     /// Compare: all-reduce algorithms, boxes or drafts, as one table
     #[arg(long, value_name = "A,B,…")]
     pub(crate) compare: Option<String>,
@@ -266,10 +284,10 @@ pub(crate) struct AcceptCommandArgs {
     /// Longest context that the head was trained on
     #[arg(long, value_name = "TOKENS", allow_hyphen_values = true)]
     pub(crate) trained_context: Option<String>,
-    /// Depths to print
+    /// Depths to print: a range, or a list such as 1,2,4
     #[arg(
         long,
-        value_name = "A..B",
+        value_name = "A..B|1,2,…",
         default_value = "1..8",
         allow_hyphen_values = true
     )]

@@ -82,6 +82,10 @@ fn one_line(rendered: &str) -> String {
         }
         line.push_str(part);
     }
+    // The card and the count are easily swapped.
+    if line.contains("for '--gpus <N>'") {
+        line.push_str("; --gpus is how many cards, --gpu which");
+    }
     line.replace(
         "invalid digit found in string",
         "not a whole number of 0 or more",

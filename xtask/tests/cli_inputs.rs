@@ -139,3 +139,95 @@ fn an_nccl_tests_table_is_an_allreduce_table() {
     assert!(error.contains("times of all_gather"), "{error}");
     let _ = std::fs::remove_file(other);
 }
+
+#[test]
+fn engines_own_names_of_flags_are_taken() {
+    let run = |more: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&answers(&[&with(more)[..], &["--json"]].concat())).expect("JSON")
+    };
+    let own = run(&["--gpus", "2", "--tp", "2", "--mem-fraction", "0.8"]);
+    for (tp, fraction) in [
+        ("--tensor-parallel-size", "--gpu-memory-utilization"),
+        ("--tp-size", "--mem-fraction-static"),
+    ] {
+        let theirs = run(&["--gpus", "2", tp, "2", fraction, "0.8"]);
+        assert_eq!(theirs["points"], own["points"]);
+        assert_eq!(theirs["memory"], own["memory"]);
+    }
+    let own = run(&["--context", "8k"]);
+    for name in ["--max-model-len", "--context-length"] {
+        assert_eq!(run(&[name, "8192"])["points"], own["points"]);
+    }
+    for name in ["--max-running-requests", "--max-num-seqs"] {
+        answers(&["plan", name, "16", "--context-length", "8192"]);
+    }
+}
+
+#[test]
+fn a_context_of_a_few_tokens_is_asked_about() {
+    let text = answers(&with(&["--context", "32"]));
+    assert!(text.contains("was 32k meant?"), "{text}");
+    assert!(!answers(&with(&["--context", "32k"])).contains("meant?"));
+}
+
+#[test]
+fn the_card_and_the_count_swapped_are_told_apart() {
+    let error = refusal(&[
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--gpus",
+        "rtx-5090",
+        "--gpu",
+        "2",
+    ]);
+    assert!(
+        error.contains("--gpus is how many cards, --gpu which"),
+        "{error}"
+    );
+    let error = refusal(&["predict", "--model", "qwen3-32b", "--gpu", "2"]);
+    assert!(error.contains("--gpu NAME --gpus 2"), "{error}");
+}
+
+#[test]
+fn without_a_draft_there_is_no_verdict_and_nothing_is_assumed_of_acceptance() {
+    let text = answers(&[
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--gpu",
+        "h100",
+        "--draft",
+        "none",
+    ]);
+    assert!(text.starts_with("NO DRAFT"), "{text}");
+    for word in [
+        "NOT PAY",
+        "does not pay",
+        "accept length",
+        "speedup",
+        "sweep",
+    ] {
+        assert!(!text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn a_list_of_depths_is_taken_as_well_as_a_range() {
+    let list = answers(&["accept", "--accept", "2.3@3", "--depths", "4,1,2,3"]);
+    assert_eq!(
+        list,
+        answers(&["accept", "--accept", "2.3@3", "--depths", "1..4"])
+    );
+    let error = refusal(&["accept", "--accept", "2.3@3", "--depths", "0,2"]);
+    assert!(error.contains("1..8 or 1,2,4"), "{error}");
+}
+
+#[test]
+fn one_of_a_thing_is_told_in_the_singular() {
+    let run = ["--steps", "1", "--concurrency", "1"];
+    let text = answers(&with(&run));
+    for plural in [" 1 steps", " 1 users"] {
+        assert!(!text.contains(plural), "{text}");
+    }
+}

@@ -134,3 +134,29 @@ fn drafts_by_look_up_in_a_log_are_said_not_to_be_modelled() {
     let said = answer(&["explain", log]);
     assert!(!said.contains("--steps"), "{said}");
 }
+
+#[test]
+fn repositories_that_repeat_the_maker_or_spell_the_format_out_are_found() {
+    for name in [
+        "ibnzterrell/Meta-Llama-3.3-70B-Instruct-AWQ-INT4",
+        "RedHatAI/Llama-3.3-70B-Instruct-quantized.w4a16",
+        "bartowski/meta-llama_Llama-3.3-70B-Instruct-AWQ",
+    ] {
+        let text = answer(&with(&["--model", name, "--json"]));
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(
+            json["scenario"]["model"]["value"], "llama-3.3-70b",
+            "{name}"
+        );
+        let quant = json["scenario"]["quant"]["value"].as_str().expect("one");
+        assert!(["awq", "w4a16"].contains(&quant), "{name}: {quant}");
+        // 70.6 G parameters at 4 bits and a scale each 128: a quarter of 141 GB.
+        let lines = json["memory"]["ledger"].as_array().expect("lines");
+        let weights: f64 = lines
+            .iter()
+            .filter(|l| l["item"].as_str().is_some_and(|i| i.starts_with("weights")))
+            .filter_map(|l| l["gib"].as_f64())
+            .sum();
+        assert!((35.0..40.0).contains(&weights), "{name}: {weights}");
+    }
+}

@@ -140,3 +140,33 @@ fn several_files_are_explained_together_the_heaviest_finding_first() -> anyhow::
     assert!(text.contains("shm.log   (nccl-debug)"), "{text}");
     Ok(())
 }
+
+#[test]
+fn a_full_pool_and_a_refused_all_reduce_are_findings_and_the_command_keeps_the_load()
+-> anyhow::Result<()> {
+    let output = explain(&["inputs/sglang-full.log", "inputs/nccl-tests.txt"], None)?;
+    let text = text(&output);
+    for words in [
+        "1 request was thrown out and must be computed again   [inputs/sglang-full.log:33]",
+        "5 in the queue at 98 % in use   [inputs/sglang-full.log:32]",
+        "the engine's own all-reduce is off; NCCL does it   [inputs/sglang-full.log:5]",
+        "--context 8404 --concurrency 1,2,4,8,16,32",
+        "--allreduce-table inputs/nccl-tests.txt",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_drafts_repository_in_a_log_passes_into_the_command() -> anyhow::Result<()> {
+    let log = "[2026-03-01 22:10:05] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', \
+               tp_size=1, mem_fraction_static=0.85, speculative_algorithm='EAGLE3', \
+               speculative_draft_model_path='RedHatAI/Qwen3-32B-speculator.eagle3', \
+               speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4)\n\
+               [2026-03-01 22:10:05 TP0] Load weight begin. avail mem=94.00 GB\n";
+    let text = text(&explain(&["-"], Some(log.as_bytes()))?);
+    let next = "--draft RedHatAI/Qwen3-32B-speculator.eagle3";
+    assert!(text.contains(next), "{text}");
+    Ok(())
+}

@@ -2,6 +2,7 @@
 
 mod all_reduce;
 mod links;
+mod load;
 mod memory;
 mod pool;
 mod speculation;
@@ -83,6 +84,7 @@ pub(crate) fn find(files: &[Facts]) -> Vec<Finding> {
         }
         memory::check(&joined, &mut found);
         speculation::check(facts, &mut found);
+        load::check(facts, &mut found);
         links::check(facts, &mut found);
         all_reduce::check(facts, &mut found);
     }

@@ -182,10 +182,35 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
     let look_up = algorithm.is_some_and(|(name, _)| crate::scenario::merge::is_look_up(name));
     let depth = said.steps.map(|(n, _)| n).filter(|_| !look_up);
     push("--steps", depth.map(|n| n.to_string()));
+    for (flag, value) in load(log, &said) {
+        push(flag, value);
+    }
     for (flag, value) in measured(&said, depth, files) {
         push(flag, value);
     }
     (words.len() > 4 || known.is_some()).then(|| words.join(" "))
+}
+
+/// Most requests at a time in the command to paste: engines' defaults are limits, not loads.
+const MOST_USERS: u32 = 256;
+
+/// The load: tokens that a request held, else the context the server takes; users up to the most
+/// it runs at once.
+fn load(log: &Facts, said: &LogScenario) -> [(&'static str, Option<String>); 2] {
+    let held = log.number("held_tokens_per_request").map(|n| n as u32);
+    let context = held.filter(|n| *n > 0).or(said.context.map(|(n, _)| n));
+    let users = said.max_running_requests.map(|(most, _)| {
+        let most = most.min(MOST_USERS);
+        let doubled = (0..32).map(|shift| 1_u32 << shift);
+        let mut loads: Vec<u32> = doubled.take_while(|users| *users < most).collect();
+        loads.push(most);
+        let words: Vec<String> = loads.iter().map(u32::to_string).collect();
+        words.join(",")
+    });
+    [
+        ("--context", context.map(|n| n.to_string())),
+        ("--concurrency", users),
+    ]
 }
 
 /// What was measured: the accept length, all-reduce times, a plain sweep.

@@ -1,6 +1,7 @@
 //! SGLang server logs of every era. The lines are those of `model_runner.py`, `memory_pool.py`,
 //! `scheduler.py` and their successors; what changed over the versions is noted where it matters.
 
+mod pressure;
 mod run;
 
 use super::args::{argument, argument_number, flag, flag_number};
@@ -25,6 +26,7 @@ enum Kind {
     Fired,
     Decode,
     Prefill,
+    Retract,
     MinViable,
     NotEnough,
     OutOfMemory,
@@ -54,6 +56,9 @@ const PHRASES: &[(&str, Kind)] = &[
     ("The server is fired up", Kind::Fired),
     ("Decode batch", Kind::Decode),
     ("Prefill batch", Kind::Prefill),
+    ("Retract requests.", Kind::Retract),
+    // before 0.5
+    ("Decode out of memory happened", Kind::Retract),
     ("Loaded weights leave no GPU memory", Kind::MinViable),
     ("Not enough memory. Please try to increase", Kind::NotEnough),
     (
@@ -100,6 +105,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     flags(doc, facts);
     ranks(doc, facts);
     decode(&events, facts);
+    pressure::read(doc, &events, facts);
     failure(&events, facts);
 }
 

@@ -9,10 +9,14 @@ use crate::input;
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Knobs {
     /// Longest context the engine is told to serve (--context-length, --max-model-len)
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, aliases = ["context-length"], value_name = "TOKENS")]
     pub(crate) max_model_len: Option<u64>,
     /// Requests at once the engine is told to run (--max-running-requests, --max-num-seqs)
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        aliases = ["max-running-requests", "max-num-seqs"],
+        value_name = "N"
+    )]
     pub(crate) max_running: Option<u64>,
     /// Tokens of one pass (--chunked-prefill-size, --max-num-batched-tokens)
     #[arg(long, value_name = "TOKENS")]

@@ -35,8 +35,9 @@ fn accept_length(first: &Point) -> Flip {
         from: json!(round(from)),
         to: json!(round(to)),
         note: format!(
-            "accept length {side} {to:.2} ({from:.2} now, {} steps, {} user{})",
+            "accept length {side} {to:.2} ({from:.2} now, {} step{}, {} user{})",
             first.steps,
+            if first.steps == 1 { "" } else { "s" },
             first.concurrency,
             if first.concurrency == 1 { "" } else { "s" }
         ),

@@ -27,11 +27,13 @@ use crate::simulate;
 
 /// Runs `cargo xtask predict`.
 pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
-    let scenario = Scenario::resolve(&args.scenario)?;
+    let mut wanted = args.scenario.clone();
+    wanted.context = wanted.context.or_else(|| args.max_model_len.clone());
+    let scenario = Scenario::resolve(&wanted)?;
     let links = Links::new(&scenario)?;
     let mut answer = answer(&scenario, &links)?;
     if let Some(list) = &args.compare {
-        answer.compared = changes::compare(&args.scenario, &scenario, list)?;
+        answer.compared = changes::compare(&wanted, &scenario, list)?;
     }
     if args.report.is_some() || args.trace.is_some() {
         let tokens = answer.points.first().map_or(1, |p| p.draft_tokens);

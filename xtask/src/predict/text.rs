@@ -64,7 +64,7 @@ fn head(answer: &Answer, out: &mut String) {
             "DOES NOT FIT   speeds below are what it would reach if it did".to_string()
         }
         (Some(best), Some(point)) => format!(
-            "{}   {:.2}x for {} ({:.2} to {:.2})   {}, {} steps, top-k {}, all-reduce by {}",
+            "{}   {:.2}x for {} ({:.2} to {:.2})   {}, {} step{}, top-k {}, all-reduce by {}",
             word(answer.verdict),
             best.speedup,
             users(point.concurrency),
@@ -72,10 +72,11 @@ fn head(answer: &Answer, out: &mut String) {
             best.speedup_high,
             input_text(answer, "method"),
             best.steps,
+            if best.steps == 1 { "" } else { "s" },
             best.topk,
             best.allreduce,
         ),
-        _ => word(answer.verdict).to_string(),
+        _ => "NO DRAFT   none was asked for: plain speeds".to_string(),
     };
     let _ = writeln!(out, "{line}");
     let _ = writeln!(
@@ -97,6 +98,7 @@ fn head(answer: &Answer, out: &mut String) {
 
 fn memory_cost(answer: &Answer) -> Option<String> {
     let memory = &answer.memory;
+    answer.best.as_ref()?;
     let with = memory.kv_tokens?;
     let without = memory.kv_tokens_without_speculation?;
     Some(format!(
@@ -115,30 +117,32 @@ fn points(answer: &Answer, out: &mut String) {
     if many_contexts {
         header.push("context");
     }
-    header.extend([
-        "plain tok/s",
-        "spec tok/s",
-        "speedup (90 %)",
-        "best steps",
-        "",
-    ]);
+    header.push("plain tok/s");
+    let drafts = answer.points.iter().any(|point| point.steps > 0);
+    if drafts {
+        header.extend(["spec tok/s", "speedup (90 %)", "best steps"]);
+    }
+    header.push("");
     let last = header.len() - 1;
-    let mut table = plain(&header, &[last - 1, last]);
+    let left: &[usize] = if drafts { &[last - 1, last] } else { &[last] };
+    let mut table = plain(&header, left);
     for point in &answer.points {
         let mut row = vec![point.concurrency.to_string()];
         if many_contexts {
             row.push(thousands(point.context as f64));
         }
-        row.extend([
-            thousands(point.baseline_tok_s),
-            thousands(point.spec_tok_s),
-            format!(
-                "{:.2} ({:.2}-{:.2})",
-                point.speedup, point.speedup_low, point.speedup_high
-            ),
-            steps(point),
-            remark(point),
-        ]);
+        row.push(thousands(point.baseline_tok_s));
+        if drafts {
+            row.extend([
+                thousands(point.spec_tok_s),
+                format!(
+                    "{:.2} ({:.2}-{:.2})",
+                    point.speedup, point.speedup_low, point.speedup_high
+                ),
+                steps(point),
+            ]);
+        }
+        row.push(remark(point));
         table.add_row(row);
     }
     out.push_str(&table_text(&table, 0));
@@ -172,6 +176,8 @@ fn remark(point: &Point) -> String {
     let mut remarks = Vec::new();
     match point.verdict {
         Verdict::Pays => {}
+        // Without a draft there is no verdict.
+        _ if point.steps == 0 => {}
         Verdict::DoesNotPay => remarks.push("does not pay"),
         Verdict::MeasureFirst => remarks.push("measure first"),
     }
@@ -217,6 +223,15 @@ fn parts(answer: &Answer, out: &mut String) {
     let Some(point) = answer.points.first() else {
         return;
     };
+    if point.steps == 0 {
+        let _ = writeln!(
+            out,
+            "\none step, {}, ms: {:.2}",
+            users(point.concurrency),
+            point.baseline_step_ms
+        );
+        return;
+    }
     let (Some(plain_parts), Some(draft), Some(verify)) = (
         point.baseline_parts_ms,
         point.draft_parts_ms,

@@ -84,6 +84,11 @@ fn does_not_fit(scenario: &Scenario, memory: &Memory) -> String {
     }
 }
 
+fn users(count: u32) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} user{plural}")
+}
+
 fn steps(point: &Point) -> String {
     let plural = if point.steps == 1 { "" } else { "s" };
     format!("{} step{plural}", point.steps)
@@ -102,16 +107,19 @@ fn until(points: &[Point], pays_up_to: Option<u32>) -> String {
     let next = points.iter().find(|p| Some(p.concurrency) > pays_up_to);
     match (pays_up_to, points.last()) {
         (Some(up_to), _) if next.is_some_and(|p| p.speedup > 1.0) => {
-            format!("beyond {up_to} users the KV pool is full{doubt}")
+            format!("beyond {} the KV pool is full{doubt}", users(up_to))
         }
         (Some(up_to), Some(last)) if up_to < last.concurrency => {
-            format!("turn it off above {up_to} users{doubt}")
+            format!("turn it off above {}{doubt}", users(up_to))
         }
         (Some(up_to), _) if doubt.is_empty() => {
-            format!("it pays at every load asked for, up to {up_to} users")
+            format!("it pays at every load asked for, up to {}", users(up_to))
         }
         (Some(up_to), _) => {
-            format!("a gain is expected at every load asked for, up to {up_to} users{doubt}")
+            format!(
+                "a gain is expected at every load asked for, up to {}{doubt}",
+                users(up_to)
+            )
         }
         (None, _) => match next {
             Some(p) if p.speedup > 1.0 => {

@@ -75,10 +75,10 @@ fn verdict_word(verdict: Verdict) -> (&'static str, &'static str) {
 
 fn head(answer: &Answer) -> Markup {
     let fits = answer.memory.fits != Some(false);
-    let (word, class) = if fits {
-        verdict_word(answer.verdict)
-    } else {
-        ("Does not fit", "bad")
+    let (word, class) = match (fits, &answer.best) {
+        (false, _) => ("Does not fit", "bad"),
+        (true, None) => ("No draft", "open"),
+        (true, Some(_)) => verdict_word(answer.verdict),
     };
     html! {
         p class=(format!("verdict {class}")) {

@@ -112,6 +112,9 @@ pub(super) fn resolve(
     let mut query = query(merged, draft, head, context, notes)?;
     query.trained_steps = trained_steps(head, &target.name);
     let prior = AcceptancePrior::new(&query);
+    if draft.is_none() {
+        return without_draft(merged, head, &prior, notes);
+    }
     unmoved(merged, notes);
     if let Some(given) = &merged.accept {
         return measured(given, head, &prior, steps, notes);
@@ -135,6 +138,27 @@ pub(super) fn resolve(
         ),
         "--accept LENGTH@DEPTH or a server log",
     );
+    Ok(Acceptance::new(head, Known::Prior(posterior)))
+}
+
+/// `--draft none`: nothing is accepted, so nothing is assumed of it either.
+fn without_draft(
+    merged: &Merged,
+    head: HeadKind,
+    prior: &AcceptancePrior,
+    notes: &mut Notes,
+) -> anyhow::Result<Acceptance> {
+    if let Some(given) = merged.accept.as_ref().filter(|g| g.source == "--accept") {
+        notes.assume(
+            format!(
+                "{}: ignored, no draft was asked for",
+                given.shown("--accept")
+            ),
+            "",
+        );
+    }
+    let posterior =
+        Posterior::new(prior, &[]).map_err(|e| input::error(format!("acceptance prior: {e}")))?;
     Ok(Acceptance::new(head, Known::Prior(posterior)))
 }
 

@@ -39,6 +39,15 @@ pub(crate) fn resolve(request: &BoxRequest) -> anyhow::Result<Hardware> {
             "--gpus {gpus}: give a number from 1 to {MAX_GPUS}"
         )));
     }
+    if let Some(count) = request
+        .gpu
+        .as_deref()
+        .and_then(|g| g.trim().parse::<u32>().ok())
+    {
+        return Err(input::error(format!(
+            "--gpu {count}: is the card's name, not how many; give --gpu NAME --gpus {count}"
+        )));
+    }
     if let Some(name) = &request.box_name {
         return named_box(name, request);
     }

@@ -26,6 +26,8 @@ use served::Served;
 
 /// Loads that are shown where the user names none.
 const DEFAULT_CONCURRENCY: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// A context below this is more likely a slip: engines count tokens, people thousands.
+const SHORT_CONTEXT: u64 = 128;
 /// Context where nothing says it, tokens.
 const DEFAULT_CONTEXT: u64 = 2048;
 
@@ -279,6 +281,12 @@ fn context(
         Some(given) => {
             let tokens = parse::context(&given.named("--context"), &given.value)?;
             notes.input("context", tokens, given.source.clone());
+            if (1..SHORT_CONTEXT).contains(&tokens) && !given.assumed {
+                notes.assume(
+                    format!("context {tokens} tokens, a sentence or two; was {tokens}k meant?"),
+                    format!("--context {tokens}k"),
+                );
+            }
             if given.assumed {
                 notes.assume(
                     format!("context {tokens} tokens: {}", given.source),

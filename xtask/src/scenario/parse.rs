@@ -131,13 +131,26 @@ pub(crate) fn gpu_list(flag: &str, text: &str) -> anyhow::Result<Vec<usize>> {
     Ok(values)
 }
 
-/// A range of depths, `1..8` (both ends included) or a single number.
+/// Depths: a range `1..8` (both ends included), a single number, or a list `1,2,4`, rising.
 pub(crate) fn depths(flag: &str, text: &str) -> anyhow::Result<Vec<u32>> {
     let wrong = || {
         input::error(format!(
-            "{flag} {text}: give depths as 1..8, from 1 to at most 64"
+            "{flag} {text}: give depths as 1..8 or 1,2,4, from 1 to at most 64"
         ))
     };
+    if text.contains(',') {
+        let list: Result<Vec<u32>, _> = split_list(flag, text, text)?
+            .into_iter()
+            .map(str::parse)
+            .collect();
+        let mut list = list.map_err(|_| wrong())?;
+        list.sort_unstable();
+        list.dedup();
+        return match (list.first(), list.last()) {
+            (Some(1..), Some(..=64)) => Ok(list),
+            _ => Err(wrong()),
+        };
+    }
     let (low, high) = text.split_once("..").unwrap_or((text, text));
     let low: u32 = low.trim().parse().map_err(|_| wrong())?;
     let high: u32 = high
