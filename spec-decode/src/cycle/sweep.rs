@@ -166,13 +166,25 @@ impl Sweep {
             .measured
             .iter()
             .map(|&(concurrency, step_ms)| KV_SHARE_LIMIT * step_ms / concurrency)
-            .fold(f64::INFINITY, f64::min);
+            .fold(f64::INFINITY, f64::min)
+            .min(self.growth_by_sequence());
         self.kv = KvReading {
             ms_per_sequence: kv.ms_per_sequence.max(0.0).min(allowed),
             verify_multiplier: kv.verify_multiplier.max(1.0),
         };
         self.rebuild();
         self
+    }
+
+    /// What a further sequence adds over the whole sweep, ms: no part of it can cost more. Prompts
+    /// that the sequences share, which are read once, show here. No bound with one point.
+    fn growth_by_sequence(&self) -> f64 {
+        match (self.measured.first(), self.measured.last()) {
+            (Some(first), Some(last)) if last.0 > first.0 => {
+                ((last.1 - first.1) / (last.0 - first.0)).max(0.0)
+            }
+            _ => f64::INFINITY,
+        }
     }
 
     /// Orders, pads, merges and makes the points monotone: a step over more tokens never costs

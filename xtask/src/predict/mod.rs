@@ -260,6 +260,16 @@ fn assumptions(
         what,
         settled_by: String::new(),
     }));
+    if scenario.baseline.is_some() && scenario.context > 0 {
+        all.push(Assumption {
+            what: format!(
+                "the plain sweep ran at {} tokens of context, each request with a prompt of its own; \
+                 a verify reads a cache once where the step model says so (measured on an H200 only)",
+                scenario.context
+            ),
+            settled_by: "--context with the sweep's own; one speculative run at that context".into(),
+        });
+    }
     for (what, settled_by) in links.assumptions() {
         let line = format!("wiring: {what}");
         if !all.iter().any(|a| a.what == line) {

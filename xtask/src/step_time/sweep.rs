@@ -338,15 +338,16 @@ impl BySequence {
         let kv_bytes = server.model.kv_bytes_per_token(sharding, &layout) as f64;
         let state_bytes = server.model.state_bytes_per_request(sharding).total() as f64;
         let bytes_per_ms = gpu.bandwidth_gb_s * 1e6;
-        let holds_cache = reads_cache_once(gpu);
+        let holds_cache = own_tokens > 0.0 && reads_cache_once(gpu, server.model);
         let tokens = if holds_cache {
             own_tokens.max(0.0)
         } else {
             0.0
         };
-        let ms = tokens * kv_bytes / (bytes_per_ms * KV_BANDWIDTH_SHARE)
-            + 2.0 * state_bytes / bytes_per_ms
-            + server.overhead.sequence_us * 1e-3;
+        // Windows and sparse indexes read less than all that is cached.
+        let cache_ms = (tokens * kv_bytes / (bytes_per_ms * KV_BANDWIDTH_SHARE))
+            .min(server.plain(1.0, tokens).kv_ms);
+        let ms = cache_ms + 2.0 * state_bytes / bytes_per_ms + server.overhead.sequence_us * 1e-3;
         Self {
             reading: KvReading {
                 ms_per_sequence: if ms.is_finite() { ms } else { 0.0 },
@@ -357,13 +358,17 @@ impl BySequence {
     }
 }
 
-/// Whether a verify reads a sequence's cache once for all its tokens. On Hopper and the data-centre
-/// Blackwell, attention packs the drafted tokens into one tile (`engine/vllm_h200.jsonl`, context
-/// 8000: as if read once). Elsewhere it is left with what grows by token: on RTX PRO 6000 the
-/// cycles of the sweeps at 16k to 128k cost what plain steps over c x D sequences cost, for latent
-/// and for grouped-query attention (taking the cache apart errs by 0.2 at 32k and 0.4 at 128k).
-fn reads_cache_once(gpu: &Gpu) -> bool {
-    matches!(gpu.arch.as_str(), "sm_90" | "sm_100" | "sm_103")
+/// Whether a verify reads a sequence's cache once for all its tokens. Kernels for grouped queries
+/// pack the drafted tokens into one tile (`engine/vllm_h200.jsonl`, context 8000: as if read once),
+/// and those for a latent do so on Hopper and the data-centre Blackwell. Elsewhere a latent is left
+/// with what grows by token: on RTX PRO 6000 the cycles of Kimi's sweeps at 16k to 128k cost what
+/// plain steps over c x D sequences cost.
+fn reads_cache_once(gpu: &Gpu, model: &Model) -> bool {
+    let latent = model
+        .layers
+        .iter()
+        .any(|l| matches!(l.attention, kvplan::Attention::Mla(_)));
+    !latent || matches!(gpu.arch.as_str(), "sm_90" | "sm_100" | "sm_103")
 }
 
 /// How a model's step grows beyond a sweep.
@@ -407,6 +412,45 @@ mod tests {
             let cache_ms = 8000.0 * 131_072.0 / (4.8e9 * 0.95);
             assert!((ms(8000.0) - ms(0.0) - cache_ms).abs() < 1e-3);
             assert!((ms(0.0) - 0.0081).abs() < 1e-9, "{}", ms(0.0));
+        });
+    }
+
+    #[test]
+    fn a_long_cache_on_a_consumer_card_is_read_once_by_a_verify_of_grouped_queries() {
+        with_server("qwen3-32b", "rtx-5090", |server| {
+            let context = 32_768.0;
+            let points: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 8.0]
+                .map(|n| (n, server.plain_ms(n, context)))
+                .to_vec();
+            let apart = BySequence::of(server, context);
+            let law = SweepLaw::of_engine(
+                &points,
+                GraphLadder::Exact,
+                Constants::of(server),
+                Some(apart),
+            );
+            let law = law.unwrap_or_else(|e| panic!("{e}"));
+            let at = Speculation {
+                concurrency: 1.0,
+                verified_tokens: 4.0,
+                draft_steps: 3.0,
+            };
+            let verify_ms = law.cycle(None, &at).verify_ms;
+            let model_ms = server.verify(1.0, 4.0, context).total();
+            assert!(
+                (verify_ms / model_ms).ln().abs() < 0.1,
+                "{verify_ms} {model_ms}"
+            );
+            // Prompts that all share cost the sweep nothing, so nothing is taken apart.
+            let flat: Vec<(f64, f64)> = points.iter().map(|p| (p.0, points[0].1)).collect();
+            let law = SweepLaw::of_engine(
+                &flat,
+                GraphLadder::Exact,
+                Constants::of(server),
+                Some(apart),
+            );
+            let law = law.unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(law.sweep().kv().ms_per_sequence, 0.0);
         });
     }
 
