@@ -25,12 +25,15 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     debug(doc, facts);
 }
 
+/// Times by size, (bytes, µs).
+pub(crate) type Times = Vec<(u64, f64)>;
+
 /// The out-of-place times of an nccl-tests table by size, (bytes, µs), rising, and its operation;
 /// `None` where the text holds no such table.
-pub(crate) fn times_us(text: &str) -> Option<(Vec<(u64, f64)>, Option<String>)> {
+pub(crate) fn times_us(text: &str) -> Option<(Times, Option<String>)> {
     let doc = Doc::new(text);
     let rows = last_table(&doc);
-    let mut times: Vec<(u64, f64)> = rows
+    let mut times: Times = rows
         .iter()
         .filter(|row| row.bytes >= 1.0 && row.time_us.is_finite() && row.time_us > 0.0)
         .map(|row| (row.bytes as u64, row.time_us))
