@@ -34,17 +34,13 @@ pub(super) fn plan(
         return Ok((plan, notes));
     }
     let one_stage_below = if n <= 4 { 512 << 10 } else { 256 << 10 };
-    let mut plan = if n == 2 || bytes < one_stage_below {
+    let plan = if n == 2 || bytes < one_stage_below {
         match kernel {
-            Kernel::Pull => one_shot::pull(job)?,
+            Kernel::Pull => one_shot::engine_pull(job)?,
             Kernel::Push => one_shot::push(job)?,
         }
     } else {
         two_shot::plan(job, kernel == Kernel::Push)?
     };
-    if kernel == Kernel::Pull && !mesh {
-        // Unlike p2pmark's, the engines' kernel ends with a second barrier.
-        plan.base_us += job.class().flag_us();
-    }
     Ok((plan, Vec::new()))
 }
