@@ -35,11 +35,12 @@ pub enum Algorithm {
     Engine,
     /// SGLang's newer kernel (0.5.14): pushes, as the engine dispatches it.
     EnginePush,
-    /// Every rank loads all others' data: vLLM and SGLang 1-stage, p2pmark, b12x.
+    /// Every rank loads all others' data, by a lean kernel on whatever link: p2pmark, b12x. vLLM's and
+    /// SGLang's 1-stage is [`Algorithm::Engine`].
     OneShot,
     /// Every rank stores its data to all others, arrival marked in the data.
     OneShotPush,
-    /// Reduce-scatter by loads, barrier, all-gather by loads: vLLM and SGLang 2-stage.
+    /// Reduce-scatter by loads, barrier, all-gather by loads, by a lean kernel.
     TwoShot,
     /// Reduce-scatter inside islands, 1:1 exchange between them, all-gather inside.
     Island,
@@ -74,8 +75,9 @@ const NAMES: [(&str, Algorithm); 15] = [
 
 impl Algorithm {
     /// Those that `simulate --algorithm all` shows.
-    pub const SHOWN: [Algorithm; 6] = [
+    pub const SHOWN: [Algorithm; 7] = [
         Algorithm::Nccl,
+        Algorithm::Engine,
         Algorithm::OneShot,
         Algorithm::OneShotPush,
         Algorithm::TwoShot,
@@ -97,6 +99,21 @@ impl Algorithm {
             self,
             Algorithm::Nccl | Algorithm::NcclRing(_) | Algorithm::NcclTree(_)
         )
+    }
+}
+
+/// Whose kernel a time is of, by its algorithm and the name that it was given: names alone do not say
+/// it, and times of kernels of different origin are compared.
+pub fn kernel_of(algorithm: Algorithm, time: &CollectiveTime) -> &'static str {
+    match algorithm {
+        _ if time.algorithm_name.starts_with("nccl") => "NCCL",
+        Algorithm::Nccl | Algorithm::NcclRing(_) | Algorithm::NcclTree(_) => "NCCL",
+        Algorithm::Engine => "vLLM, SGLang",
+        Algorithm::EnginePush => "SGLang 0.5.14",
+        Algorithm::OneShot => "lean: p2pmark, b12x",
+        Algorithm::OneShotPush => "lean: FlashInfer, ours",
+        Algorithm::TwoShot => "lean, no engine's",
+        Algorithm::Island | Algorithm::HostStaged => "ours (allreduce)",
     }
 }
 
@@ -282,9 +299,9 @@ pub fn all_reduce_plan(
         }
         Algorithm::Engine => return engine::plan(&job, bytes, engine::Kernel::Pull),
         Algorithm::EnginePush => return engine::plan(&job, bytes, engine::Kernel::Push),
-        Algorithm::OneShot => one_shot::pull(&job)?,
-        Algorithm::OneShotPush => one_shot::push(&job)?,
-        Algorithm::TwoShot => two_shot::plan(&job, false)?,
+        Algorithm::OneShot => one_shot::pull(&job, one_shot::Form::Lean)?,
+        Algorithm::OneShotPush => one_shot::push(&job, one_shot::Form::Lean)?,
+        Algorithm::TwoShot => two_shot::plan(&job, one_shot::Form::Lean, false)?,
         Algorithm::Island => island::plan(&job)?,
         Algorithm::HostStaged => host_staged::plan(&job)?,
     };

@@ -111,3 +111,26 @@ fn pairs_of_bridged_rtx_3090_belong_on_the_bridges() {
         }
     }
 }
+
+/// Pairs on bridges, PCIe between them: two islands, only half of the data crosses.
+#[test]
+fn two_bridged_pairs_are_two_islands() {
+    let t = bridged(Arch(86), 4, 56.25, false);
+    let ranks = [0, 1, 2, 3];
+    let plan = |bytes| {
+        pcie_sim::all_reduce_plan(&t, &ranks, Algorithm::Island, bytes, &Options::default())
+    };
+    let (plan, _) = plan(1 << 20).expect("runs");
+    let over = |round: usize, bridge: bool| {
+        let on_bridge = |x: &&pcie_sim::Transfer| t.full_gpu_link(&[x.from, x.to]) == bridge;
+        plan.rounds[round]
+            .transfers
+            .iter()
+            .filter(on_bridge)
+            .count()
+    };
+    assert_eq!((over(0, true), over(0, false)), (4, 0));
+    assert_eq!((over(1, true), over(1, false)), (0, 4));
+    let island = time(&t, &ranks, Algorithm::Island, 1 << 20);
+    assert!(island < time(&t, &ranks, Algorithm::OneShot, 1 << 20));
+}

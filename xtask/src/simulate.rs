@@ -293,11 +293,15 @@ fn details(answer: &Answer) -> String {
     let at = answer.detail();
     let mut out = format!("at {}\n", table::bytes(answer.sizes[at]));
     let mut table = table::plain(
-        &["algorithm", "us", "90 %", "busiest", "busy", ""],
-        &[0, 3, 5],
+        &["algorithm", "us", "90 %", "busiest", "busy", "", "kernel"],
+        &[0, 3, 5, 6],
     );
-    for row in &answer.times {
+    for (row, algorithm) in answer.times.iter().zip(&answer.algorithms) {
         let Some(time) = &row[at] else { continue };
+        // The engines' kernel left to NCCL is NCCL's row again.
+        if *algorithm == Algorithm::Engine && time.algorithm_name.starts_with("nccl") {
+            continue;
+        }
         let basis = match time.basis {
             Basis::Modelled => "modelled",
             Basis::Corrected => "modelled, corrected by measured sizes",
@@ -314,6 +318,7 @@ fn details(answer: &Answer) -> String {
             time.link_busiest.clone().unwrap_or_else(|| "-".to_string()),
             format!("{:.0} %", time.link_busy_fraction * 100.0),
             basis.to_string(),
+            pcie_sim::kernel_of(*algorithm, time).to_string(),
         ]);
     }
     out.push_str(&table::text(&table, 2));
@@ -353,7 +358,7 @@ mod tests {
             "fabric collapses under all-to-all load",
             "collapsed fabric",
             "NCCL_GRAPH_FILE",
-            "placement   half of the GPUs as one group: best [0, 1, 2, 3]",
+            "placement   half of the GPUs as one group, each by its fastest kernel, 56 KiB: best [0, 1, 2, 3]",
             "sw0 pex890xx",
             "assumed",
         ] {
@@ -393,6 +398,48 @@ mod tests {
             let error = answered(flags).err().expect("refused");
             assert!(error.is::<input::InputError>(), "{flags:?}");
             assert!(!error.to_string().contains('\n'), "{flags:?}");
+        }
+    }
+
+    const BRIDGED: &[&str] = &["--box", "4x-rtx-3090-nvlink", "--bytes", "8k,32k"];
+
+    fn bridged(more: &[&str]) -> Answer {
+        answered(&[BRIDGED, more].concat()).expect("answers")
+    }
+
+    #[test]
+    fn times_of_unlike_kernels_are_labelled_with_whose_kernel_and_which_algorithm() {
+        let shown = text(&bridged(&["--ranks", "0,2"]), false);
+        for label in ["NCCL", "vLLM, SGLang", "lean: p2pmark", "ours (allreduce)"] {
+            assert!(shown.contains(label), "{label} not in\n{shown}");
+        }
+        let shown = text(&bridged(&[]), false);
+        let line = |start: &str| {
+            let found = shown.lines().find(|l| l.starts_with(start));
+            found.unwrap_or_default().to_string()
+        };
+        assert!(line("groups").contains("NCCL, 32 KiB"), "{shown}");
+        assert!(
+            line("placement").contains("best [0, 2]")
+                && line("placement").contains("(one-shot-push)"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn without_peer_access_the_refusal_names_the_bridges_and_the_remedy() {
+        let a = bridged(&[]);
+        for algorithm in [Algorithm::OneShot, Algorithm::Island] {
+            let why = a.refused.iter().find(|(r, _)| *r == algorithm);
+            let why = why.map_or("", |(_, why)| why.as_str());
+            for part in [
+                "0 and 1 have none",
+                "[0, 2] and [1, 3]",
+                "use nccl",
+                "a group inside [0, 2]",
+            ] {
+                assert!(why.contains(part), "{part} not in {why}");
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! ranks one-shot below 512 KiB, up to 8 below 256 KiB, two-shot above; beyond 8 MiB NCCL; and
 //! without a full NVLink mesh no custom kernel above 2 ranks (custom_all_reduce.cuh).
 
+use super::one_shot::Form;
 use super::{Algorithm, Job, Unavailable, all_reduce_plan, one_shot, two_shot};
 use crate::plan::Plan;
 
@@ -34,13 +35,14 @@ pub(super) fn plan(
         return Ok((plan, notes));
     }
     let one_stage_below = if n <= 4 { 512 << 10 } else { 256 << 10 };
-    let plan = if n == 2 || bytes < one_stage_below {
+    let mut plan = if n == 2 || bytes < one_stage_below {
         match kernel {
-            Kernel::Pull => one_shot::engine_pull(job)?,
-            Kernel::Push => one_shot::push(job)?,
+            Kernel::Pull => one_shot::pull(job, Form::Engine)?,
+            Kernel::Push => one_shot::push(job, Form::Engine)?,
         }
     } else {
-        two_shot::plan(job, kernel == Kernel::Push)?
+        two_shot::plan(job, Form::Engine, kernel == Kernel::Push)?
     };
+    plan.name = format!("engine-{}", plan.name);
     Ok((plan, Vec::new()))
 }

@@ -2,7 +2,7 @@
 //! data once with marks in it, all others read it there. Larger ones: tiles with a flag each, or, with
 //! more than two GPUs, a ring that passes shards through host memory. No flag crosses to the CPU.
 
-use super::one_shot::{slower_than_hopper_us, start_us};
+use super::one_shot::start_us;
 use super::{Job, Unavailable};
 use crate::pattern::{LL_WIRE_FACTOR, Transfer};
 use crate::plan::{Plan, Round};
@@ -60,14 +60,14 @@ fn marks(job: &Job<'_>) -> Plan {
         rounds: vec![Round::once(
             "write to the host, read all others there",
             pairs(job, job.bytes * LL_WIRE_FACTOR * share),
-            flag_us + slower_than_hopper_us(job),
+            flag_us,
         )],
     }
 }
 
 /// Tiles with a flag each: a fence and two trips, then both directions at once.
 fn tiles(job: &Job<'_>) -> Plan {
-    let latency_us = START_US + FENCE_US + 2.0 * FLAG_US + slower_than_hopper_us(job);
+    let latency_us = START_US + FENCE_US + 2.0 * FLAG_US;
     let round = |bytes: f64, repeat: u32| {
         let moved = (bytes + bytes.min(FILL_BYTES)) * BOTH_AT_ONCE;
         let mut round = Round::once("tiles through host memory", pairs(job, moved), latency_us);

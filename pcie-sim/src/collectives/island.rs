@@ -2,7 +2,7 @@
 //! all-gather inside. With two islands of four, `1.75 S` into each GPU and only `S` across the
 //! middle, one flow per pair, so a fabric that collapses under all-to-all load does not.
 
-use super::one_shot::{barrier_and_read_us, needs_peer_access, start_us};
+use super::one_shot::{Form, barrier_and_read_us, gpu_link_groups, needs_peer_access, start_us};
 use super::{Job, Unavailable};
 use crate::pattern::Transfer;
 use crate::plan::{Plan, Round};
@@ -14,7 +14,12 @@ use std::collections::BTreeMap;
 pub(super) fn plan(job: &Job<'_>) -> Result<Plan, Unavailable> {
     needs_peer_access(job)?;
     let islands = islands(job.t, job.ranks).ok_or_else(|| {
-        Unavailable("needs two or more islands of equally many near GPUs (2 or more)".to_string())
+        Unavailable(format!(
+            "needs two or more groups of equally many near GPUs (2 or more each, joined by NVLink or \
+             under one switch chip, socket or switch), and the {} taking part do not fall into such; \
+             use nccl or one-shot, or choose other GPUs",
+            job.n()
+        ))
     })?;
     let size = islands[0].len();
     let shard = job.bytes / size as f64;
@@ -48,15 +53,18 @@ pub(super) fn plan(job: &Job<'_>) -> Result<Plan, Unavailable> {
         }
     }
     let latency = |ranks: &[usize]| {
-        barrier_and_read_us(&Job {
-            ranks,
-            ..Job {
-                t: job.t,
+        barrier_and_read_us(
+            &Job {
                 ranks,
-                bytes: job.bytes,
-                options: job.options,
-            }
-        })
+                ..Job {
+                    t: job.t,
+                    ranks,
+                    bytes: job.bytes,
+                    options: job.options,
+                }
+            },
+            Form::Lean,
+        )
     };
     let near_us = latency(&islands[0]);
     let lane: Vec<usize> = islands.iter().map(|island| island[0]).collect();
@@ -76,9 +84,19 @@ pub(super) fn plan(job: &Job<'_>) -> Result<Plan, Unavailable> {
     })
 }
 
-/// Ranks by island: by chip or socket, whichever first gives two or more equal groups of at least
-/// two. None where no such split exists.
+/// Ranks by island: by NVLink, chip, socket or switch, whichever first gives two or more equal
+/// groups of at least two. None where no such split exists.
 pub(crate) fn islands(t: &Topology, ranks: &[usize]) -> Option<Vec<Vec<usize>>> {
+    let linked = gpu_link_groups(t, ranks);
+    if let Some(first) = linked.first()
+        && linked.len() > 1
+        && linked.len() * first.len() == ranks.len()
+        && linked
+            .iter()
+            .all(|g| g.len() == first.len() && t.full_gpu_link(g))
+    {
+        return Some(linked);
+    }
     let by_chip = |gpu: usize| -> Option<usize> {
         let leaf = t.leaf_switch(gpu)?;
         t.links

@@ -2,37 +2,30 @@
 //! fenced barrier; each rank loads all other shards. `2 (N-1)/N S` into each GPU.
 
 use super::one_shot::{
-    all_to_all, barrier_and_read_us, load_cap, needs_peer_access, over_link, push_cap, start_us,
+    Form, all_to_all, barrier_and_read_us, load_cap, needs_peer_access, push_cap, start_us,
 };
 use super::{Job, Unavailable};
 use crate::plan::{Plan, Round};
 use crate::tlp::Access;
-use crate::topology::RouteClass;
 
 /// Reduce-scatter and all-gather by loads, or with `push` by stores that carry their own mark.
-pub(super) fn plan(job: &Job<'_>, push: bool) -> Result<Plan, Unavailable> {
+pub(super) fn plan(job: &Job<'_>, form: Form, push: bool) -> Result<Plan, Unavailable> {
     needs_peer_access(job)?;
     let shard = job.bytes / job.n() as f64;
     let transfers = || all_to_all(job, shard, Access::KernelLoad);
     let c = job.c();
     let gpu_link = job.class().is_gpu_link();
     let first_us = if push && gpu_link {
-        over_link(job, c.family(job.t.arch).nvlink_push_us, RouteClass::flag_us)
+        c.family(job.t.arch).nvlink_push_us
     } else {
-        barrier_and_read_us(job)
+        barrier_and_read_us(job, form)
     };
     let second_us = if push && gpu_link {
         first_us
+    } else if gpu_link && form == Form::Engine {
+        c.family(job.t.arch).nvlink_fence_us * (job.n() as f64 / 8.0).powf(0.8)
     } else {
-        let fence_us = c.family(job.t.arch).nvlink_fence_us * (job.n() as f64 / 8.0).powf(0.8);
-        let second_us = over_link(job, fence_us, |class| {
-            class.flag_us() + class.read_round_trip_us()
-        });
-        if gpu_link {
-            second_us
-        } else {
-            second_us.max(first_us)
-        }
+        first_us
     };
     let mut scatter = Round::once("load my shard from all", transfers(), first_us);
     let mut gather = Round::once("load all shards", transfers(), second_us);

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::replicas::Replicas;
+
 /// Version of the JSON form.
 pub(crate) const SCHEMA: u32 = 1;
 
@@ -28,6 +30,8 @@ pub(crate) struct Answer {
     pub(crate) points: Vec<Point>,
     pub(crate) memory: Memory,
     pub(crate) allreduce: Vec<AllReduceTime>,
+    /// Where the box holds more than one group of the size asked for.
+    pub(crate) replicas: Option<Replicas>,
     pub(crate) flips: Vec<Flip>,
     pub(crate) engine_flags: BTreeMap<&'static str, Vec<String>>,
     pub(crate) depth_table: Vec<DepthRow>,

@@ -59,6 +59,21 @@ impl<'a> Links<'a> {
         })
     }
 
+    /// The box.
+    pub(super) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// GPUs of the group.
+    pub(super) fn ranks(&self) -> &[usize] {
+        self.ranks
+    }
+
+    /// How collectives are run.
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// What the model assumes of the wiring.
     pub(crate) fn assumptions(&self) -> &[(String, String)] {
         &self.topology.assumptions

@@ -9,6 +9,7 @@ pub(crate) mod links;
 mod map;
 mod observed;
 mod points;
+mod replicas;
 pub(crate) mod text;
 mod verdict;
 
@@ -111,6 +112,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         break_even_accept_length: drafting.map(|p| p.break_even_accept_length),
         pays_up_to_concurrency: summary.pays_up_to,
         allreduce: allreduce_rows(scenario, links, choice, &points),
+        replicas: replicas::of(links, choice, heaviest_bytes(scenario, &points)),
         flips: flips::flips(scenario, &costs, links, &points, &depth_map),
         assumptions: assumptions(scenario, links, &summary, map.as_ref()),
         engine_flags: paste(scenario, &summary, &points, &memory, map.as_ref()),
@@ -194,6 +196,14 @@ fn pin(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Option<Pin>> {
         modelled_ms,
         public_plain_ms,
     }))
+}
+
+/// Payload of the verify at the heaviest load asked for.
+fn heaviest_bytes(scenario: &Scenario, points: &[Point]) -> u64 {
+    let (users, tokens) = points
+        .last()
+        .map_or((1, 1), |p| (p.concurrency, p.draft_tokens.max(1)));
+    payload_bytes(scenario, users, tokens).max(1)
 }
 
 fn allreduce_rows(

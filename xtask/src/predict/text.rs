@@ -87,6 +87,9 @@ fn head(answer: &Answer, out: &mut String) {
         input_text(answer, "tp"),
         input_text(answer, "engine"),
     );
+    if let Some(replicas) = &answer.replicas {
+        let _ = writeln!(out, "       {}", replicas.line());
+    }
     let _ = writeln!(out, "       {}", answer.because);
     if let Some(measure) = &answer.measure {
         let _ = writeln!(out, "       measure {}: {}", measure.what, measure.how);

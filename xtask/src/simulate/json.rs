@@ -8,11 +8,12 @@ use super::{Answer, questions};
 /// `link_busy_fraction`; more beside.
 pub(super) fn of(answer: &Answer) -> Value {
     let mut results = Vec::new();
-    for row in &answer.times {
+    for (row, algorithm) in answer.times.iter().zip(&answer.algorithms) {
         for (time, bytes) in row.iter().zip(&answer.sizes) {
             let Some(time) = time else { continue };
             results.push(json!({
                 "algorithm": time.algorithm_name,
+                "kernel": pcie_sim::kernel_of(*algorithm, time),
                 "ranks": answer.ranks.len(),
                 "bytes": bytes,
                 "time_us": time.time_us,

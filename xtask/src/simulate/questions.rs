@@ -39,8 +39,23 @@ struct Groups {
 
 /// Best and worst half of the GPUs for one group.
 struct Placement {
-    best: (Vec<usize>, f64),
-    worst: (Vec<usize>, f64),
+    best: Half,
+    worst: Half,
+}
+
+/// One half with its fastest algorithm.
+#[derive(Clone)]
+struct Half {
+    gpus: Vec<usize>,
+    time_us: f64,
+    algorithm: String,
+}
+
+impl Half {
+    fn shown(&self) -> String {
+        let us = table::three(self.time_us);
+        format!("{:?} {us} us ({})", self.gpus, self.algorithm)
+    }
 }
 
 fn facts(answer: &Answer) -> Facts {
@@ -167,7 +182,7 @@ fn placement(answer: &Answer, bytes: u64) -> Option<Placement> {
     if !(4..=8).contains(&n) {
         return None;
     }
-    let mut found: Vec<(Vec<usize>, f64)> = Vec::new();
+    let mut found: Vec<Half> = Vec::new();
     for mask in 0..(1_u32 << n) {
         if mask & 1 == 0 || mask.count_ones() as usize != n / 2 {
             continue;
@@ -176,11 +191,17 @@ fn placement(answer: &Answer, bytes: u64) -> Option<Placement> {
             .filter(|i| mask & (1 << i) != 0)
             .map(|i| answer.ranks[i])
             .collect();
-        let time = pcie_sim::choose_best(&answer.topology, &half, bytes, &answer.options).ok()?;
-        found.push((half, time.1.time_us));
+        let (_, time) =
+            pcie_sim::choose_best(&answer.topology, &half, bytes, &answer.options).ok()?;
+        found.push(Half {
+            gpus: half,
+            time_us: time.time_us,
+            algorithm: time.algorithm_name,
+        });
     }
-    let best = found.iter().min_by(|a, b| a.1.total_cmp(&b.1))?.clone();
-    let worst = found.iter().max_by(|a, b| a.1.total_cmp(&b.1))?.clone();
+    let by_time = |a: &&Half, b: &&Half| a.time_us.total_cmp(&b.time_us);
+    let best = found.iter().min_by(by_time)?.clone();
+    let worst = found.iter().max_by(by_time)?.clone();
     Some(Placement { best, worst })
 }
 
@@ -259,8 +280,9 @@ pub(super) fn text(answer: &Answer) -> String {
     }
     if let Some(g) = &f.groups {
         out.push_str(&format!(
-            "groups      {} groups of 2 at once: {} us each ({} alone); one group of {}: {} us (NCCL, {size})\n",
+            "groups      NCCL, {size}: {} groups of 2 ({:?} and on) at once {} us each ({} alone); one group of {}: {} us\n",
             g.count,
+            &answer.ranks[..2],
             table::three(g.together_us),
             table::three(g.alone_us),
             answer.ranks.len(),
@@ -269,11 +291,9 @@ pub(super) fn text(answer: &Answer) -> String {
     }
     if let Some(p) = &f.placement {
         out.push_str(&format!(
-            "placement   half of the GPUs as one group: best {:?} {} us, worst {:?} {} us\n",
-            p.best.0,
-            table::three(p.best.1),
-            p.worst.0,
-            table::three(p.worst.1)
+            "placement   half of the GPUs as one group, each by its fastest kernel, {size}: best {}, worst {}\n",
+            p.best.shown(),
+            p.worst.shown()
         ));
     }
     if let Some((plain, with)) = f.graph_file_us {
@@ -310,7 +330,10 @@ pub(super) fn json(answer: &Answer) -> Value {
         "signatures": f.triggered,
         "beats_nccl_up_to_bytes": f.overtakings.iter().map(|(a, b)| json!({"algorithm": a.name(), "bytes": b})).collect::<Vec<_>>(),
         "groups_of_two": f.groups.map(|g| json!({"groups": g.count, "alone_us": g.alone_us, "together_us": g.together_us, "one_group_us": g.all_us})),
-        "placement": f.placement.map(|p| json!({"best": p.best.0, "best_us": p.best.1, "worst": p.worst.0, "worst_us": p.worst.1})),
+        "placement": f.placement.map(|p| json!({
+            "best": p.best.gpus, "best_us": p.best.time_us, "best_algorithm": p.best.algorithm,
+            "worst": p.worst.gpus, "worst_us": p.worst.time_us, "worst_algorithm": p.worst.algorithm,
+        })),
         "nccl_graph_file_us": f.graph_file_us.map(|g| json!({"without": g.0, "with": g.1})),
         "kv_offload_slowdown": f.offload_slowdown,
         "logits_all_gather_us": f.logits_us,

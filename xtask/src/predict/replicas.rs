@@ -1,0 +1,86 @@
+//! A group of fewer GPUs than the box holds: its tok/s are of one replica, and replicas beside it
+//! may share its links.
+
+use pcie_sim::plan::Plan;
+use pcie_sim::{Algorithm, all_reduce_plan, concurrent};
+use serde::Serialize;
+
+use super::links::{Choice, Links};
+
+/// How many groups of the same size the box holds, and what they share.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Replicas {
+    pub(crate) count: usize,
+    pub(crate) gpus_each: usize,
+    /// Links that all-reduces of two or more replicas use.
+    pub(crate) shared_links: Vec<String>,
+    /// How much longer an all-reduce takes while all replicas run theirs.
+    pub(crate) all_reduce_slowdown: f64,
+}
+
+/// None where the box holds no second group. `bytes`: payload of the heaviest all-reduce asked for.
+pub(super) fn of(links: &Links<'_>, choice: Choice, bytes: u64) -> Option<Replicas> {
+    let (t, options) = (links.topology(), links.options());
+    let gpus_each = links.ranks().len().max(1);
+    let count = t.gpu_count() / gpus_each;
+    if count < 2 {
+        return None;
+    }
+    let algorithm = match choice {
+        Choice::One(algorithm) => algorithm,
+        Choice::Fastest => Algorithm::Nccl,
+    };
+    let groups: Vec<Vec<usize>> = (0..count)
+        .map(|r| (r * gpus_each..(r + 1) * gpus_each).collect())
+        .collect();
+    let plans: Vec<Plan> = groups
+        .iter()
+        .filter(|group| group.len() > 1)
+        .filter_map(|group| {
+            all_reduce_plan(t, group, algorithm, bytes, options)
+                .or_else(|_| all_reduce_plan(t, group, Algorithm::Nccl, bytes, options))
+                .ok()
+        })
+        .map(|(plan, _)| plan)
+        .collect();
+    let mut users = vec![0_usize; t.links.len()];
+    for plan in &plans {
+        for (link, load) in plan.run(t, &options.constants).link_load.iter().enumerate() {
+            users[link] += usize::from(load.wire_bytes > 0.0);
+        }
+    }
+    let shared_links = t.links.iter().zip(&users).filter(|(_, n)| **n > 1);
+    Some(Replicas {
+        count,
+        gpus_each,
+        shared_links: shared_links.map(|(l, _)| l.name.clone()).collect(),
+        all_reduce_slowdown: concurrent(t, &plans, &options.constants).slowdown(),
+    })
+}
+
+impl Replicas {
+    /// One line.
+    pub(super) fn line(&self) -> String {
+        let (each, plural) = (self.gpus_each, if self.gpus_each == 1 { "" } else { "s" });
+        let head = format!(
+            "tok/s are of one replica of {each} GPU{plural}; the box holds {} such replicas",
+            self.count
+        );
+        if each == 1 {
+            return head;
+        }
+        match self.shared_links.as_slice() {
+            [] => format!("{head}, whose all-reduces share no link"),
+            [first, rest @ ..] => {
+                let more = match rest.len() {
+                    0 => String::new(),
+                    n => format!(" and {n} more"),
+                };
+                format!(
+                    "{head}, whose all-reduces share {first}{more}: {:.2}x as long while all run",
+                    self.all_reduce_slowdown
+                )
+            }
+        }
+    }
+}
