@@ -52,20 +52,7 @@ pub(super) fn plan(job: &Job<'_>) -> Result<Plan, Unavailable> {
             }
         }
     }
-    let latency = |ranks: &[usize]| {
-        barrier_and_read_us(
-            &Job {
-                ranks,
-                ..Job {
-                    t: job.t,
-                    ranks,
-                    bytes: job.bytes,
-                    options: job.options,
-                }
-            },
-            Form::Lean,
-        )
-    };
+    let latency = |ranks: &[usize]| barrier_and_read_us(&Job { ranks, ..*job }, Form::Lean);
     let near_us = latency(&islands[0]);
     let lane: Vec<usize> = islands.iter().map(|island| island[0]).collect();
     let far_us = latency(&lane);
