@@ -170,6 +170,15 @@ pub(crate) struct PredictArgs {
         conflicts_with = "context"
     )]
     pub(crate) max_model_len: Option<String>,
+    /// Requests at once the engine is told to run (--max-running-requests, --max-num-seqs): graphs
+    /// and activations follow
+    #[arg(
+        long,
+        aliases = ["max-running-requests", "max-num-seqs"],
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
+    )]
+    pub(crate) max_running: Option<u64>,
     /// Compare: all-reduce algorithms, boxes or drafts, as one table
     #[arg(long, value_name = "A,B,…")]
     pub(crate) compare: Option<String>,

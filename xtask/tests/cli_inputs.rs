@@ -158,7 +158,13 @@ fn engines_own_names_of_flags_are_taken() {
     for name in ["--max-model-len", "--context-length"] {
         assert_eq!(run(&[name, "8192"])["points"], own["points"]);
     }
+    let free = run(&[]);
+    let own = run(&["--max-running", "8"]);
+    assert_ne!(own["memory"]["ledger"], free["memory"]["ledger"]);
+    let error = refusal(&with(&["--max-num-seqs", "0"]));
+    assert!(error.contains("--max-running"), "{error}");
     for name in ["--max-running-requests", "--max-num-seqs"] {
+        assert_eq!(run(&[name, "8"])["memory"], own["memory"]);
         answers(&["plan", name, "16", "--context-length", "8192"]);
     }
 }

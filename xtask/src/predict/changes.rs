@@ -132,11 +132,12 @@ pub(super) fn compare(
             changed.draft = Some(name.to_string());
         }
         // The model stays the scenario's: naming it would drop what the scenario observed.
-        let other = Scenario::resolve(&changed).map_err(|e| {
+        let mut other = Scenario::resolve(&changed).map_err(|e| {
             input::error(format!(
                 "--compare {name}: neither an all-reduce, a box, nor a draft that works here: {e:#}"
             ))
         })?;
+        other.max_running = scenario.max_running;
         rows.extend(compared(name, &other)?);
     }
     if rows.is_empty() {

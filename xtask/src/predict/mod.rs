@@ -30,7 +30,8 @@ use crate::simulate;
 pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let mut wanted = args.scenario.clone();
     wanted.context = wanted.context.or_else(|| args.max_model_len.clone());
-    let scenario = Scenario::resolve(&wanted)?;
+    let mut scenario = Scenario::resolve(&wanted)?;
+    scenario.max_running = args.max_running;
     let links = Links::new(&scenario)?;
     let mut answer = answer(&scenario, &links)?;
     if let Some(list) = &args.compare {

@@ -106,6 +106,8 @@ pub(crate) struct Scenario {
     pub(crate) inputs: Vec<Input>,
     pub(crate) assumptions: Vec<Assumption>,
     pub(crate) seed: u64,
+    /// Most requests at once that the engine is told to run, where `predict` was told.
+    pub(crate) max_running: Option<u64>,
 }
 
 /// Collects inputs and assumptions while resolving.
@@ -208,6 +210,7 @@ impl Scenario {
             inputs: Vec::new(),
             assumptions: Vec::new(),
             seed: merged.seed,
+            max_running: None,
         })
     }
 
