@@ -100,6 +100,28 @@ impl Ledger {
         });
     }
 
+    /// What is missing of the card of a server that ran is what the estimates have too much.
+    pub(crate) fn not_missing(&mut self) {
+        let Some(last) = self.lines.last_mut().filter(|line| line.gib < 0.0) else {
+            return;
+        };
+        let gib = std::mem::take(&mut last.gib);
+        (last.low, last.item) = (0.0, "free".to_string());
+        let at = self.lines.len().saturating_sub(1);
+        self.lines.insert(
+            at,
+            Line {
+                item: "estimates above what the server took".to_string(),
+                gib,
+                low: gib,
+                high: gib,
+                source: "it ran, so the lines above are too high by this much".to_string(),
+                estimated: false,
+                speculation: false,
+            },
+        );
+    }
+
     /// Sum of all lines, GiB.
     pub fn sum(&self) -> f64 {
         self.lines.iter().map(|line| line.gib).sum()

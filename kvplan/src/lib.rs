@@ -16,6 +16,7 @@ mod model;
 mod params;
 mod parts;
 mod plan;
+mod pool;
 mod quant;
 mod segments;
 mod setup;
@@ -34,6 +35,7 @@ pub use model::{
 };
 pub use params::{ParamGroup, ParamLine};
 pub use plan::{SpeculationCost, TargetAnswer, for_target, plan, speculation_cost};
+pub use pool::Pool;
 pub use quant::{QUANT_NAMES, Quant};
 pub use setup::{
     Interval, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation, card_gib_from_torch,

@@ -1,6 +1,7 @@
 //! Forwards: a setup to a plan, with and without speculation, and from a target to a setting.
 
 use crate::engine::{EngineKind, llamacpp, sglang, trtllm, vllm};
+use crate::pool::Pool;
 use crate::setup::{Plan, PlanError, Setup};
 
 /// Plans the memory of one card.
@@ -8,12 +9,44 @@ use crate::setup::{Plan, PlanError, Setup};
 /// # Errors
 /// Inputs no engine could run with, in one line that names the input.
 pub fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
-    match setup.engine.kind {
+    let mut plan = match setup.engine.kind {
         EngineKind::Sglang => sglang::plan(setup),
         EngineKind::Vllm => vllm::plan(setup),
         EngineKind::TensorRtLlm => trtllm::plan(setup),
         EngineKind::LlamaCpp => llamacpp::plan(setup),
+    }?;
+    if setup.observed.served {
+        as_it_ran(&mut plan, setup);
     }
+    Ok(plan)
+}
+
+/// A server that ran fits, whatever the estimates say: its own pool, its fraction inside the walls,
+/// nothing missing from the card. Only a context that its pool does not hold is still refused.
+fn as_it_ran(plan: &mut Plan, setup: &Setup<'_>) {
+    let counted = setup.observed.tokens.filter(|tokens| *tokens > 0);
+    if let Some(tokens) = counted.filter(|_| setup.engine.kind != EngineKind::Vllm) {
+        plan.kv_tokens = tokens;
+        plan.pool = Pool::of_tokens(tokens);
+        plan.max_concurrency = plan.pool.requests(plan.context_tokens);
+        plan.longest_context = tokens.min(plan.context_tokens);
+        plan.pool_gib = setup.observed.pool_gib.unwrap_or(plan.pool_gib);
+        plan.refusal = None;
+    }
+    if plan.refusal.is_some() {
+        return;
+    }
+    plan.fits = setup.context_tokens.is_none() || plan.max_concurrency >= 1.0;
+    let interval = &mut plan.interval;
+    interval.min = interval.min.min(plan.fraction);
+    for wall in [
+        &mut interval.max,
+        &mut interval.max_low,
+        &mut interval.max_high,
+    ] {
+        *wall = wall.max(plan.fraction);
+    }
+    plan.ledger.not_missing();
 }
 
 /// What speculation costs in memory.
@@ -46,6 +79,7 @@ pub fn speculation_cost(setup: &Setup<'_>) -> Result<SpeculationCost, PlanError>
             plain.fraction = None;
         }
     }
+    without_the_draft(&mut plain, &with);
     let without = plan(&plain)?;
     Ok(SpeculationCost {
         tokens_lost: without.kv_tokens.saturating_sub(with.kv_tokens),
@@ -54,6 +88,23 @@ pub fn speculation_cost(setup: &Setup<'_>) -> Result<SpeculationCost, PlanError>
         with,
         without,
     })
+}
+
+/// What a log of a run with the draft says of one without it: the pool grows by the draft's weights,
+/// the graphs shrink to the target's.
+fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
+    if !(plain.observed.served && with.ledger.speculation_gib() > 0.0) {
+        return;
+    }
+    let weights = with.ledger.gib_of("draft: weights")
+        + with.ledger.gib_of("draft: its own vocabulary tables");
+    if let Some(pool) = &mut plain.observed.pool_gib {
+        *pool += weights;
+    }
+    plain.observed.tokens = None;
+    if plain.observed.graph_gib.is_some() {
+        plain.observed.graph_gib = Some(with.ledger.gib_of("target: graphs"));
+    }
 }
 
 /// A wanted load and the setting that carries it.
@@ -87,6 +138,8 @@ pub fn for_target(
         trial.fraction = Some(fraction);
         trial.context_tokens = Some(context_tokens);
         trial.observed.pool_gib = None;
+        trial.observed.tokens = None;
+        trial.observed.served = false;
         plan(&trial)
     };
     let start = plan(setup)?;

@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::formats::KvDtype;
 use crate::ledger::Ledger;
 use crate::model::Model;
+use crate::pool::Pool;
 use crate::weights::Sharding;
 
 /// Everything a plan needs. Capacities come in as numbers; nothing here knows devices.
@@ -95,8 +96,13 @@ pub struct Observed {
     pub weights_gib: Option<f64>,
     /// Capacity as torch sees it, GiB (vLLM's base for the utilisation).
     pub torch_total_gib: Option<f64>,
+    /// What all graphs took, GiB.
+    pub graph_gib: Option<f64>,
     /// Whether the figures come from a run that had the draft loaded.
     pub with_draft: bool,
+    /// Whether the server that the figures come from started and served: then it fits, whatever
+    /// the estimates say.
+    pub served: bool,
 }
 
 /// The answer.
@@ -122,6 +128,8 @@ pub struct Plan {
     pub max_running: u64,
     /// Requests of the configured context that the pool holds.
     pub max_concurrency: f64,
+    /// How many requests of any context the pool holds.
+    pub pool: Pool,
     /// Configured context, tokens.
     pub context_tokens: u64,
     /// Longest context of one request that the pool holds.

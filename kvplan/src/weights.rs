@@ -1,6 +1,6 @@
 //! Weight bytes per rank under tensor, pipeline, expert parallelism and DP attention.
 
-use crate::model::Model;
+use crate::model::{Attention, Model};
 use crate::params::{ParamGroup, Piece, Split, model_pieces, mtp_pieces};
 
 /// How a model is spread over ranks.
@@ -62,6 +62,16 @@ impl Sharding {
                 return Err(format!(
                     "tp {ranks} does not divide the {heads} attention heads; choose a divisor of {heads}"
                 ));
+            }
+            // Engines copy a KV head to several ranks, or give a rank several; they split none.
+            if let Attention::Gqa(gqa) = &layer.attention {
+                let (kv, ranks) = (gqa.kv_heads.max(1), ranks.max(1));
+                if !kv.is_multiple_of(ranks) && !ranks.is_multiple_of(kv) {
+                    return Err(format!(
+                        "tp {ranks} neither divides the {kv} KV heads nor is a multiple of them; \
+                         choose a divisor of {kv}"
+                    ));
+                }
             }
         }
         Ok(())

@@ -453,7 +453,7 @@ fn a_load_beyond_the_pool_is_not_called_one_that_does_not_pay() {
     };
     let crowded = answer(&["--concurrency", "8"]);
     assert!(crowded.contains("holds fewer than 8 users"), "{crowded}");
-    let long = answer(&["--context", "16k"]);
+    let long = answer(&["--context", "16k", "--mem-fraction", "0.715"]);
     assert!(long.contains("without the draft"), "{long}");
 }
 

@@ -6,6 +6,7 @@ use crate::kv::{KvLayout, layer_kv_bytes, window};
 use crate::ledger::Ledger;
 use crate::params::ParamGroup;
 use crate::parts;
+use crate::pool::Pool;
 use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
 
 /// Tokens of a micro-batch by default (`--ubatch-size`).
@@ -80,6 +81,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         kv_dtype: dtype,
         max_running: slots,
         max_concurrency: if fits { slots as f64 } else { 0.0 },
+        pool: Pool::of_tokens(if fits { context } else { 0 }),
         context_tokens: context,
         longest_context: longest.min(context),
         interval: ANY_FRACTION,

@@ -16,6 +16,7 @@ use crate::engine::Version;
 use crate::kv::KvLayout;
 use crate::ledger::Ledger;
 use crate::parts::{self, DraftParts};
+use crate::pool::Pool;
 use crate::setup::{Interval, Plan, PlanError, Refusal, Setup, SpecKind};
 
 /// Where the draft's memory comes from.
@@ -227,6 +228,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         kv_dtype: setup.kv_dtype(),
         max_running: running,
         max_concurrency: tokens as f64 / context as f64,
+        pool: Pool::of_tokens(tokens),
         context_tokens: context,
         longest_context: tokens.min(context),
         interval,

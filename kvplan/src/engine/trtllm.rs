@@ -5,6 +5,7 @@ use crate::GIB;
 use crate::kv::KvLayout;
 use crate::ledger::Ledger;
 use crate::parts;
+use crate::pool::Pool;
 use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
 
 /// `free_gpu_memory_fraction` by default.
@@ -73,20 +74,25 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         kv_dtype: setup.kv_dtype(),
         max_running: setup.max_running.unwrap_or(2048),
         max_concurrency: tokens as f64 / context as f64,
+        pool: Pool::of_tokens(tokens),
         context_tokens: context,
         longest_context: tokens.min(context),
-        interval: Interval {
-            min,
-            max: 0.95,
-            max_low: 0.9,
-            max_high: 0.99,
-        },
+        interval: interval(min),
         refusal,
         weights_gib,
         computed_weights_gib: computed,
         ledger,
         assumptions: assumptions(setup),
     })
+}
+
+fn interval(min: f64) -> Interval {
+    Interval {
+        min,
+        max: 0.95,
+        max_low: 0.9,
+        max_high: 0.99,
+    }
 }
 
 /// The share of free memory: asked for, implied by an observed pool, or the default.

@@ -2,13 +2,16 @@
 //! 0.21) - an estimate of the graphs. Sources: gpu_worker.py, kv_cache_utils.py of each era,
 //! worker.py of V0.
 
+mod graphs;
+
 use crate::GIB;
 use crate::engine::Version;
 use crate::groups::Groups;
 use crate::ledger::Ledger;
 use crate::model::Attention;
 use crate::parts::{self, DraftParts};
-use crate::setup::{Interval, Plan, PlanError, Refusal, Setup, SpecKind};
+use crate::pool::Pool;
+use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
 
 /// Utilisation taken when none is given.
 pub(crate) fn default_utilisation(version: Version) -> f64 {
@@ -58,12 +61,6 @@ const SAMPLER_BYTES_PER_LOGIT: f64 = 38.5;
 /// The same where nothing is sorted: logits in 16 and 32 bits, probabilities, noise
 /// (topk_topp_sampler.py).
 const UNSORTED_BYTES_PER_LOGIT: f64 = 14.0;
-
-/// Graph memory per captured shape, GiB: median of 2.24, 1.02, 1.12, 0.72 over 67 shapes and 0.41
-/// over 35.
-const GRAPH_GIB_PER_SHAPE: f64 = 0.0152;
-/// Graph memory with a draft over without: 1.16 and 1.14 over 0.41 (0.24, Llama-8B, EAGLE-3).
-const GRAPH_WITH_DRAFT: f64 = 2.8;
 
 /// Server-class defaults: cards of 70 GiB and more get 1024 sequences and 8192 tokens a pass
 /// (neither A100 nor GB10, whose capacity NVML does not give; the caller knows).
@@ -134,23 +131,6 @@ fn sparse_workspace_gib(setup: &Setup<'_>) -> f64 {
     (context * (40.0 * key + 5.0 * latent)) / GIB + 0.5
 }
 
-fn graph_gib(setup: &Setup<'_>) -> f64 {
-    let cap = setup
-        .graph_max_batch
-        .unwrap_or_else(|| max_seqs(setup).saturating_mul(2).min(512));
-    if cap == 0 {
-        return 0.0;
-    }
-    // 1, 2, 4, every 8; beyond 256 every 16 since 0.11.1 (67 and 51 shapes to 512 in the logs).
-    let wide = if setup.engine.version.since((0, 11, 1), (2025, 11)) {
-        0.5
-    } else {
-        1.0
-    };
-    let (narrow, beyond) = (cap.min(256) as f64, cap.saturating_sub(256) as f64);
-    GRAPH_GIB_PER_SHAPE * (3.0 + (narrow + wide * beyond) / 8.0)
-}
-
 /// The parts of the budget, GiB.
 struct Budget {
     total: f64,
@@ -175,13 +155,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
     });
     // V0 did not profile the draft; V1 loads it inside the model.
     let draft_counted = v1(version) && setup.observed.weights_gib.is_none();
-    let graphs = graph_gib(setup);
-    let has_draft = setup.speculation.is_some_and(|s| s.kind != SpecKind::Ngram);
-    let draft_graphs = if has_draft {
-        graphs * (GRAPH_WITH_DRAFT - 1.0)
-    } else {
-        0.0
-    };
+    let (graphs, draft_graphs) = graphs::gib(setup, max_seqs(setup));
     let mut b = Budget {
         total,
         utilisation: setup
@@ -247,6 +221,9 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     } else {
         groups.tokens(blocks).saturating_mul(dcp)
     };
+    // Of a hybrid the line follows the configured context; else what the log counted is the count.
+    let seen = setup.observed.tokens.filter(|_| !groups.hybrid());
+    let tokens = seen.unwrap_or(tokens);
     let tokens = setup.max_total_tokens.map_or(tokens, |cap| tokens.min(cap));
     let refusal = refusal(setup, &b, &groups, blocks);
     let mut ledger = Ledger::new(setup.card_gib);
@@ -265,6 +242,11 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         kv_dtype: setup.kv_dtype(),
         max_running: max_seqs(setup),
         max_concurrency: if started { concurrency } else { 0.0 },
+        pool: if started {
+            Pool::of_blocks(groups.clone(), blocks, batched, dcp)
+        } else {
+            Pool::of_tokens(0)
+        },
         context_tokens: context,
         longest_context: groups
             .longest(blocks, batched)
@@ -378,6 +360,11 @@ fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
         .free_before_gib
         .unwrap_or(setup.card_gib - parts::runtime_gib(setup))
         .min(b.total);
+    let most = setup
+        .observed
+        .free_before_gib
+        .unwrap_or(b.total)
+        .min(b.total);
     // NCCL and MoE workspaces allocate on demand: runs failed at 0.95 and worked at 0.93.
     let margin = 0.02 * b.total;
     let wall = |gib: f64| (gib / b.total).clamp(0.0, 1.0);
@@ -385,7 +372,8 @@ fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
         min: wall(fixed + request_gib),
         max: wall(free - b.outside - margin),
         max_low: wall(free - 1.6 * b.outside - margin),
-        max_high: wall(free - 0.4 * b.outside),
+        // Where what the driver takes lies within what torch does not see.
+        max_high: wall(most - 0.4 * b.outside),
     }
 }
 
@@ -393,9 +381,9 @@ fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
 /// activations alone exceed the card.
 fn remedy_without_pool(setup: &Setup<'_>, b: &Budget, need_gib: f64) -> String {
     let fixed = b.total * b.utilisation - b.rest;
-    let mut remedy = if fixed >= b.total {
-        "weights and activations fill the card at any utilisation: more GPUs, or a smaller weight \
-         format"
+    let mut remedy = if fixed >= interval(setup, b, 0.0).max * b.total {
+        "weights and activations fill the card at any utilisation that starts: more GPUs, or a \
+         smaller weight format"
             .to_string()
     } else {
         "raise --gpu-memory-utilization, lower --max-num-batched-tokens or --max-num-seqs"
@@ -440,7 +428,13 @@ fn refusal(setup: &Setup<'_>, b: &Budget, groups: &Groups, blocks: u64) -> Optio
              length is {longest}.",
             b.rest
         ),
-        remedy: format!("serve with --max-model-len {longest}, or raise --gpu-memory-utilization"),
+        remedy: if interval(setup, b, need_gib).is_empty() {
+            format!(
+                "serve with --max-model-len {longest}; no --gpu-memory-utilization holds one request of {context}"
+            )
+        } else {
+            format!("serve with --max-model-len {longest}, or raise --gpu-memory-utilization")
+        },
     })
 }
 

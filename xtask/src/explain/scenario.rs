@@ -43,6 +43,14 @@ pub(crate) struct LogScenario {
     pub(crate) accept_length: Option<(f64, usize)>,
     /// Most requests at a time.
     pub(crate) max_running_requests: Option<(u32, usize)>,
+    /// Tokens of one pass at most.
+    pub(crate) batched_tokens: Option<(u32, usize)>,
+    /// What the graphs took, GiB.
+    pub(crate) graph_gib: Option<(f64, usize)>,
+    /// Pool of a server that came up without an error: GiB.
+    pub(crate) kv_gib: Option<(f64, usize)>,
+    /// The same, tokens.
+    pub(crate) kv_tokens: Option<(f64, usize)>,
 }
 
 /// Reads what a log says of the scenario; an error in one line where it says nothing.
@@ -88,6 +96,9 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     {
         steps = Some((verified - 1, line));
     }
+    let after_the_pool = ["graph_gib", "free_when_ready_gib", "gen_tok_s"];
+    let came_up = facts.get("error_kind").is_none()
+        && after_the_pool.iter().any(|name| facts.get(name).is_some());
     LogScenario {
         file: facts.file.clone(),
         model: text("model"),
@@ -123,6 +134,10 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         gpu: text("gpu"),
         accept_length: number("accept_length"),
         max_running_requests: whole("max_running_requests"),
+        batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
+        graph_gib: number("graph_gib"),
+        kv_gib: number("kv_gib").filter(|_| came_up),
+        kv_tokens: number("kv_tokens").filter(|(n, _)| came_up && *n >= 1.0),
     }
 }
 

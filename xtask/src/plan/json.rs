@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Report, to_memory};
+use super::Report;
+use super::memory::to_memory;
 
 /// The contract's `plan --json`.
 pub(super) fn to_json(report: &Report) -> Value {

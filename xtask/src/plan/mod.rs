@@ -4,23 +4,24 @@
 mod ignored;
 mod json;
 mod knobs;
+mod memory;
+mod setup;
 mod text;
 
 use json::to_json;
 pub(crate) use knobs::Knobs;
 use knobs::{check, check_together};
+pub(crate) use memory::memory;
+use setup::known;
+pub(crate) use setup::setup;
 
 use std::process::ExitCode;
 
-use kvplan::{
-    BeliefCheck, EngineKind, Inferred, Known, Plan, Setup, Sharding, SpecKind, Speculation,
-    SpeculationCost, TargetAnswer,
-};
+use kvplan::{BeliefCheck, EngineKind, Inferred, Plan, SpeculationCost, TargetAnswer};
 
 use crate::cli::PlanArgs;
 use crate::input;
-use crate::predict::answer::{LedgerLine, Memory};
-use crate::scenario::{self, Scenario};
+use crate::scenario::Scenario;
 
 /// Everything `plan` says.
 pub(crate) struct Report {
@@ -40,6 +41,8 @@ pub(crate) struct Report {
     pub(crate) engine: kvplan::Engine,
     /// Flags given that change nothing in this ledger.
     pub(crate) ignored: Vec<&'static str>,
+    /// Whether a log shows that this server ran.
+    pub(crate) ran: bool,
 }
 
 /// Runs `cargo xtask plan`.
@@ -54,141 +57,6 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         crate::input::print(&text::render(&report, &scenario, args.sources))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The memory part of a prediction.
-///
-/// # Errors
-/// Inputs no engine could run with.
-pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
-    let automatic = report(scenario, None, None)?;
-    let plan = &automatic.cost.with;
-    if scenario.mem_fraction.is_some() || starts(plan) || plan.interval.is_empty() {
-        return Ok(to_memory(&automatic));
-    }
-    // Nobody asked for the fraction that is refused: answer for one that starts, which the flags
-    // to paste then set.
-    let chosen = report(scenario, None, Some(safe_fraction(&plan.interval)))?;
-    let better = if starts(&chosen.cost.with) {
-        &chosen
-    } else {
-        &automatic
-    };
-    Ok(to_memory(better))
-}
-
-/// A fraction with room on both sides: the low end of the activation wall's band where that is
-/// legal, else the middle of the legal interval; three digits, as people type it.
-fn safe_fraction(interval: &kvplan::Interval) -> f64 {
-    let safe = if interval.max_low > interval.min + 0.005 {
-        interval.max_low
-    } else {
-        f64::midpoint(interval.min, interval.max)
-    };
-    (safe * 1000.0).floor() / 1000.0
-}
-
-/// The library's engine for a scenario.
-fn engine(scenario: &Scenario) -> anyhow::Result<kvplan::Engine> {
-    let kind = match scenario.engine.kind {
-        scenario::EngineKind::Sglang => EngineKind::Sglang,
-        scenario::EngineKind::Vllm => EngineKind::Vllm,
-        scenario::EngineKind::TrtLlm => EngineKind::TensorRtLlm,
-        scenario::EngineKind::LlamaCpp => EngineKind::LlamaCpp,
-    };
-    match &scenario.engine.version {
-        None => Ok(kvplan::Engine::newest(kind)),
-        Some(text) => kvplan::Version::find(text)
-            .map(|version| kvplan::Engine::at(kind, version))
-            .ok_or_else(|| {
-                input::error(format!(
-                    "--engine {}@{text}: no version; write {0}@0.5.12 or {0}@2026-05",
-                    kind.name()
-                ))
-            }),
-    }
-}
-
-/// Draft of a scenario as kvplan wants it.
-fn speculation(scenario: &Scenario) -> Option<Speculation<'_>> {
-    let draft = scenario.draft.as_ref()?;
-    let kind = match (&draft.model, draft.model.as_ref().and_then(|m| m.draft)) {
-        (None, _) => SpecKind::Mtp,
-        (Some(_), None) => SpecKind::Standalone,
-        (Some(_), Some(head)) if head.kind == kvplan::DraftKind::BlockDiffusion => SpecKind::Block,
-        (Some(_), Some(_)) => SpecKind::Eagle,
-    };
-    let steps = u64::from(scenario.steps.unwrap_or(3));
-    Some(Speculation {
-        kind,
-        draft: draft.model.as_ref(),
-        steps,
-        topk: u64::from(scenario.topk.unwrap_or(1)),
-        draft_tokens: scenario.draft_tokens.map_or(steps + 1, u64::from),
-    })
-}
-
-/// Figures observed, by flag or in the scenario.
-fn known(scenario: &Scenario, args: Option<&PlanArgs>) -> Known {
-    let seen = &scenario.observed;
-    let figure = |figure: &Option<scenario::file::Figure>| figure.as_ref().map(|f| f.value);
-    let flag = |get: fn(&PlanArgs) -> Option<f64>| args.and_then(get);
-    Known {
-        free_before_gib: flag(|a| a.free_before_gib).or_else(|| figure(&seen.free_before_gib)),
-        free_after_gib: flag(|a| a.free_after_gib).or_else(|| figure(&seen.free_after_gib)),
-        pool_gib: flag(|a| a.kv_gib).or_else(|| figure(&seen.kv_gib)),
-        ..Known::default()
-    }
-}
-
-/// The setup of a scenario, observed figures in.
-pub(crate) fn setup<'a>(
-    scenario: &'a Scenario,
-    args: Option<&PlanArgs>,
-) -> anyhow::Result<Setup<'a>> {
-    let torch_total = scenario.gpu.memory_gib;
-    let mut sharding = Sharding::tp(u64::from(scenario.tp));
-    sharding.dcp = u64::from(scenario.dcp);
-    let card = kvplan::card_gib_from_torch(torch_total);
-    let mut setup = Setup::new(&scenario.model, sharding, engine(scenario)?, card);
-    // vLLM's server defaults leave the A100 out, and the GB10, whose capacity NVML does not give.
-    let small_defaults = ["a100", "gb10"];
-    let small = small_defaults
-        .iter()
-        .any(|name| scenario.gpu.name.contains(name));
-    setup.big_card = Some(torch_total >= 70.0 && !small);
-    setup.mxfp4_kernels = Some(matches!(
-        scenario.gpu.family,
-        crate::gpus::Family::Hopper | crate::gpus::Family::Blackwell
-    ));
-    // Left out where nobody asked for another, so that the plan does not say it was asked for.
-    let by_itself = scenario.model.kv_dtype.unwrap_or_default();
-    setup.kv_dtype = Some(scenario.kv_dtype).filter(|dtype| *dtype != by_itself);
-    setup.fraction = scenario.mem_fraction;
-    setup.speculation = speculation(scenario);
-    let asked = scenario
-        .input("context")
-        .is_some_and(|input| input.source.starts_with("--context"));
-    // vLLM refuses a length that does not fit, so a length nobody asked for must not count.
-    if asked || setup.engine.kind != EngineKind::Sglang {
-        setup.context_tokens = Some(scenario.context);
-    }
-    if let Some(knobs) = args.map(|args| &args.knobs) {
-        setup.context_tokens = knobs.max_model_len.or(setup.context_tokens);
-        setup.max_running = knobs.max_running;
-        setup.batched_tokens = knobs.batched_tokens;
-        setup.graph_max_batch = knobs.graph_max_batch;
-        setup.max_total_tokens = knobs.max_total_tokens;
-        setup.state_slots = knobs.state_slots;
-        setup.state_ratio = knobs.state_ratio;
-        setup.observed.with_draft = knobs.observed_with_draft;
-    }
-    let known = known(scenario, args);
-    setup.observed.free_before_gib = known.free_before_gib;
-    setup.observed.free_after_gib = known.free_after_gib;
-    setup.observed.torch_total_gib = Some(torch_total);
-    setup.observed.weights_gib = scenario.observed.weights_gib.as_ref().map(|f| f.value);
-    Ok(setup)
 }
 
 /// Plans, forwards and backwards.
@@ -246,6 +114,7 @@ fn report(
         .filter_map(|dtype| {
             let mut other = setup.clone();
             other.kv_dtype = Some(dtype);
+            other.observed.tokens = None;
             let plan = kvplan::plan(&other).ok()?;
             Some((dtype.name(), plan.kv_tokens))
         })
@@ -259,6 +128,7 @@ fn report(
         target,
         other_kv,
         ignored: Vec::new(),
+        ran: scenario.ran.kv_tokens.is_some() && fraction.is_none(),
     })
 }
 
@@ -283,43 +153,6 @@ fn wanted_load(scenario: &Scenario) -> Option<(u64, u64)> {
     Some((scenario.context, u64::from(requests)))
 }
 
-/// The contract's `memory`.
-fn to_memory(report: &Report) -> Memory {
-    let plan = &report.cost.with;
-    Memory {
-        fits: fits(plan),
-        kv_tokens: Some(plan.kv_tokens),
-        kv_tokens_without_speculation: Some(report.cost.without.kv_tokens),
-        fraction: Some(plan.fraction),
-        fraction_min: Some(plan.interval.min),
-        fraction_max: Some(plan.interval.max),
-        ledger: plan.ledger.lines.iter().map(ledger_line).collect(),
-        notes: text::notes(report),
-    }
-}
-
-/// Whether a plan fits; `None` where it starts and only the band of what lies outside the fraction
-/// decides whether it runs out later.
-fn fits(plan: &Plan) -> Option<bool> {
-    let band = plan.interval.max..=plan.interval.max_high;
-    let open = starts(plan) && plan.kv_tokens > 0 && band.contains(&plan.fraction);
-    match (plan.fits, open) {
-        (true, _) => Some(true),
-        (false, true) => None,
-        (false, false) => Some(false),
-    }
-}
-
-fn ledger_line(line: &kvplan::Line) -> LedgerLine {
-    LedgerLine {
-        item: line.item.clone(),
-        gib: line.gib,
-        low_gib: line.low,
-        high_gib: line.high,
-        source: line.source.clone(),
-    }
-}
-
 /// The flag that sets the fraction of a plan.
 fn fraction_flag(report: &Report) -> &'static str {
     report.engine.kind.fraction_flag()
@@ -334,6 +167,7 @@ fn starts(plan: &Plan) -> bool {
 mod tests {
     use super::*;
     use clap::Parser;
+    use kvplan::Known;
 
     fn plan_args(flags: &[&str]) -> PlanArgs {
         let line = ["xtask", "plan"].iter().chain(flags);

@@ -22,13 +22,14 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     let with = &report.cost.with;
     let users = scenario.concurrency.iter().copied().max().unwrap_or(1);
     let load = scenario.context.saturating_mul(u64::from(users));
-    let carried = with.kv_tokens >= load;
+    let carried = with.pool.requests(scenario.context) >= f64::from(users);
     let word = match (starts(with), with.fits && carried) {
         (true, true) => "FITS",
         (true, false) => "TIGHT",
         (false, _) => "REFUSED",
     };
     let mut line = |text: String| out.push_str(&format!("{text}\n"));
+    let by_context = report.engine.version.since((0, 14, 0), (2026, 1));
     let setting = if report.engine.kind == EngineKind::LlamaCpp {
         with.context_tokens.to_string()
     } else {
@@ -48,12 +49,12 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     }
     line(format!(
         "         {}",
-        pool(if report.speculates { plan } else { with })
+        pool(if report.speculates { plan } else { with }, by_context)
     ));
     if report.speculates {
         line(format!(
             "         with the draft {}: it takes {} tokens and {:.2} GiB",
-            pool(with),
+            pool(with, by_context),
             thousands(report.cost.tokens_lost as f64),
             report.cost.draft_gib
         ));
@@ -79,7 +80,23 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     }
 }
 
-fn pool(plan: &Plan) -> String {
+fn pool(plan: &Plan, by_context: bool) -> String {
+    if plan.pool.grouped() {
+        // A window or a state takes the same however long the request is, so no figure of bytes a
+        // token holds at every context.
+        let tokens = if by_context {
+            "requests x context, as the engine counts hybrids"
+        } else {
+            "as the engine counts hybrids, as if every layer kept every token"
+        };
+        return format!(
+            "{:.2} GiB of KV, {} tokens ({tokens}), {:.2} requests of {} tokens",
+            plan.pool_gib,
+            thousands(plan.kv_tokens as f64),
+            plan.max_concurrency,
+            thousands(plan.context_tokens as f64),
+        );
+    }
     format!(
         "{:.2} GiB of KV, {} tokens of {:.0} B, {:.2} requests of {} tokens",
         plan.pool_gib,
@@ -165,6 +182,9 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
         ));
     }
     out.extend(warnings(report));
+    if report.ran {
+        out.push("the pool and the graphs are the log's own: that server ran".to_string());
+    }
     out.push(format!("memory rules of {}", report.engine));
     out
 }

@@ -145,12 +145,52 @@ pub(crate) struct Memory {
     pub(crate) fits: Option<bool>,
     pub(crate) kv_tokens: Option<u64>,
     pub(crate) kv_tokens_without_speculation: Option<u64>,
+    /// How many requests of any context the pool holds.
+    #[serde(skip)]
+    pub(crate) pool: Option<kvplan::Pool>,
+    /// Whether the pool would hold one request of the context without the draft.
+    #[serde(skip)]
+    pub(crate) holds_without_draft: Option<bool>,
+    /// Longest context the pool holds, where that is less than the model's own.
+    #[serde(skip)]
+    pub(crate) longest_context: Option<u64>,
+    /// The fraction to set and why, where the engine's own does not do.
+    #[serde(skip)]
+    pub(crate) set_instead: Option<String>,
     pub(crate) fraction: Option<f64>,
     pub(crate) fraction_min: Option<f64>,
     pub(crate) fraction_max: Option<f64>,
     pub(crate) ledger: Vec<LedgerLine>,
     /// What the ledger assumes, and what it found (refusals, walls).
     pub(crate) notes: Vec<String>,
+}
+
+impl Memory {
+    /// Whether no fraction is legal.
+    pub(crate) fn none_legal(&self) -> bool {
+        self.fraction_min
+            .zip(self.fraction_max)
+            .is_some_and(|(low, high)| low >= high)
+    }
+
+    /// The fraction as one types it, inside the legal range: three decimals, rounded up where that
+    /// stays legal (at the pool wall a lower one would be refused).
+    pub(crate) fn typed_fraction(&self) -> Option<String> {
+        let (min, max) = (self.fraction_min?, self.fraction_max?);
+        let fraction = self.fraction?.min(max);
+        let thousandths = fraction * 1000.0;
+        [thousandths.ceil(), thousandths.floor()]
+            .into_iter()
+            .map(|digits| digits / 1000.0)
+            .find(|typed| (min..=max).contains(typed) && *typed <= 1.0)
+            .map(|typed| format!("{typed:.3}"))
+    }
+
+    /// Whether the pool holds that many requests of a context at once; `None` where there is none.
+    pub(crate) fn holds(&self, users: u32, context: u64) -> Option<bool> {
+        let pool = self.pool.as_ref()?;
+        Some(pool.requests(context) >= f64::from(users))
+    }
 }
 
 /// A line of the ledger.

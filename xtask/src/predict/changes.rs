@@ -138,6 +138,10 @@ pub(super) fn compare(
             ))
         })?;
         other.max_running = scenario.max_running;
+        if is_box(name) {
+            // What the log shows of its own box says nothing of this one.
+            other.ran = crate::scenario::Ran::default();
+        }
         rows.extend(compared(name, &other)?);
     }
     if rows.is_empty() {
@@ -186,9 +190,7 @@ fn compared(name: &str, scenario: &Scenario) -> anyhow::Result<Vec<Compared>> {
     }
     Ok(users
         .into_iter()
-        .filter_map(|users| {
-            points::point(scenario, &costs, users, scenario.context, memory.kv_tokens)
-        })
+        .filter_map(|users| points::point(scenario, &costs, users, scenario.context, Some(&memory)))
         .map(|point| Compared {
             name: name.to_string(),
             concurrency: point.concurrency,

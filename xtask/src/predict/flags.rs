@@ -7,7 +7,7 @@ use spec_decode::HeadKind;
 
 use super::answer::{Answer, Memory};
 use crate::scenario::file::ObservedFile;
-use crate::scenario::{EngineChoice, EngineKind, Scenario};
+use crate::scenario::{EngineChoice, EngineKind, Ran, Scenario};
 
 /// A setting to express as flags.
 pub(super) struct Setting<'a> {
@@ -115,15 +115,17 @@ pub(super) fn depth_by_load(scenario: &Scenario, schedule: Option<&str>) -> Opti
 
 /// The fraction for an engine's flag: of its own ledger, and only one that starts with room for
 /// tokens. Observed figures are of the engine that was asked for.
-fn fraction(setting: &Setting<'_>, engine: EngineKind) -> Option<f64> {
-    let usable = |memory: &Memory| {
-        let holds = memory.kv_tokens.is_some_and(|tokens| tokens > 0);
-        memory
-            .fraction
-            .filter(|_| holds && memory.fits != Some(false))
-    };
+fn fraction(memory: &Memory) -> Option<String> {
+    let holds = memory.kv_tokens.is_some_and(|tokens| tokens > 0);
+    memory
+        .typed_fraction()
+        .filter(|_| holds && memory.fits != Some(false))
+}
+
+/// The ledger of an engine; an engine whose rules refuse the setting has none.
+fn memory_of(setting: &Setting<'_>, engine: EngineKind) -> Option<Memory> {
     if setting.scenario.engine.kind == engine {
-        return usable(setting.memory);
+        return Some(setting.memory.clone());
     }
     let mut other = setting.scenario.clone();
     other.engine = EngineChoice {
@@ -132,8 +134,8 @@ fn fraction(setting: &Setting<'_>, engine: EngineKind) -> Option<f64> {
     };
     other.mem_fraction = None;
     other.observed = ObservedFile::default();
-    // An engine whose rules refuse the setting gets no fraction here.
-    usable(&crate::plan::memory(&other).ok()?)
+    other.ran = Ran::default();
+    crate::plan::memory(&other).ok()
 }
 
 /// Where the draft lies: the repository or folder that was named, else a word to be replaced.
@@ -152,6 +154,12 @@ fn head(setting: &Setting<'_>) -> Option<HeadKind> {
     (setting.steps > 0).then_some(draft.head)
 }
 
+/// Whether only whole experts on each rank let the engine cut the weights.
+fn expert_parallel(setting: &Setting<'_>) -> bool {
+    let uncut = setting.scenario.uncut.as_ref();
+    uncut.is_some_and(|uncut| uncut.by_expert_parallelism)
+}
+
 fn push(flags: &mut Vec<String>, name: &str, value: impl ToString) {
     flags.push(name.to_string());
     flags.push(value.to_string());
@@ -160,6 +168,9 @@ fn push(flags: &mut Vec<String>, name: &str, value: impl ToString) {
 fn sglang(setting: &Setting<'_>) -> Vec<String> {
     let mut flags = Vec::new();
     push(&mut flags, "--tp", setting.scenario.tp);
+    if expert_parallel(setting) {
+        push(&mut flags, "--ep-size", setting.scenario.tp);
+    }
     if let Some(head) = head(setting) {
         let algorithm = match head {
             HeadKind::Eagle3 => "EAGLE3",
@@ -187,8 +198,9 @@ fn sglang(setting: &Setting<'_>) -> Vec<String> {
     if setting.allreduce.starts_with("nccl") && setting.scenario.tp > 1 {
         flags.push("--disable-custom-all-reduce".to_string());
     }
-    if let Some(fraction) = fraction(setting, EngineKind::Sglang) {
-        push(&mut flags, "--mem-fraction-static", round_up(fraction));
+    let memory = memory_of(setting, EngineKind::Sglang);
+    if let Some(fraction) = memory.as_ref().and_then(fraction) {
+        push(&mut flags, "--mem-fraction-static", fraction);
     }
     match setting.scenario.kv_dtype {
         kvplan::KvDtype::Fp8 => push(&mut flags, "--kv-cache-dtype", "fp8_e4m3"),
@@ -201,6 +213,9 @@ fn sglang(setting: &Setting<'_>) -> Vec<String> {
 fn vllm(setting: &Setting<'_>) -> Vec<String> {
     let mut flags = Vec::new();
     push(&mut flags, "--tensor-parallel-size", setting.scenario.tp);
+    if expert_parallel(setting) {
+        flags.push("--enable-expert-parallel".to_string());
+    }
     if let Some(head) = head(setting) {
         push(
             &mut flags,
@@ -211,8 +226,17 @@ fn vllm(setting: &Setting<'_>) -> Vec<String> {
     if setting.allreduce.starts_with("nccl") && setting.scenario.tp > 1 {
         flags.push("--disable-custom-all-reduce".to_string());
     }
-    if let Some(fraction) = fraction(setting, EngineKind::Vllm) {
-        push(&mut flags, "--gpu-memory-utilization", round_up(fraction));
+    let memory = memory_of(setting, EngineKind::Vllm);
+    if let Some(fraction) = memory.as_ref().and_then(fraction) {
+        push(&mut flags, "--gpu-memory-utilization", fraction);
+    }
+    if let Some(longest) = memory.as_ref().and_then(|memory| memory.longest_context) {
+        // By default it serves the model's own context, and refuses one that the pool cannot hold.
+        let asked = setting
+            .scenario
+            .asked_context()
+            .filter(|asked| *asked <= longest);
+        push(&mut flags, "--max-model-len", asked.unwrap_or(longest));
     }
     if setting.scenario.kv_dtype == kvplan::KvDtype::Fp8 {
         push(&mut flags, "--kv-cache-dtype", "fp8");
@@ -263,13 +287,10 @@ fn vllm_config(setting: &Setting<'_>, head: HeadKind) -> serde_json::Value {
 fn trtllm(setting: &Setting<'_>) -> Vec<String> {
     let mut flags = Vec::new();
     push(&mut flags, "--tp_size", setting.scenario.tp);
-    if let Some(fraction) = fraction(setting, EngineKind::TrtLlm) {
+    let memory = memory_of(setting, EngineKind::TrtLlm);
+    if let Some(fraction) = memory.as_ref().and_then(fraction) {
         // Of the memory free after the weights, so rounding up is safe.
-        push(
-            &mut flags,
-            "--kv_cache_free_gpu_memory_fraction",
-            round_up(fraction),
-        );
+        push(&mut flags, "--kv_cache_free_gpu_memory_fraction", fraction);
     }
     if trtllm_extra(setting).is_some() {
         push(&mut flags, "--extra_llm_api_options", "extra.yml");
@@ -337,9 +358,4 @@ pub(super) fn missing(scenario: &Scenario) -> Option<String> {
         )),
         _ => None,
     }
-}
-
-/// Three decimals, rounded up: a fraction at the wall rounded down would be refused.
-fn round_up(fraction: f64) -> String {
-    format!("{:.3}", (fraction * 1000.0).ceil() / 1000.0)
 }

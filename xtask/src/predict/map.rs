@@ -2,7 +2,7 @@
 
 use spec_decode::economics::{DepthRange, DepthTable, LoadShare, goodput};
 
-use super::answer::{DepthCell, DepthRow, Goodput};
+use super::answer::{DepthCell, DepthRow, Goodput, Memory};
 use super::costs::Costs;
 use super::points::depths;
 use crate::scenario::Scenario;
@@ -11,10 +11,10 @@ use crate::scenario::Scenario;
 const CONTEXTS: [u64; 6] = [1024, 4096, 16384, 32768, 65536, 131_072];
 
 /// The choices over load and context.
-pub(super) struct Map {
+pub(super) struct Map<'a> {
     table: DepthTable,
     context: u32,
-    kv_tokens: Option<u64>,
+    memory: &'a Memory,
 }
 
 /// Accept length by depth, index 0 for depth 1. A depth that the scenario rules out is given 0
@@ -33,13 +33,9 @@ fn accept_lengths(scenario: &Scenario) -> Vec<f64> {
         .collect()
 }
 
-impl Map {
+impl<'a> Map<'a> {
     /// Chooses at every load and context; `None` without a draft.
-    pub(super) fn new(
-        scenario: &Scenario,
-        costs: &Costs<'_>,
-        kv_tokens: Option<u64>,
-    ) -> Option<Self> {
+    pub(super) fn new(scenario: &Scenario, costs: &Costs<'_>, memory: &'a Memory) -> Option<Self> {
         scenario.draft.as_ref()?;
         if scenario.topk.is_some_and(|topk| topk > 1) {
             // The table is one of chains.
@@ -62,13 +58,12 @@ impl Map {
         Some(Self {
             table: DepthTable::new(costs, &lengths, &scenario.concurrency, &contexts),
             context: own,
-            kv_tokens,
+            memory,
         })
     }
 
     fn fits(&self, users: u32, context: u32) -> Option<bool> {
-        let needed = u64::from(users) * u64::from(context);
-        self.kv_tokens.map(|tokens| needed <= tokens)
+        self.memory.holds(users, u64::from(context))
     }
 
     /// One cell a load and context.

@@ -91,19 +91,27 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let all_reduce = all_reduce_us(links, choice);
     let mut costs = Costs::new(scenario, &all_reduce, links)?;
     costs.pin = pin(scenario, links)?;
-    let memory = crate::plan::memory(scenario)?;
+    let mut memory = crate::plan::memory(scenario)?;
     let points: Vec<Point> = scenario
         .concurrency
         .iter()
         .filter_map(|users| {
-            points::point(scenario, &costs, *users, scenario.context, memory.kv_tokens)
+            points::point(scenario, &costs, *users, scenario.context, Some(&memory))
         })
         .collect();
     let summary = verdict::summary(scenario, &points, &memory);
     let drafting = points.first().filter(|_| scenario.draft.is_some());
     let best = drafting.map(|point| best(scenario, point, costs.draft_tp));
-    let map = map::Map::new(scenario, &costs, memory.kv_tokens);
+    let map = map::Map::new(scenario, &costs, &memory);
     let depth_map = map.as_ref().map_or_else(Vec::new, map::Map::cells);
+    let depth_table = map.as_ref().map_or_else(Vec::new, map::Map::rows);
+    let engine_flags = paste(scenario, &summary, &points, &memory, map.as_ref());
+    let assumptions = assumptions(scenario, links, &summary, map.as_ref());
+    drop(map);
+    if scenario.uncut.is_some() {
+        // It does not start as it is cut, whatever room there is.
+        memory.fits = Some(false);
+    }
     Ok(Answer {
         schema: SCHEMA,
         scenario: scenario.inputs.clone(),
@@ -115,9 +123,9 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         allreduce: allreduce_rows(scenario, links, choice, &points),
         replicas: replicas::of(links, choice, heaviest_bytes(scenario, &points)),
         flips: flips::flips(scenario, &costs, links, &points, &depth_map),
-        assumptions: assumptions(scenario, links, &summary, map.as_ref()),
-        engine_flags: paste(scenario, &summary, &points, &memory, map.as_ref()),
-        depth_table: map.as_ref().map_or_else(Vec::new, map::Map::rows),
+        assumptions,
+        engine_flags,
+        depth_table,
         goodput: map::of_the_day(scenario, &costs),
         depth_map,
         changes: changes::changes(scenario, links, &costs)?,
@@ -150,7 +158,7 @@ fn paste(
     summary: &verdict::Summary,
     points: &[Point],
     memory: &Memory,
-    map: Option<&map::Map>,
+    map: Option<&map::Map<'_>>,
 ) -> std::collections::BTreeMap<&'static str, Vec<String>> {
     let first = points.first();
     flags::engine_flags(&flags::Setting {
@@ -259,7 +267,7 @@ fn assumptions(
     scenario: &Scenario,
     links: &Links<'_>,
     summary: &verdict::Summary,
-    map: Option<&map::Map>,
+    map: Option<&map::Map<'_>>,
 ) -> Vec<Assumption> {
     let mut all = scenario.assumptions.clone();
     let schedule = map

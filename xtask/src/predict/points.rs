@@ -5,7 +5,7 @@ use spec_decode::bands::{
 };
 use spec_decode::verdict::Verdict as CrateVerdict;
 
-use super::answer::{Point, Verdict};
+use super::answer::{Memory, Point, Verdict};
 use super::costs::{Costs, CycleCost};
 use crate::scenario::{Known, Scenario};
 
@@ -196,12 +196,12 @@ pub(super) fn point(
     costs: &Costs<'_>,
     users: u32,
     context: u64,
-    kv_tokens: Option<u64>,
+    memory: Option<&Memory>,
 ) -> Option<Point> {
     if scenario.draft.is_none() {
-        return Some(plain_point(costs, users, context, kv_tokens));
+        return Some(plain_point(costs, users, context, memory));
     }
-    row(scenario, costs, users, context, kv_tokens).map(|(point, _)| point)
+    row(scenario, costs, users, context, memory).map(|(point, _)| point)
 }
 
 /// One row of the answer, and what its band rests on; nothing without a draft.
@@ -210,7 +210,7 @@ pub(super) fn row(
     costs: &Costs<'_>,
     users: u32,
     context: u64,
-    kv_tokens: Option<u64>,
+    memory: Option<&Memory>,
 ) -> Option<(Point, Conditions)> {
     let tried = try_depths(scenario, costs, users, context);
     let best = best(&tried)?;
@@ -240,13 +240,13 @@ pub(super) fn row(
         verify_parts_ms: best.cost.parts.map(|p| p.verify),
         break_even_accept_length: best.cost.break_even(),
         ties,
-        fits: kv_tokens.map(|tokens| u64::from(users).saturating_mul(context) <= tokens),
+        fits: memory.and_then(|memory| memory.holds(users, context)),
     };
     Some((point, conditions))
 }
 
 /// A load without any draft: the plain figures, nothing gained.
-fn plain_point(costs: &Costs<'_>, users: u32, context: u64, kv_tokens: Option<u64>) -> Point {
+fn plain_point(costs: &Costs<'_>, users: u32, context: u64, memory: Option<&Memory>) -> Point {
     let cost = costs.cycle(users, context, 0, 1);
     let tok_s = f64::from(users) * 1000.0 / cost.plain_ms;
     Point {
@@ -271,7 +271,7 @@ fn plain_point(costs: &Costs<'_>, users: u32, context: u64, kv_tokens: Option<u6
         verify_parts_ms: None,
         break_even_accept_length: 1.0,
         ties: Vec::new(),
-        fits: kv_tokens.map(|tokens| u64::from(users).saturating_mul(context) <= tokens),
+        fits: memory.and_then(|memory| memory.holds(users, context)),
     }
 }
 

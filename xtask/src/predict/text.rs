@@ -103,7 +103,9 @@ fn memory_cost(answer: &Answer) -> Option<String> {
     let memory = &answer.memory;
     answer.best.as_ref()?;
     let with = memory.kv_tokens?;
-    let without = memory.kv_tokens_without_speculation?;
+    let without = memory
+        .kv_tokens_without_speculation
+        .filter(|tokens| *tokens > 0)?;
     Some(format!(
         "costs {} of {} KV tokens",
         thousands(without.saturating_sub(with) as f64),
@@ -349,7 +351,14 @@ fn memory(answer: &Answer, sources: bool, out: &mut String) {
     out.push('\n');
     out.push_str(&table_text(&table, 0));
     if let (Some(low), Some(high)) = (memory.fraction_min, memory.fraction_max) {
-        let _ = writeln!(out, "  legal fraction: {low:.4} to {high:.4}");
+        let _ = if memory.none_legal() {
+            writeln!(
+                out,
+                "  no fraction is legal: the pool needs {low:.4}, what lies outside leaves {high:.4}"
+            )
+        } else {
+            writeln!(out, "  legal fraction: {low:.4} to {high:.4}")
+        };
     }
     for note in &memory.notes {
         let _ = writeln!(out, "  {note}");

@@ -32,10 +32,10 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
         .take_while(|p| p.speedup > 1.0 && p.fits != Some(false))
         .last()
         .map(|p| p.concurrency);
-    if super::does_not_fit(memory) {
+    if let Some(because) = cannot_run(scenario, first, memory) {
         return Summary {
             verdict: Verdict::DoesNotPay,
-            because: does_not_fit(scenario, memory),
+            because,
             measure: None,
             pays_up_to: None,
         };
@@ -61,6 +61,18 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
             steps(first)
         ),
     };
+    let because = match &memory.set_instead {
+        Some(set) => format!("{because}; {set}"),
+        None => because,
+    };
+    if is_tight(memory) && first.verdict != Verdict::DoesNotPay {
+        return Summary {
+            verdict: Verdict::MeasureFirst,
+            because: format!("memory is tight: {}; if it runs, {because}", tight(memory)),
+            measure: Some(whether_it_starts(memory)),
+            pays_up_to,
+        };
+    }
     Summary {
         verdict: first.verdict,
         because,
@@ -69,18 +81,65 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
     }
 }
 
+/// Why it does not run at all: a cut that the engine refuses, or no room.
+fn cannot_run(scenario: &Scenario, first: &Point, memory: &Memory) -> Option<String> {
+    let room = super::does_not_fit(memory).then(|| does_not_fit(scenario, memory));
+    let Some(uncut) = &scenario.uncut else {
+        return room;
+    };
+    let otherwise =
+        room.unwrap_or_else(|| format!("below is what it would reach ({:.2}x)", first.speedup));
+    Some(format!("{}; {otherwise}", uncut.why))
+}
+
 /// Why it does not fit, and whether leaving the draft off would mend it.
 fn does_not_fit(scenario: &Scenario, memory: &Memory) -> String {
     let why = memory
         .notes
         .first()
         .map_or("no memory is left for the KV cache", |n| n.as_str());
-    match memory.kv_tokens_without_speculation {
-        Some(tokens) if tokens > 0 && tokens >= scenario.context => format!(
-            "it does not fit: {why}; without the draft {} do",
+    let mut words = format!("it does not fit: {why}");
+    if let (Some(true), Some(tokens)) = (
+        memory.holds_without_draft,
+        memory.kv_tokens_without_speculation,
+    ) {
+        words.push_str(&format!(
+            "; without the draft the pool holds {} tokens",
             thousands(tokens as f64)
+        ));
+    }
+    if scenario.weights_assumed_bf16() {
+        words.push_str(
+            "; the weights are taken as BF16: --quant fp8 halves them, int4 quarters them",
+        );
+    }
+    words
+}
+
+/// What a fraction above the middle of the wall, or no legal one, makes of a gain.
+fn is_tight(memory: &Memory) -> bool {
+    memory.fits.is_none() && memory.fraction.is_some()
+}
+
+fn tight(memory: &Memory) -> String {
+    if memory.none_legal() {
+        return "no fraction is surely legal".to_string();
+    }
+    let fraction = memory.fraction.unwrap_or_default();
+    format!("{fraction:.3} is above the legal range")
+}
+
+fn whether_it_starts(memory: &Memory) -> Measure {
+    Measure {
+        what: format!(
+            "whether it starts and stays up at {:.3}",
+            memory.fraction.unwrap_or_default()
         ),
-        _ => format!("it does not fit: {why}"),
+        how: "what lies outside the fraction (graphs, context, NCCL) is an estimate, and only its \
+              low end leaves room; start it and send one long prompt"
+            .to_string(),
+        width_now: None,
+        width_after: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::file::{DEFAULT, ScenarioFile};
 use super::hardware::BoxRequest;
 use super::parse;
+use super::ran::Ran;
 use super::{Assumed, Notes, ObservedFile};
 use crate::cli::ScenarioArgs;
 use crate::explain;
@@ -69,6 +70,7 @@ pub(crate) struct Merged {
     pub(crate) allreduce: Option<Given<String>>,
     pub(crate) allreduce_table: Option<PathBuf>,
     pub(crate) observed: ObservedFile,
+    pub(crate) ran: Ran,
     pub(crate) assumed: Assumed,
     pub(crate) seed: u64,
 }
@@ -185,6 +187,7 @@ fn apply_log(
     notes: &mut Notes,
 ) {
     let speculation = log.clone();
+    merged.ran = Ran::of(&log, shown).beside(args, log.gpu.as_ref());
     let at = |line: usize| format!("{shown}:{line}");
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));

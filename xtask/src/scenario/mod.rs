@@ -7,12 +7,15 @@ pub(crate) mod hardware;
 pub(crate) mod merge;
 pub(crate) mod model;
 pub(crate) mod parse;
+mod ran;
 pub(crate) mod served;
+mod shapes;
 mod sweep;
 mod tree;
 
 pub(crate) use acceptance::{Acceptance, Known};
 pub(crate) use model::Draft;
+pub(crate) use ran::Ran;
 
 use pcie_sim::box_spec::BoxSpec;
 use serde_json::{Value, json};
@@ -81,6 +84,8 @@ pub(crate) struct Scenario {
     pub(crate) ranks: Vec<usize>,
     pub(crate) tp: u32,
     pub(crate) dcp: u32,
+    /// A cut of the weights that the engine refuses.
+    pub(crate) uncut: Option<shapes::Uncut>,
     pub(crate) engine: EngineChoice,
     pub(crate) mem_fraction: Option<f64>,
     pub(crate) kv_dtype: kvplan::KvDtype,
@@ -101,6 +106,8 @@ pub(crate) struct Scenario {
     /// The user's own all-reduce times: (bytes, µs).
     pub(crate) allreduce_table: Option<Vec<(u64, f64)>>,
     pub(crate) observed: ObservedFile,
+    /// What the log shows of the server that wrote it.
+    pub(crate) ran: Ran,
     /// Context at which the observed times were seen, tokens.
     pub(crate) observed_context: u64,
     pub(crate) inputs: Vec<Input>,
@@ -179,6 +186,7 @@ impl Scenario {
             notes,
         );
         let context = context(merged, served.as_ref(), notes)?;
+        shapes::warn(&model, hardware.gpu, engine.kind, context, notes);
         let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
         let acceptance =
@@ -186,12 +194,14 @@ impl Scenario {
         Ok(Self {
             kv_dtype: kv_dtype(merged, engine.kind, &model, notes)?,
             mem_fraction: mem_fraction(merged, notes)?,
+            uncut: shapes::uncut(&model, merged, tp, engine.kind),
             dcp: dcp(merged, tp, engine.kind, notes)?,
             baseline: sweep::baseline(merged.baseline.as_deref(), notes)?,
             allreduce,
             served,
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
             observed: merged.observed.clone(),
+            ran: merged.ran.clone(),
             observed_context: merged.assumed.context.as_ref().map_or(context, |c| c.value),
             model,
             draft,
@@ -212,6 +222,21 @@ impl Scenario {
             seed: merged.seed,
             max_running: None,
         })
+    }
+
+    /// Whether the weights are in BF16 only because nobody named another format.
+    pub(crate) fn weights_assumed_bf16(&self) -> bool {
+        let bf16 = |input: &Input| input.value == "bf16" && input.source != "--quant";
+        self.input("quant").is_some_and(bf16)
+    }
+
+    /// The context, where a flag asked for it.
+    pub(crate) fn asked_context(&self) -> Option<u64> {
+        let input = self.input("context")?;
+        input
+            .source
+            .starts_with("--context")
+            .then_some(self.context)
     }
 
     /// The resolved input of a name, as text.

@@ -84,13 +84,21 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
         None => found.name.clone(),
     };
     notes.input("model", shown.clone(), given.source.clone());
-    notes.input("quant", found.quant.clone(), found.source.clone());
-    for line in &found.model.assumptions {
-        notes.assume(format!("model: {line}"), "");
-    }
+    format_notes(&found, quant, notes);
     let mut model = found.model;
     model.name = shown;
     Ok(model)
+}
+
+/// Says in which format a catalogue model's weights are, and whether anyone said so.
+fn format_notes(found: &catalog::Found, quant: Option<&str>, notes: &mut Notes) {
+    notes.input("quant", found.quant.clone(), found.source.clone());
+    if quant.is_none() && found.quant == "bf16" {
+        notes.assume("weights in BF16, as no other format is named", "--quant");
+    }
+    for line in &found.model.assumptions {
+        notes.assume(format!("model: {line}"), "");
+    }
 }
 
 /// The other name of a catalogue model that was meant: `glm-4.6` in `zai-org/GLM-4.6-FP8`.

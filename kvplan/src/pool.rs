@@ -1,0 +1,57 @@
+//! How many requests a pool holds.
+
+use crate::groups::Groups;
+
+/// A sized KV pool. Engines count a request's share in tokens, or (vLLM) in blocks of groups of
+/// layers, where a window or a state takes less or more than its tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pool(Kind);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Kind {
+    Tokens(u64),
+    Blocks {
+        groups: Box<Groups>,
+        blocks: u64,
+        /// Tokens of one pass: a window keeps as many more.
+        batched: u64,
+        /// Decode-context ranks that a request's tokens are spread over.
+        dcp: u64,
+    },
+}
+
+impl Pool {
+    /// A pool of tokens that any request can take.
+    pub(crate) fn of_tokens(tokens: u64) -> Self {
+        Self(Kind::Tokens(tokens))
+    }
+
+    /// A pool cut into blocks.
+    pub(crate) fn of_blocks(groups: Groups, blocks: u64, batched: u64, dcp: u64) -> Self {
+        Self(Kind::Blocks {
+            groups: Box::new(groups),
+            blocks,
+            batched,
+            dcp: dcp.max(1),
+        })
+    }
+
+    /// Requests of `context` tokens that it holds at once.
+    pub fn requests(&self, context: u64) -> f64 {
+        let context = context.max(1);
+        match &self.0 {
+            Kind::Tokens(tokens) => *tokens as f64 / context as f64,
+            Kind::Blocks {
+                groups,
+                blocks,
+                batched,
+                dcp,
+            } => groups.concurrency(*blocks, context.div_ceil(*dcp), *batched),
+        }
+    }
+
+    /// Whether it counts layers in padded groups: then pool / tokens is not the bytes of a token.
+    pub fn grouped(&self) -> bool {
+        matches!(&self.0, Kind::Blocks { groups, .. } if groups.hybrid())
+    }
+}

@@ -1,0 +1,149 @@
+//! The memory part of a prediction: the plan of the fraction that is asked for, or of one that is
+//! legal and carries the context.
+
+use kvplan::{EngineKind, Plan};
+
+use super::{Report, fraction_flag, report, starts, text};
+use crate::predict::answer::{LedgerLine, Memory};
+use crate::scenario::Scenario;
+use crate::table::thousands;
+
+/// The memory part of a prediction.
+///
+/// # Errors
+/// Inputs no engine could run with.
+pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
+    let own = report(scenario, None, None)?;
+    let plan = &own.cost.with;
+    let given = scenario.mem_fraction.is_some() || scenario.observed.kv_gib.is_some() || own.ran;
+    let fixed = given || own.engine.kind == EngineKind::LlamaCpp;
+    if fixed || plan.interval.is_empty() || good(plan, scenario.context) {
+        return Ok(for_load(&own, scenario));
+    }
+    // Nobody asked for the fraction that is refused, too small or above the wall: answer for one
+    // that carries the context, which the flags to paste then set.
+    for fraction in better_fractions(plan) {
+        let other = report(scenario, None, Some(fraction))?;
+        if good(&other.cost.with, scenario.context) {
+            let mut memory = for_load(&other, scenario);
+            memory.set_instead = Some(set_instead(&own, fraction, scenario.context));
+            return Ok(memory);
+        }
+    }
+    Ok(for_load(&own, scenario))
+}
+
+/// Whether a plan starts inside the walls and holds one request of the context.
+fn good(plan: &Plan, context: u64) -> bool {
+    let interval = &plan.interval;
+    starts(plan) && plan.fraction <= interval.max && plan.pool.requests(context) >= 1.0
+}
+
+/// Fractions to take instead, best first: the top of the legal interval for one above it; for one too
+/// small, with room on both sides (the low end of the activation wall's band, the middle of the
+/// interval). Three digits, as people type it.
+fn better_fractions(plan: &Plan) -> impl Iterator<Item = f64> {
+    let interval = &plan.interval;
+    let (min, max) = (interval.min, interval.max);
+    let room = [interval.max_low, f64::midpoint(min, max), max];
+    let order = if plan.fraction > max {
+        [max, room[0], room[1]]
+    } else {
+        room
+    };
+    order
+        .into_iter()
+        .map(|fraction| (fraction * 1000.0).floor() / 1000.0)
+        .filter(move |fraction| *fraction > min && *fraction <= max)
+}
+
+/// Why another fraction than the engine's own, in the words of the flag.
+fn set_instead(own: &Report, fraction: f64, context: u64) -> String {
+    let plan = &own.cost.with;
+    let why = if starts(plan) && plan.fraction > plan.interval.max {
+        format!("is above the activation wall {:.3}", plan.interval.max)
+    } else if starts(plan) && plan.pool.requests(context) < 1.0 {
+        format!(
+            "leaves {} tokens, less than one request of {}",
+            thousands(plan.kv_tokens as f64),
+            thousands(context as f64)
+        )
+    } else {
+        "is refused".to_string()
+    };
+    format!(
+        "set {} {fraction:.3}: the engine's own {:.3} {why}",
+        fraction_flag(own),
+        plan.fraction
+    )
+}
+
+/// The same with what depends on the load of a scenario.
+fn for_load(report: &Report, scenario: &Scenario) -> Memory {
+    let plan = &report.cost.with;
+    let whole = |context: u64| plan.pool.requests(context) >= 1.0;
+    let limit = scenario.model.max_positions;
+    Memory {
+        holds_without_draft: Some(report.cost.without.pool.requests(scenario.context) >= 1.0),
+        longest_context: limit
+            .filter(|limit| starts(plan) && !whole(*limit))
+            .map(|limit| longest_that_fits(limit, whole)),
+        ..to_memory(report)
+    }
+}
+
+/// The contract's `memory`.
+pub(super) fn to_memory(report: &Report) -> Memory {
+    let plan = &report.cost.with;
+    Memory {
+        fits: fits(plan),
+        kv_tokens: Some(plan.kv_tokens),
+        kv_tokens_without_speculation: Some(report.cost.without.kv_tokens),
+        holds_without_draft: None,
+        pool: Some(plan.pool.clone()),
+        longest_context: None,
+        set_instead: None,
+        fraction: Some(plan.fraction),
+        fraction_min: Some(plan.interval.min),
+        fraction_max: Some(plan.interval.max),
+        ledger: plan.ledger.lines.iter().map(ledger_line).collect(),
+        notes: text::notes(report),
+    }
+}
+
+/// The longest context under a limit that fits, in whole blocks of 16.
+fn longest_that_fits(limit: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0u64, limit / 16);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if fits(middle.saturating_mul(16)) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    low.saturating_mul(16)
+}
+
+/// Whether a plan fits; `None` where it starts and only the band of what lies outside the fraction
+/// decides whether it runs out later.
+fn fits(plan: &Plan) -> Option<bool> {
+    let band = plan.interval.max..=plan.interval.max_high;
+    let open = starts(plan) && plan.kv_tokens > 0 && band.contains(&plan.fraction);
+    match (plan.fits && plan.fraction <= plan.interval.max, open) {
+        (true, _) => Some(true),
+        (false, true) => None,
+        // Only its context is too long for the pool, or the card is short.
+        (false, false) => Some(plan.fits),
+    }
+}
+
+fn ledger_line(line: &kvplan::Line) -> LedgerLine {
+    LedgerLine {
+        item: line.item.clone(),
+        gib: line.gib,
+        low_gib: line.low,
+        high_gib: line.high,
+        source: line.source.clone(),
+    }
+}

@@ -1,0 +1,124 @@
+//! A scenario as the memory model wants it.
+
+use kvplan::{EngineKind, Known, Setup, Sharding, SpecKind, Speculation};
+
+use crate::cli::PlanArgs;
+use crate::input;
+use crate::scenario::{self, Scenario};
+
+/// The library's engine for a scenario.
+fn engine(scenario: &Scenario) -> anyhow::Result<kvplan::Engine> {
+    let kind = match scenario.engine.kind {
+        scenario::EngineKind::Sglang => EngineKind::Sglang,
+        scenario::EngineKind::Vllm => EngineKind::Vllm,
+        scenario::EngineKind::TrtLlm => EngineKind::TensorRtLlm,
+        scenario::EngineKind::LlamaCpp => EngineKind::LlamaCpp,
+    };
+    match &scenario.engine.version {
+        None => Ok(kvplan::Engine::newest(kind)),
+        Some(text) => kvplan::Version::find(text)
+            .map(|version| kvplan::Engine::at(kind, version))
+            .ok_or_else(|| {
+                input::error(format!(
+                    "--engine {}@{text}: no version; write {0}@0.5.12 or {0}@2026-05",
+                    kind.name()
+                ))
+            }),
+    }
+}
+
+/// Draft of a scenario as kvplan wants it.
+fn speculation(scenario: &Scenario) -> Option<Speculation<'_>> {
+    let draft = scenario.draft.as_ref()?;
+    let kind = match (&draft.model, draft.model.as_ref().and_then(|m| m.draft)) {
+        (None, _) => SpecKind::Mtp,
+        (Some(_), None) => SpecKind::Standalone,
+        (Some(_), Some(head)) if head.kind == kvplan::DraftKind::BlockDiffusion => SpecKind::Block,
+        (Some(_), Some(_)) => SpecKind::Eagle,
+    };
+    let steps = u64::from(scenario.steps.unwrap_or(3));
+    Some(Speculation {
+        kind,
+        draft: draft.model.as_ref(),
+        steps,
+        topk: u64::from(scenario.topk.unwrap_or(1)),
+        draft_tokens: scenario.draft_tokens.map_or(steps + 1, u64::from),
+    })
+}
+
+/// Figures observed, by flag or in the scenario.
+pub(super) fn known(scenario: &Scenario, args: Option<&PlanArgs>) -> Known {
+    let seen = &scenario.observed;
+    let figure = |figure: &Option<scenario::file::Figure>| figure.as_ref().map(|f| f.value);
+    let flag = |get: fn(&PlanArgs) -> Option<f64>| args.and_then(get);
+    Known {
+        free_before_gib: flag(|a| a.free_before_gib).or_else(|| figure(&seen.free_before_gib)),
+        free_after_gib: flag(|a| a.free_after_gib).or_else(|| figure(&seen.free_after_gib)),
+        pool_gib: flag(|a| a.kv_gib).or_else(|| figure(&seen.kv_gib)),
+        ..Known::default()
+    }
+}
+
+/// The setup of a scenario, observed figures in.
+pub(crate) fn setup<'a>(
+    scenario: &'a Scenario,
+    args: Option<&PlanArgs>,
+) -> anyhow::Result<Setup<'a>> {
+    let torch_total = scenario.gpu.memory_gib;
+    let mut sharding = Sharding::tp(u64::from(scenario.tp));
+    sharding.dcp = u64::from(scenario.dcp);
+    let card = kvplan::card_gib_from_torch(torch_total);
+    let mut setup = Setup::new(&scenario.model, sharding, engine(scenario)?, card);
+    // vLLM's server defaults leave the A100 out, and the GB10, whose capacity NVML does not give.
+    let small_defaults = ["a100", "gb10"];
+    let small = small_defaults
+        .iter()
+        .any(|name| scenario.gpu.name.contains(name));
+    setup.big_card = Some(torch_total >= 70.0 && !small);
+    setup.mxfp4_kernels = Some(matches!(
+        scenario.gpu.family,
+        crate::gpus::Family::Hopper | crate::gpus::Family::Blackwell
+    ));
+    // Left out where nobody asked for another, so that the plan does not say it was asked for.
+    let by_itself = scenario.model.kv_dtype.unwrap_or_default();
+    setup.kv_dtype = Some(scenario.kv_dtype).filter(|dtype| *dtype != by_itself);
+    setup.fraction = scenario.mem_fraction;
+    setup.speculation = speculation(scenario);
+    let asked = scenario.asked_context().is_some();
+    // vLLM refuses a length that does not fit, so a length nobody asked for must not count.
+    if asked || setup.engine.kind != EngineKind::Sglang {
+        setup.context_tokens = Some(scenario.context);
+    }
+    if let Some(knobs) = args.map(|args| &args.knobs) {
+        setup.context_tokens = knobs.max_model_len.or(setup.context_tokens);
+        setup.max_running = knobs.max_running;
+        setup.batched_tokens = knobs.batched_tokens;
+        setup.graph_max_batch = knobs.graph_max_batch;
+        setup.max_total_tokens = knobs.max_total_tokens;
+        setup.state_slots = knobs.state_slots;
+        setup.state_ratio = knobs.state_ratio;
+        setup.observed.with_draft = knobs.observed_with_draft;
+    }
+    of_the_log(&mut setup, scenario);
+    let known = known(scenario, args);
+    setup.observed.free_before_gib = known.free_before_gib;
+    setup.observed.free_after_gib = known.free_after_gib;
+    setup.observed.torch_total_gib = Some(torch_total);
+    setup.observed.weights_gib = scenario.observed.weights_gib.as_ref().map(|f| f.value);
+    Ok(setup)
+}
+
+/// What a log shows of the server that wrote it; figures of a run with the draft it had.
+fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
+    let ran = &scenario.ran;
+    let told = setup.max_running.or(scenario.max_running);
+    setup.max_running = told.or(ran.max_running);
+    setup.batched_tokens = setup.batched_tokens.or(ran.batched_tokens);
+    let seen = &mut setup.observed;
+    seen.graph_gib = ran.graph_gib;
+    seen.tokens = ran.kv_tokens;
+    seen.served = ran.kv_tokens.is_some();
+    if setup.engine.kind == EngineKind::Vllm {
+        seen.pool_gib = ran.kv_gib;
+    }
+}

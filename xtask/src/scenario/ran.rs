@@ -1,0 +1,73 @@
+//! What a log shows of the memory of the server that wrote it.
+
+use crate::cli::ScenarioArgs;
+use crate::explain::LogScenario;
+
+/// Settings and figures of a server's log; they win over estimates.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Ran {
+    /// The log.
+    pub(crate) file: String,
+    /// Most requests at a time.
+    pub(crate) max_running: Option<u64>,
+    /// Tokens of one pass at most.
+    pub(crate) batched_tokens: Option<u64>,
+    /// What all graphs took, GiB.
+    pub(crate) graph_gib: Option<f64>,
+    /// KV pool of one card, GiB.
+    pub(crate) kv_gib: Option<f64>,
+    /// Tokens in it; there where the server came up.
+    pub(crate) kv_tokens: Option<u64>,
+}
+
+impl Ran {
+    /// Of a log.
+    pub(super) fn of(log: &LogScenario, shown: &str) -> Self {
+        let whole = |value: Option<(u32, usize)>| value.map(|(n, _)| u64::from(n));
+        let size = |value: Option<(f64, usize)>| {
+            let gib = value.map(|(gib, _)| gib);
+            gib.filter(|gib| gib.is_finite() && gib.abs() < 1e5)
+        };
+        Self {
+            file: shown.to_string(),
+            max_running: whole(log.max_running_requests),
+            batched_tokens: whole(log.batched_tokens),
+            graph_gib: size(log.graph_gib),
+            kv_gib: size(log.kv_gib).filter(|gib| *gib > 0.0),
+            kv_tokens: log
+                .kv_tokens
+                .filter(|(tokens, _)| *tokens < 1e15)
+                .map(|(tokens, _)| tokens as u64),
+        }
+    }
+
+    /// What is left of it beside flags that ask for another server: nothing with another model, box
+    /// or engine; with another cut, format or fraction, how the engine was told to run.
+    /// A card named by flag is the log's own where the log names none or the same.
+    pub(super) fn beside(self, args: &ScenarioArgs, gpu: Option<&(String, usize)>) -> Self {
+        let card = |name: &str| crate::gpus::find(name).ok().map(|gpu| gpu.name.clone());
+        let other_card = args
+            .gpu
+            .as_ref()
+            .zip(gpu)
+            .is_some_and(|(asked, (said, _))| card(asked).is_none() || card(asked) != card(said));
+        if args.model.is_some() || args.engine.is_some() || other_card {
+            return Self::default();
+        }
+        let elsewhere = args.tp.is_some()
+            || args.quant.is_some()
+            || args.draft.is_some()
+            || args.dcp.is_some()
+            || args.kv_dtype.is_some()
+            || args.mem_fraction.is_some();
+        if elsewhere {
+            return Self {
+                graph_gib: None,
+                kv_gib: None,
+                kv_tokens: None,
+                ..self
+            };
+        }
+        self
+    }
+}
