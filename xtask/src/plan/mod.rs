@@ -67,7 +67,6 @@ fn report(
 ) -> anyhow::Result<Report> {
     let mut setup = setup(scenario, args)?;
     setup.fraction = fraction.or(setup.fraction);
-    setup.max_running = setup.max_running.or(scenario.max_running);
     let fail = |error: kvplan::PlanError| input::error(error.to_string());
     let mut known = known(scenario, args);
     check_together(&known)?;
