@@ -1,15 +1,11 @@
 //! The command line as users meet it: exit codes, one-line errors, JSON keys, any file given.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod common;
 
-fn xtask(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(arguments)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .output()
-        .expect("the tool starts")
-}
+use common::xtask;
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
 
 fn shared_data() -> Option<PathBuf> {
     let path = std::env::var_os("SHARED_DATA").map_or_else(

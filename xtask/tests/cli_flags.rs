@@ -1,15 +1,10 @@
 //! Flags act or say that they do not; what cannot be is refused in one line that names its place.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod common;
 
-fn xtask(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(arguments)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .output()
-        .expect("the tool starts")
-}
+use common::{answers, xtask};
+
+use std::path::{Path, PathBuf};
 
 fn refuses(arguments: &[&str], words: &[&str]) {
     let output = xtask(arguments);
@@ -23,13 +18,6 @@ fn refuses(arguments: &[&str], words: &[&str]) {
     for word in words {
         assert!(error.contains(word), "{arguments:?}: no {word}: {error}");
     }
-}
-
-fn answers(arguments: &[&str]) -> String {
-    let output = xtask(arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn json(arguments: &[&str]) -> serde_json::Value {

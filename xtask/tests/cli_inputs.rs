@@ -1,30 +1,10 @@
 //! Files as people have them: bench outputs, per-user sweeps, nccl-tests tables.
 
+mod common;
+
+use common::{answers, refusal};
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-
-fn xtask(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(arguments)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .output()
-        .expect("the tool starts")
-}
-
-fn answers(arguments: &[&str]) -> String {
-    let output = xtask(arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn refusal(arguments: &[&str]) -> String {
-    let output = xtask(arguments);
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
-    assert_eq!(error.trim_end().lines().count(), 1, "{error}");
-    error
-}
 
 fn temporary(name: &str, content: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("xtask-inputs-{}-{name}", std::process::id()));

@@ -1,29 +1,9 @@
 //! Names as users write them: drafts by repository, small models as drafts, other names of one
 //! model, boxes from a topology.
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod common;
 
-fn xtask(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(arguments)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .output()
-        .expect("the tool starts")
-}
-
-fn answer(arguments: &[&str]) -> String {
-    let output = xtask(arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn refusal(arguments: &[&str]) -> String {
-    let output = xtask(arguments);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use common::{answers as answer, refusal};
 
 const CARD: [&str; 5] = ["predict", "--gpu", "h100", "--concurrency", "1"];
 

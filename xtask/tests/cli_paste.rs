@@ -1,22 +1,8 @@
 //! What is printed to paste: keys that the named version takes, the draft that was named.
 
-use std::path::Path;
-use std::process::{Command, Output};
+mod common;
 
-fn xtask(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(arguments)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .output()
-        .expect("the tool starts")
-}
-
-fn answers(arguments: &[&str]) -> String {
-    let output = xtask(arguments);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {error}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
+use common::answers;
 
 fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     let common = [

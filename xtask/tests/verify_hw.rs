@@ -1,22 +1,18 @@
 //! `verify-hw` where there is no GPU, and against a stub server on the loopback interface that
 //! speaks the protocol of vLLM and SGLang.
 
+mod common;
+
+use common::xtask;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-fn xtask(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(arguments)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .output()
-        .expect("the tool starts")
-}
 
 fn refused(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
