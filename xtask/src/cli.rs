@@ -276,7 +276,7 @@ pub(crate) struct AcceptCommandArgs {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) cycles: Option<f64>,
     /// Head kind: eagle3, eagle, mtp, mtp-modules, parallel, draft-model, ngram
-    #[arg(long, value_name = "KIND", default_value = "eagle3")]
+    #[arg(long, alias = "draft", value_name = "KIND", default_value = "eagle3")]
     pub(crate) head: String,
     /// Target model's name: an MTP module that was trained for one position falls faster
     #[arg(long, value_name = "NAME")]

@@ -217,3 +217,25 @@ fn one_of_a_thing_is_told_in_the_singular() {
         assert!(!text.contains(plural), "{text}");
     }
 }
+
+#[test]
+fn a_plain_sweep_faster_than_the_weights_can_be_read_is_refused() {
+    let sweep = temporary("fast.csv", "concurrency,tok_s\n1,386\n");
+    let sweep = sweep.to_string_lossy().into_owned();
+    let ada = ["predict", "--model", "qwen3-32b", "--gpus", "4"];
+    let run = [&ada[..], &["--gpu", "rtx-6000-ada", "--baseline", &sweep]].concat();
+    let error = refusal(&run);
+    assert!(error.contains("386 tok/s at a load of 1"), "{error}");
+    assert!(error.contains("reading the weights"), "{error}");
+}
+
+#[test]
+fn a_kernel_that_cannot_run_here_is_left_out_of_a_comparison() {
+    let ada = ["predict", "--model", "qwen3-32b", "--gpus", "4"];
+    let ada = [&ada[..], &["--gpu", "rtx-6000-ada", "--concurrency", "8"]].concat();
+    let text = answers(&[&ada[..], &["--compare", "nccl,island"]].concat());
+    assert!(text.contains("left out  island: needs two"), "{text}");
+    assert!(!text.lines().any(|l| l.starts_with("island ")), "{text}");
+    let error = refusal(&[&ada[..], &["--compare", "island"]].concat());
+    assert!(error.contains("--compare island: island: needs"), "{error}");
+}

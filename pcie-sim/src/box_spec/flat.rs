@@ -107,7 +107,8 @@ impl BoxSpec {
             spec.link_sockets(gpu.pcie_gen);
         }
         if gpus > 1 {
-            let settle = "`nvidia-smi topo -m`, `lspci -vv` or `lspci -tv`, given as --topology,";
+            let settle =
+                "--topology with what `nvidia-smi topo -m`, `lspci -vv` or `lspci -tv` print";
             let where_from = if sockets == 2 {
                 "two sockets"
             } else {

@@ -46,6 +46,8 @@ pub(crate) struct Answer {
     pub(crate) assumptions: Vec<Assumption>,
     /// Rows of `--compare`.
     pub(crate) compared: Vec<Compared>,
+    /// What `--compare` named and cannot run here, with the reason.
+    pub(crate) compared_left_out: Vec<String>,
     pub(crate) seed: u64,
 }
 

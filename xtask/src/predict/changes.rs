@@ -112,13 +112,14 @@ fn tok_s(scenario: &Scenario, costs: &Costs<'_>, users: u32) -> f64 {
     })
 }
 
-/// `--compare A,B,…`: all-reduce algorithms, boxes or drafts, told apart by name.
+/// `--compare A,B,…`: all-reduce algorithms, boxes or drafts, told apart by name. Beside the rows,
+/// what of the list cannot run here, and why.
 pub(super) fn compare(
     args: &ScenarioArgs,
     scenario: &Scenario,
     list: &str,
-) -> anyhow::Result<Vec<Compared>> {
-    let mut rows = Vec::new();
+) -> anyhow::Result<(Vec<Compared>, Vec<String>)> {
+    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     for name in list.split(',').map(str::trim).filter(|n| !n.is_empty()) {
         let mut changed = args.clone();
         if crate::scenario::ALLREDUCE.contains(&name) {
@@ -142,27 +143,40 @@ pub(super) fn compare(
             // What the log shows of its own box says nothing of this one.
             other.ran = crate::scenario::Ran::default();
         }
-        rows.extend(compared(name, &other)?);
+        let links = Links::new(&other)?;
+        let choice = Choice::parse(&other.allreduce)?;
+        if let Some(why) = links.refusal(choice) {
+            left_out.push(format!("{name}: {why}"));
+            continue;
+        }
+        rows.extend(compared(name, &other, &links, choice)?);
     }
     if rows.is_empty() {
+        let why = match left_out.is_empty() {
+            true => "nothing to compare".to_string(),
+            false => left_out.join("; "),
+        };
         return Err(input::error(format!(
-            "--compare {list}: nothing to compare; name all-reduces, boxes or drafts for {}",
+            "--compare {list}: {why}; name all-reduces, boxes or drafts for {}",
             scenario.model.name
         )));
     }
-    Ok(rows)
+    Ok((rows, left_out))
 }
 
 fn is_box(name: &str) -> bool {
     name.ends_with(".toml") || pcie_sim::catalog::names().any(|have| have == name)
 }
 
-fn compared(name: &str, scenario: &Scenario) -> anyhow::Result<Vec<Compared>> {
-    let links = Links::new(scenario)?;
-    let choice = Choice::parse(&scenario.allreduce)?;
-    let all_reduce = all_reduce_us(&links, choice);
-    let mut costs = Costs::new(scenario, &all_reduce, &links)?;
-    costs.pin = super::pin(scenario, &links)?;
+fn compared(
+    name: &str,
+    scenario: &Scenario,
+    links: &Links<'_>,
+    choice: Choice,
+) -> anyhow::Result<Vec<Compared>> {
+    let all_reduce = all_reduce_us(links, choice);
+    let mut costs = Costs::new(scenario, &all_reduce, links)?;
+    costs.pin = super::pin(scenario, links)?;
     let memory = crate::plan::memory(scenario)?;
     let ends = [scenario.concurrency.first(), scenario.concurrency.last()];
     let mut users: Vec<u32> = ends.into_iter().flatten().copied().collect();

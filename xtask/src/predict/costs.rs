@@ -239,6 +239,24 @@ fn sharding(scenario: &Scenario) -> Sharding {
     }
 }
 
+/// Refuses a plain sweep that no card can reach: a step in less than half of the time that reading
+/// its weights takes.
+fn possible(scenario: &Scenario, server: &Server<'_>, points: &[(f64, f64)]) -> anyhow::Result<()> {
+    for &(users, tok_s) in points {
+        let step = server.plain(users, scenario.context as f64);
+        let least_ms = step.weights_ms + step.experts_ms;
+        let most_tok_s = 1000.0 * users / least_ms;
+        if tok_s > 2.0 * most_tok_s {
+            return Err(input::error(format!(
+                "--baseline: {tok_s:.0} tok/s at a load of {users:.0}; reading the weights of {} allows \
+                 about {most_tok_s:.0}: check the figure, that speculation was off, and --quant, --gpu and --tp",
+                scenario.model.name
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The law on the user's own sweep, or on the plain steps saved in the box file.
 fn law(
     scenario: &Scenario,
@@ -254,6 +272,7 @@ fn law(
             .map(Some)
             .map_err(|e| input::error(format!("--box: [[served]]: {e}")));
     };
+    possible(scenario, server, points)?;
     let constants = Constants::of(server).on(scenario.tp, links.all_on_gpu_links());
     SweepLaw::of_engine(
         &steps_ms(points),

@@ -117,6 +117,19 @@ impl<'a> Links<'a> {
         Ok(time)
     }
 
+    /// Why `choice` cannot run on these GPUs; `None` where it can, or nothing is reduced.
+    pub(crate) fn refusal(&self, choice: Choice) -> Option<String> {
+        let Choice::One(algorithm) = choice else {
+            return None;
+        };
+        if self.ranks.len() < 2 {
+            return None;
+        }
+        all_reduce(&self.topology, self.ranks, algorithm, 8192, &self.options)
+            .err()
+            .map(|e| e.to_string())
+    }
+
     /// Time in µs for the step model; an algorithm that cannot run costs nothing here because it
     /// was refused when the scenario was taken.
     pub(crate) fn time_us(&self, choice: Choice, bytes: u64) -> f64 {

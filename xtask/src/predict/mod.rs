@@ -35,7 +35,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let links = Links::new(&scenario)?;
     let mut answer = answer(&scenario, &links)?;
     if let Some(list) = &args.compare {
-        answer.compared = changes::compare(&wanted, &scenario, list)?;
+        (answer.compared, answer.compared_left_out) = changes::compare(&wanted, &scenario, list)?;
     }
     if args.report.is_some() || args.trace.is_some() {
         let tokens = answer.points.first().map_or(1, |p| p.draft_tokens);
@@ -131,6 +131,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         changes: changes::changes(scenario, links, &costs)?,
         observed: observed::rows(scenario, links, &memory)?,
         compared: Vec::new(),
+        compared_left_out: Vec::new(),
         seed: scenario.seed,
         best,
         points,

@@ -222,6 +222,9 @@ fn compared(answer: &Answer, out: &mut String) {
     }
     out.push('\n');
     out.push_str(&table_text(&table, 0));
+    for what in &answer.compared_left_out {
+        out.push_str(&format!("left out  {what}\n"));
+    }
 }
 
 fn parts(answer: &Answer, out: &mut String) {

@@ -195,7 +195,8 @@ fn compared(answer: &Answer) -> Markup {
             td class="left" { (verdict_word(row.verdict).0) }
             td { (row.kv_tokens.map_or_else(|| "?".to_string(), |t| thousands(t as f64))) }
         } } }
-    } } }
+    } }
+    @for what in &answer.compared_left_out { p { "left out: " (what) } } }
 }
 
 fn depth_map(answer: &Answer) -> Markup {
