@@ -34,7 +34,7 @@ pub use model::{
     LinearState, Mamba2, Mla, Model, Moe, Vision,
 };
 pub use params::{ParamGroup, ParamLine};
-pub use plan::{SpeculationCost, TargetAnswer, for_target, plan, speculation_cost};
+pub use plan::{CostBasis, SpeculationCost, TargetAnswer, for_target, plan, speculation_cost};
 pub use pool::Pool;
 pub use quant::{QUANT_NAMES, Quant};
 pub use setup::{

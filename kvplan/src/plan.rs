@@ -24,8 +24,10 @@ pub fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
 /// A server that ran fits, whatever the estimates say: its own pool, its fraction inside the walls,
 /// nothing missing from the card. Only a context that its pool does not hold is still refused.
 fn as_it_ran(plan: &mut Plan, setup: &Setup<'_>) {
-    let counted = setup.observed.tokens.filter(|tokens| *tokens > 0);
-    if let Some(tokens) = counted.filter(|_| setup.engine.kind != EngineKind::Vllm) {
+    if let Some(tokens) = setup
+        .served_tokens()
+        .filter(|_| setup.engine.kind != EngineKind::Vllm)
+    {
         plan.kv_tokens = tokens;
         plan.pool = Pool::of_tokens(tokens);
         plan.max_concurrency = plan.pool.requests(plan.context_tokens);
@@ -62,6 +64,53 @@ pub struct SpeculationCost {
     pub context_lost: u64,
     /// GiB of weights, tables, pools and graphs that exist for the draft alone.
     pub draft_gib: f64,
+    /// What the tokens lost rest on.
+    pub basis: CostBasis,
+}
+
+/// What the two pools of [`SpeculationCost`] rest on. A pool that was seen is never held against one
+/// that was estimated from nothing of the same run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CostBasis {
+    /// Both are planned alike.
+    Planned,
+    /// The pool that was seen, against what its log says was free for it.
+    Seen,
+    /// The pool that was seen, and beside it the difference of two estimates.
+    Estimates,
+}
+
+fn basis(setup: &Setup<'_>) -> CostBasis {
+    let seen = setup.observed;
+    let pool_known = setup.served_tokens().is_some() && setup.speculation.is_some();
+    if !pool_known || setup.engine.kind == EngineKind::Vllm {
+        CostBasis::Planned
+    } else if setup.engine.kind == EngineKind::Sglang
+        && seen.free_before_gib.is_some()
+        && seen.free_after_gib.is_some()
+        && setup.fraction.is_some()
+    {
+        CostBasis::Seen
+    } else {
+        CostBasis::Estimates
+    }
+}
+
+/// Puts the pool without the draft as far above the one that was seen as one estimate is above the
+/// other.
+fn beside_the_log(without: &mut Plan, with: &Plan, setup: &Setup<'_>) -> Result<(), PlanError> {
+    let mut guess = setup.clone();
+    guess.observed.tokens = None;
+    guess.observed.served = false;
+    let lost = without.kv_tokens.saturating_sub(plan(&guess)?.kv_tokens);
+    let tokens = with.kv_tokens.saturating_add(lost);
+    let per_token = with.pool_gib / with.kv_tokens.max(1) as f64;
+    without.kv_tokens = tokens;
+    without.pool = Pool::of_tokens(tokens);
+    without.pool_gib = tokens as f64 * per_token;
+    without.max_concurrency = without.pool.requests(without.context_tokens);
+    without.longest_context = tokens.min(without.context_tokens);
+    Ok(())
 }
 
 /// Plans a setup with its speculation and without.
@@ -80,8 +129,13 @@ pub fn speculation_cost(setup: &Setup<'_>) -> Result<SpeculationCost, PlanError>
         }
     }
     without_the_draft(&mut plain, &with);
-    let without = plan(&plain)?;
+    let mut without = plan(&plain)?;
+    let basis = basis(setup);
+    if basis == CostBasis::Estimates {
+        beside_the_log(&mut without, &with, setup)?;
+    }
     Ok(SpeculationCost {
+        basis,
         tokens_lost: without.kv_tokens.saturating_sub(with.kv_tokens),
         context_lost: without.longest_context.saturating_sub(with.longest_context),
         draft_gib: with.ledger.speculation_gib(),
@@ -102,7 +156,9 @@ fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
         *pool += weights;
     }
     plain.observed.tokens = None;
-    if plain.observed.graph_gib.is_some() {
+    if plain.engine.kind != EngineKind::Vllm {
+        plain.observed.graph_gib = None;
+    } else if plain.observed.graph_gib.is_some() {
         plain.observed.graph_gib = Some(with.ledger.gib_of("target: graphs"));
     }
 }

@@ -98,6 +98,8 @@ pub struct Observed {
     pub torch_total_gib: Option<f64>,
     /// What all graphs took, GiB.
     pub graph_gib: Option<f64>,
+    /// What the target's graphs alone took, GiB, where the log shows them apart.
+    pub target_graph_gib: Option<f64>,
     /// Whether the figures come from a run that had the draft loaded.
     pub with_draft: bool,
     /// Whether the server that the figures come from started and served: then it fits, whatever
@@ -247,6 +249,12 @@ impl<'a> Setup<'a> {
             .or(self.model.max_positions)
             .unwrap_or(4096)
             .max(1)
+    }
+
+    /// Tokens of the pool of a server that is known to have run with this setup.
+    pub(crate) fn served_tokens(&self) -> Option<u64> {
+        let seen = self.observed;
+        seen.tokens.filter(|tokens| seen.served && *tokens > 0)
     }
 
     /// Ranks in all.

@@ -27,9 +27,31 @@ const SERVED: &str = "\
 (APIServer pid=1) INFO:     Application startup complete.
 ";
 
+/// The lines of an SGLang start-up that matter (four 48 GB cards, EAGLE-3), and of its serving.
+const SERVED_SGLANG: &str = "\
+[2026-02-11 09:14:02] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', context_length=32768, mem_fraction_static=0.848, max_running_requests=48, chunked_prefill_size=4096, tp_size=4, speculative_algorithm='EAGLE3', speculative_draft_model_path='AngelSlim/Qwen3-32B_eagle3', speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4)
+[2026-02-11 09:14:17 TP0] Load weight begin. avail mem=46.21 GB
+[2026-02-11 09:14:38 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=30.71 GB, mem usage=15.50 GB.
+[2026-02-11 09:14:39 TP0] KV Cache is allocated. #tokens: 382102, K size: 11.66 GB, V size: 11.66 GB
+[2026-02-11 09:14:39 TP0] Memory pool end. avail mem=7.39 GB
+[2026-02-11 09:14:52 TP0] Capture cuda graph end. Time elapsed: 12.31 s. mem usage=0.81 GB. avail mem=6.48 GB.
+[2026-02-11 09:14:53 TP0] Load weight begin. avail mem=6.48 GB
+[2026-02-11 09:14:55 TP0] Load weight end. type=LlamaForCausalLMEagle3, dtype=torch.bfloat16, avail mem=5.68 GB, mem usage=0.80 GB.
+[2026-02-11 09:14:55 TP0] KV Cache is allocated. #tokens: 382102, K size: 0.18 GB, V size: 0.18 GB
+[2026-02-11 09:14:55 TP0] Memory pool end. avail mem=5.31 GB
+[2026-02-11 09:15:05 TP0] max_total_num_tokens=382102, chunked_prefill_size=4096, max_prefill_tokens=16384, max_running_requests=48, context_len=32768, available_gpu_mem=4.71 GB
+[2026-02-11 09:15:08] The server is fired up and ready to roll!
+[2026-02-11 09:20:12 TP0] Decode batch, #running-req: 1, #token: 12100, token usage: 0.03, accept len: 2.30, accept rate: 0.58, cuda graph: True, gen throughput (token/s): 71.93, #queue-req: 0, 
+[2026-02-11 09:20:14 TP0] Decode batch, #running-req: 1, #token: 12140, token usage: 0.03, accept len: 2.26, accept rate: 0.56, cuda graph: True, gen throughput (token/s): 69.90, #queue-req: 0, 
+";
+
 fn served_log(name: &str) -> String {
+    written_log(name, SERVED)
+}
+
+fn written_log(name: &str, text: &str) -> String {
     let path = std::env::temp_dir().join(format!("{name}-{}.log", std::process::id()));
-    std::fs::write(&path, SERVED).expect("writes");
+    std::fs::write(&path, text).expect("writes");
     path.display().to_string()
 }
 
@@ -59,6 +81,58 @@ fn a_log_of_a_server_that_served_is_not_told_that_it_does_not_fit() {
     ));
     assert!(plan.contains("10.62 GiB of KV, 85,648 tokens"), "{plan}");
     assert!(plan.contains("2.09 requests of 40,960"), "{plan}");
+    let _ = std::fs::remove_file(log);
+}
+
+#[test]
+fn the_ledger_of_an_sglang_log_has_the_logs_own_pool_and_graphs() {
+    let log = written_log("sglang-ledger", SERVED_SGLANG);
+    let from = format!("plan --from-log {log} --gpu rtx-6000-ada --context 32k");
+    let plan = xtask(&from);
+    let line = |item: &str| -> f64 {
+        let line = plan.lines().find(|line| line.starts_with(item));
+        let figure = line.and_then(|line| line[item.len()..].split_whitespace().next());
+        figure.and_then(|gib| gib.parse().ok()).unwrap_or(f64::NAN)
+    };
+    for (item, gib) in [
+        ("target: KV pool", 23.32),
+        ("draft: KV pool", 0.36),
+        ("target: graphs", 0.81),
+    ] {
+        assert!((line(item) - gib).abs() < 0.005, "{item} {gib}: {plan}");
+    }
+    assert!(plan.contains("23.32 GiB of KV and 0.36"), "{plan}");
+    assert!(!plan.contains("not observed"), "{plan}");
+    // 30.71 free after the weights less 46.21 x (1 - 0.848) kept outside: what a server without the
+    // draft would have had; 0.36 GiB of 65,536 B less is what the log's has.
+    let lost = plan.split_once("it takes ").map(|(_, after)| after);
+    let lost = lost.and_then(|after| after.split_whitespace().next());
+    let lost: f64 = lost.map_or(f64::NAN, |n| n.replace(',', "").parse().unwrap_or(f64::NAN));
+    assert!((lost - 0.36 * 16384.0).abs() < 400.0, "{lost}: {plan}");
+    let _ = std::fs::remove_file(log);
+}
+
+#[test]
+fn what_the_draft_takes_of_a_logged_pool_is_estimate_less_estimate() {
+    let only_pool: Vec<&str> = SERVED_SGLANG
+        .lines()
+        .filter(|line| !line.contains("avail mem"))
+        .collect();
+    let log = written_log("sglang-pool", &only_pool.join("\n"));
+    let from = format!("plan --from-log {log} --gpu rtx-6000-ada --context 32k");
+    let plan = xtask(&from);
+    assert!(plan.contains("382,102 tokens of 66560 B"), "{plan}");
+    assert!(plan.contains("(estimated: the log"), "{plan}");
+    // The same server without a log: two estimates.
+    let without = xtask(
+        "plan --model qwen3-32b --draft eagle3 --steps 3 --gpu rtx-6000-ada --gpus 4 --engine sglang \
+         --mem-fraction 0.848 --context 32k --max-running 48 --batched-tokens 4096",
+    );
+    let takes = |text: &str| -> Option<String> {
+        let (_, after) = text.split_once("it takes ")?;
+        Some(after.split_whitespace().next()?.to_string())
+    };
+    assert_eq!(takes(&plan), takes(&without), "{plan}\n{without}");
     let _ = std::fs::remove_file(log);
 }
 

@@ -131,6 +131,10 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
     }
     let page = setup.page_tokens.unwrap_or(1).max(1);
     tokens = tokens / page * page;
+    // A server that ran: its own pool, not the one that the formula gives.
+    if let Some(seen) = setup.served_tokens() {
+        tokens = seen;
+    }
     Budget {
         before,
         after,
@@ -214,7 +218,12 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let interval = interval(&b, &reserve);
     let refusal = refusal(setup, &b, &interval);
     let context = setup.context();
-    let tokens = if refusal.is_none() { b.tokens } else { 0 };
+    let ran = setup.served_tokens().is_some();
+    let tokens = if refusal.is_none() || ran {
+        b.tokens
+    } else {
+        0
+    };
     let reaches = setup.context_tokens.is_none_or(|context| tokens >= context);
     let closing = ledger.lines.last().map_or(0.0, |line| line.gib);
     Ok(Plan {

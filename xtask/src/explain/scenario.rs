@@ -47,6 +47,12 @@ pub(crate) struct LogScenario {
     pub(crate) batched_tokens: Option<(u32, usize)>,
     /// What the graphs took, GiB.
     pub(crate) graph_gib: Option<(f64, usize)>,
+    /// Line at which the draft's weights were there.
+    pub(crate) draft_loaded: Option<usize>,
+    /// Free before the weights of a server that came up, GiB.
+    pub(crate) free_before_gib: Option<(f64, usize)>,
+    /// Free after the target's weights, GiB.
+    pub(crate) free_after_gib: Option<(f64, usize)>,
     /// Pool of a server that came up without an error: GiB.
     pub(crate) kv_gib: Option<(f64, usize)>,
     /// The same, tokens.
@@ -68,6 +74,12 @@ pub(crate) fn scenario_from_log(text: &str, name: &str) -> anyhow::Result<LogSce
         )));
     }
     Ok(scenario)
+}
+
+/// Whether a server got past its pool without an error.
+fn came_up(facts: &Facts) -> bool {
+    let after_the_pool = ["graph_gib", "free_when_ready_gib", "gen_tok_s"];
+    facts.get("error_kind").is_none() && after_the_pool.iter().any(|name| facts.get(name).is_some())
 }
 
 /// The scenario among facts already read.
@@ -96,9 +108,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     {
         steps = Some((verified - 1, line));
     }
-    let after_the_pool = ["graph_gib", "free_when_ready_gib", "gen_tok_s"];
-    let came_up = facts.get("error_kind").is_none()
-        && after_the_pool.iter().any(|name| facts.get(name).is_some());
+    let came_up = came_up(facts);
     LogScenario {
         file: facts.file.clone(),
         model: text("model"),
@@ -136,6 +146,9 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         max_running_requests: whole("max_running_requests"),
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
         graph_gib: number("graph_gib"),
+        draft_loaded: facts.get("draft_weights_gib").map(|fact| fact.line),
+        free_before_gib: number("free_before_gib").filter(|_| came_up),
+        free_after_gib: number("free_after_gib").filter(|_| came_up),
         kv_gib: number("kv_gib").filter(|_| came_up),
         kv_tokens: number("kv_tokens").filter(|(n, _)| came_up && *n >= 1.0),
     }

@@ -192,7 +192,7 @@ mod tests {
         expect_test::expect![[r#"
             FITS     --mem-fraction-static 0.880 (inferred from the observed pool)
                      10.42 GiB of KV, 159,215 tokens of 70272 B, 0.61 requests of 262,144 tokens
-                     with the draft 8.91 GiB of KV, 136,134 tokens of 74368 B, 0.52 requests of 262,144 tokens: it takes 23,081 tokens and 4.19 GiB
+                     with the draft 8.91 GiB of KV and 0.52 of the draft's, 136,134 tokens of 74368 B, 0.52 requests of 262,144 tokens: it takes 23,081 tokens and 4.19 GiB
                      legal from 0.7797 (pool wall) to 0.928 (0.876 to 0.981, activation wall)
                      with fp8 KV 272,268 tokens
                      the automatic fraction 0.757 would be refused: it must be set

@@ -103,6 +103,7 @@ pub(crate) fn setup<'a>(
     let known = known(scenario, args);
     setup.observed.free_before_gib = known.free_before_gib;
     setup.observed.free_after_gib = known.free_after_gib;
+    free_of_the_log(&mut setup, scenario);
     setup.observed.torch_total_gib = Some(torch_total);
     setup.observed.weights_gib = scenario.observed.weights_gib.as_ref().map(|f| f.value);
     Ok(setup)
@@ -115,10 +116,30 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     setup.max_running = told.or(ran.max_running);
     setup.batched_tokens = setup.batched_tokens.or(ran.batched_tokens);
     let seen = &mut setup.observed;
-    seen.graph_gib = ran.graph_gib;
+    let target_alone = ran.target_graphs && setup.engine.kind == EngineKind::Sglang;
+    if target_alone {
+        seen.target_graph_gib = ran.graph_gib;
+    } else {
+        seen.graph_gib = ran.graph_gib;
+    }
     seen.tokens = ran.kv_tokens;
     seen.served = ran.kv_tokens.is_some();
     if setup.engine.kind == EngineKind::Vllm {
         seen.pool_gib = ran.kv_gib;
     }
+}
+
+/// What a log says was free before and after the weights: both of one run, or neither, and only
+/// where nobody gave a figure of his own.
+fn free_of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
+    let (ran, seen) = (&scenario.ran, &mut setup.observed);
+    let given = seen.free_before_gib.is_some() || seen.free_after_gib.is_some();
+    if given || setup.engine.kind != EngineKind::Sglang || ran.kv_tokens.is_none() {
+        return;
+    }
+    let Some(before) = ran.free_before_gib.filter(|gib| *gib <= setup.card_gib) else {
+        return;
+    };
+    seen.free_before_gib = Some(before);
+    seen.free_after_gib = ran.free_after_gib.filter(|after| *after < before);
 }

@@ -1,6 +1,6 @@
 //! The text view of `plan`.
 
-use kvplan::{EngineKind, Plan};
+use kvplan::{CostBasis, EngineKind, Plan};
 
 use super::{Report, fraction_flag, starts};
 use crate::scenario::Scenario;
@@ -53,10 +53,16 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     ));
     if report.speculates {
         line(format!(
-            "         with the draft {}: it takes {} tokens and {:.2} GiB",
+            "         with the draft {}: it takes {} tokens and {:.2} GiB{}",
             pool(with, by_context),
             thousands(report.cost.tokens_lost as f64),
-            report.cost.draft_gib
+            report.cost.draft_gib,
+            match report.cost.basis {
+                CostBasis::Planned => "",
+                CostBasis::Seen =>
+                    " (tokens: the log's pool against what it says was free; GiB: estimated)",
+                CostBasis::Estimates => " (estimated: the log has no run without it)",
+            }
         ));
     }
     if report.engine.kind != EngineKind::LlamaCpp {
@@ -98,13 +104,24 @@ fn pool(plan: &Plan, by_context: bool) -> String {
         );
     }
     format!(
-        "{:.2} GiB of KV, {} tokens of {:.0} B, {:.2} requests of {} tokens",
+        "{:.2} GiB of KV{}, {} tokens of {:.0} B, {:.2} requests of {} tokens",
         plan.pool_gib,
+        own_pool(plan),
         thousands(plan.kv_tokens as f64),
         plan.kv_bytes_per_token,
         plan.max_concurrency,
         thousands(plan.context_tokens as f64),
     )
+}
+
+/// The draft's pool beside the target's, where the figure is the target's alone.
+fn own_pool(plan: &Plan) -> String {
+    let gib = plan.ledger.gib_of("draft: KV pool");
+    let alone = (plan.pool_gib - plan.ledger.gib_of("target: KV pool")).abs() < 0.005;
+    if gib < 0.005 || !alone {
+        return String::new();
+    }
+    format!(" and {gib:.2} of the draft's")
 }
 
 fn walls(plan: &Plan) -> String {

@@ -12,8 +12,14 @@ pub(crate) struct Ran {
     pub(crate) max_running: Option<u64>,
     /// Tokens of one pass at most.
     pub(crate) batched_tokens: Option<u64>,
-    /// What all graphs took, GiB.
+    /// What the graphs took, GiB.
     pub(crate) graph_gib: Option<f64>,
+    /// Whether these were captured before the draft was loaded: the target's alone.
+    pub(crate) target_graphs: bool,
+    /// Free before the weights, GiB.
+    pub(crate) free_before_gib: Option<f64>,
+    /// Free after the target's weights, GiB.
+    pub(crate) free_after_gib: Option<f64>,
     /// KV pool of one card, GiB.
     pub(crate) kv_gib: Option<f64>,
     /// Tokens in it; there where the server came up.
@@ -32,7 +38,13 @@ impl Ran {
             file: shown.to_string(),
             max_running: whole(log.max_running_requests),
             batched_tokens: whole(log.batched_tokens),
-            graph_gib: size(log.graph_gib),
+            graph_gib: size(log.graph_gib).filter(|gib| *gib >= 0.0),
+            target_graphs: log
+                .graph_gib
+                .zip(log.draft_loaded)
+                .is_some_and(|((_, graphs), draft)| graphs < draft),
+            free_before_gib: size(log.free_before_gib).filter(|gib| *gib > 0.01),
+            free_after_gib: size(log.free_after_gib).filter(|gib| *gib > 0.0),
             kv_gib: size(log.kv_gib).filter(|gib| *gib > 0.0),
             kv_tokens: log
                 .kv_tokens
@@ -63,6 +75,8 @@ impl Ran {
         if elsewhere {
             return Self {
                 graph_gib: None,
+                free_before_gib: None,
+                free_after_gib: None,
                 kv_gib: None,
                 kv_tokens: None,
                 ..self

@@ -42,20 +42,7 @@ pub(super) fn reserve_lines(
         buffers,
         "3 x 8 MiB; whoever holds them, the pool moves by no more than this",
     );
-    let graphs = graph_gib(setup);
-    ledger.estimate("target: graphs", graphs, 0.8, "0.04 GiB a captured size");
-    let spec_graphs = match setup.speculation.map(|spec| spec.kind) {
-        Some(SpecKind::Ngram) | None => 0.0,
-        Some(_) => graphs,
-    };
-    ledger
-        .estimate(
-            "draft: graphs",
-            spec_graphs,
-            0.8,
-            "as many sizes as the target",
-        )
-        .of_speculation();
+    let (graphs, guessed_graphs) = graph_lines(ledger, setup);
     let (chunk, _) = chunk_and_batch(setup);
     let activations = parts::forward_gib(setup.model, &setup.sharding, chunk as u64);
     ledger.estimate(
@@ -85,12 +72,48 @@ pub(super) fn reserve_lines(
     if !super::prices_draft(setup, era) {
         outside += b.tokens as f64 * draft.kv_bytes_per_token as f64 / GIB;
     }
-    let estimated = graphs + spec_graphs;
     Reserve {
-        needed: table + buffers + estimated + activations + outside,
-        spread: 0.8 * estimated + 0.5 * activations,
+        needed: table + buffers + graphs + activations + outside,
+        spread: 0.8 * guessed_graphs + 0.5 * activations,
     }
 }
+
+/// The graphs, as a log has them where there is one; GiB in all, and of them the estimated.
+fn graph_lines(ledger: &mut Ledger, setup: &Setup<'_>) -> (f64, f64) {
+    let drafts = setup
+        .speculation
+        .is_some_and(|spec| spec.kind != SpecKind::Ngram);
+    let seen = setup.observed;
+    if let Some(all) = seen.graph_gib {
+        let item = if drafts {
+            "graphs of target and draft"
+        } else {
+            "target: graphs"
+        };
+        ledger.exact(item, all, LOGGED_GRAPHS);
+        return (all, 0.0);
+    }
+    let graphs = match seen.target_graph_gib {
+        Some(gib) => {
+            ledger.exact("target: graphs", gib, LOGGED_GRAPHS);
+            gib
+        }
+        None => {
+            let gib = graph_gib(setup);
+            ledger.estimate("target: graphs", gib, 0.8, "0.04 GiB a captured size");
+            gib
+        }
+    };
+    let draft = if drafts { graphs } else { 0.0 };
+    ledger
+        .estimate("draft: graphs", draft, 0.8, "as many sizes as the target")
+        .of_speculation();
+    let target = seen.target_graph_gib.map_or(graphs, |_| 0.0);
+    (graphs + draft, target + draft)
+}
+
+/// Source of graphs that were seen.
+const LOGGED_GRAPHS: &str = "memory usage of the captures in the log";
 
 /// What of the reserve is needed, GiB.
 pub(super) struct Reserve {
