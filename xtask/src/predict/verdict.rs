@@ -46,7 +46,7 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
             first.accept_length,
             steps(first),
             first.break_even_accept_length,
-            until(points, pays_up_to)
+            until(points, pays_up_to, held(memory, scenario.context))
         ),
         Verdict::DoesNotPay => format!(
             "accept length {:.2} (at {}) is under the break-even of {:.2}",
@@ -153,7 +153,13 @@ fn steps(point: &Point) -> String {
     format!("{} step{plural}", point.steps)
 }
 
-fn until(points: &[Point], pays_up_to: Option<u32>) -> String {
+/// Whole requests of a context that the pool holds.
+fn held(memory: &Memory, context: u64) -> Option<u32> {
+    let requests = memory.pool.as_ref()?.requests(context);
+    (requests >= 1.0).then_some(requests as u32)
+}
+
+fn until(points: &[Point], pays_up_to: Option<u32>, held: Option<u32>) -> String {
     let sure_up_to = points
         .iter()
         .take_while(|p| p.verdict == Verdict::Pays)
@@ -166,7 +172,10 @@ fn until(points: &[Point], pays_up_to: Option<u32>) -> String {
     let next = points.iter().find(|p| Some(p.concurrency) > pays_up_to);
     match (pays_up_to, points.last()) {
         (Some(up_to), _) if next.is_some_and(|p| p.speedup > 1.0) => {
-            format!("beyond {} the KV pool is full{doubt}", users(up_to))
+            // The loads shown are steps: what the pool holds lies between two of them.
+            let between = |held: &u32| *held > up_to && next.is_some_and(|p| *held < p.concurrency);
+            let full = held.filter(between).unwrap_or(up_to);
+            format!("beyond {} the KV pool is full{doubt}", users(full))
         }
         (Some(up_to), Some(last)) if up_to < last.concurrency => {
             format!("turn it off above {}{doubt}", users(up_to))
