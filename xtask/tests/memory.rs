@@ -260,3 +260,80 @@ fn shapes_that_engines_refuse_are_named_with_the_cure() {
         xtask("predict --model deepseek-v3.1 --quant nvfp4 --gpu h200 --gpus 8 --engine sglang");
     assert!(text.contains("no FP4 units"), "{text}");
 }
+
+#[test]
+fn a_log_brings_the_context_that_requests_held_and_its_own_loads() {
+    let log = written_log("sglang-load", SERVED_SGLANG);
+    let from = format!("--from-log {log} --gpu rtx-6000-ada");
+    // As the command does that `explain` ends with.
+    let next = xtask(&format!("explain {log}"));
+    let context = flag(&next, "--context").expect("a context");
+    assert!((11_000.0..13_000.0).contains(&context), "{next}");
+    let plan = xtask(&format!("plan {from}"));
+    let shown = format!(
+        "{},{:03} tokens",
+        context as u32 / 1000,
+        context as u32 % 1000
+    );
+    assert!(plan.contains(&format!("requests of {shown}")), "{plan}");
+    assert!(plan.starts_with("FITS"), "a limit is no load: {plan}");
+    let json = xtask(&format!("predict {from} --json"));
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let input = |name: &str| json["scenario"][name].clone();
+    assert_eq!(input("context")["value"].as_f64(), Some(context));
+    let source = input("context")["source"].to_string();
+    assert!(source.contains("what requests held"), "{source}");
+    assert_eq!(
+        input("concurrency")["value"].to_string(),
+        "[1,2,4,8,16,32,48]"
+    );
+    let json = xtask(&format!("predict {from} --json --context 4k"));
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["scenario"]["context"]["value"], 4096);
+    // Without a decode line: what the server takes.
+    let idle: Vec<&str> = SERVED_SGLANG
+        .lines()
+        .filter(|l| !l.contains("Decode"))
+        .collect();
+    let idle = written_log("sglang-idle", &idle.join("\n"));
+    let plan = xtask(&format!("plan --from-log {idle} --gpu rtx-6000-ada"));
+    assert!(plan.contains("requests of 32,768 tokens"), "{plan}");
+    let _ = (std::fs::remove_file(log), std::fs::remove_file(idle));
+}
+
+#[test]
+fn a_full_pool_is_told_by_what_it_holds_not_by_the_last_load_shown() {
+    let flags = "--model qwen3-32b --draft eagle3 --gpu rtx-6000-ada --gpus 4 --tp 2 --context 12k \
+                 --mem-fraction 0.848 --engine sglang";
+    let plan = xtask(&format!("plan {flags}"));
+    let (_, with) = plan.split_once("with the draft").expect("a draft");
+    let (before, _) = with.split_once(" requests of 12,288").expect("requests");
+    let held: f64 = before
+        .rsplit(' ')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .expect("a number");
+    let held = held as u32;
+    assert!(held > 1, "{plan}");
+    let text = xtask(&format!("predict {flags} --concurrency 1,{}", held + 6));
+    assert!(
+        text.contains(&format!("beyond {held} users the KV pool is full")),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_wanted_load_that_fits_is_no_order_to_change_the_fraction() {
+    let flags = "plan --model qwen3-32b --gpu rtx-6000-ada --gpus 4 --engine sglang --context 4k";
+    let text = xtask(&format!("{flags} --mem-fraction 0.848 --concurrency 24"));
+    assert!(
+        text.contains("they fit; --mem-fraction-static 0."),
+        "{text}"
+    );
+    assert!(text.contains("would be the least"), "{text}");
+    let text = xtask(&format!("{flags} --mem-fraction 0.45 --concurrency 24"));
+    assert!(
+        text.contains("tokens: set --mem-fraction-static 0."),
+        "{text}"
+    );
+}

@@ -27,6 +27,8 @@ pub(crate) struct LogScenario {
     pub(crate) quant: Option<(String, usize)>,
     /// Longest context the server takes, tokens.
     pub(crate) context: Option<(u32, usize)>,
+    /// Tokens that a request held.
+    pub(crate) held_tokens: Option<(u32, usize)>,
     /// Speculative algorithm as the engine names it.
     pub(crate) spec_algorithm: Option<(String, usize)>,
     /// Draft model path or name; `mtp` where it is the target's own.
@@ -82,6 +84,23 @@ fn came_up(facts: &Facts) -> bool {
     facts.get("error_kind").is_none() && after_the_pool.iter().any(|name| facts.get(name).is_some())
 }
 
+/// The draft of a path: the target's own layers, a kind of head, or the path itself.
+fn draft_of(facts: &Facts, draft: String, line: usize) -> (String, usize) {
+    // The target's own path: its built-in MTP layers.
+    if facts.text("model") == Some(draft.as_str()) {
+        return ("mtp".to_string(), line);
+    }
+    // The algorithm says what a path does not.
+    let algorithm = facts.text("spec_algorithm").unwrap_or("");
+    let eagle3 = algorithm.to_ascii_lowercase().contains("eagle3");
+    let known = std::path::Path::new(&draft).exists();
+    let named = crate::scenario::model::names_head(&draft);
+    match (eagle3 && !known, named) {
+        (true, None) => ("eagle3".to_string(), line),
+        _ => (draft, line),
+    }
+}
+
 /// The scenario among facts already read.
 pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     let text = |name: &str| -> Option<(String, usize)> {
@@ -122,22 +141,11 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         kv_dtype: text("kv_dtype"),
         quant: text("quant"),
         context: whole("context_len").or_else(|| whole("max_model_len")),
+        held_tokens: number("held_tokens_per_request")
+            .map(|(n, line)| (n as u32, line))
+            .filter(|(n, _)| *n > 0),
         spec_algorithm: text("spec_algorithm"),
-        draft: text("draft_model").map(|(draft, line)| {
-            // The target's own path: its built-in MTP layers.
-            if facts.text("model") == Some(draft.as_str()) {
-                return ("mtp".to_string(), line);
-            }
-            // The algorithm says what a path does not.
-            let algorithm = facts.text("spec_algorithm").unwrap_or("");
-            let eagle3 = algorithm.to_ascii_lowercase().contains("eagle3");
-            let known = std::path::Path::new(&draft).exists();
-            let named = crate::scenario::model::names_head(&draft);
-            match (eagle3 && !known, named) {
-                (true, None) => ("eagle3".to_string(), line),
-                _ => (draft, line),
-            }
-        }),
+        draft: text("draft_model").map(|(draft, line)| draft_of(facts, draft, line)),
         steps,
         topk,
         draft_tokens,
@@ -210,7 +218,7 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
     let look_up = algorithm.is_some_and(|(name, _)| crate::scenario::merge::is_look_up(name));
     let depth = said.steps.map(|(n, _)| n).filter(|_| !look_up);
     push("--steps", depth.map(|n| n.to_string()));
-    for (flag, value) in load(log, &said) {
+    for (flag, value) in load(&said) {
         push(flag, value);
     }
     for (flag, value) in measured(&said, depth, files) {
@@ -224,21 +232,25 @@ const MOST_USERS: u32 = 256;
 
 /// The load: tokens that a request held, else the context the server takes; users up to the most
 /// it runs at once.
-fn load(log: &Facts, said: &LogScenario) -> [(&'static str, Option<String>); 2] {
-    let held = log.number("held_tokens_per_request").map(|n| n as u32);
-    let context = held.filter(|n| *n > 0).or(said.context.map(|(n, _)| n));
-    let users = said.max_running_requests.map(|(most, _)| {
+fn load(said: &LogScenario) -> [(&'static str, Option<String>); 2] {
+    let context = said.held_tokens.or(said.context).map(|(n, _)| n);
+    [
+        ("--context", context.map(|n| n.to_string())),
+        ("--concurrency", said.loads().map(|(loads, _)| loads)),
+    ]
+}
+
+impl LogScenario {
+    /// Loads up to the most requests it runs at once, as `--concurrency` takes them, and the line.
+    pub(crate) fn loads(&self) -> Option<(String, usize)> {
+        let (most, line) = self.max_running_requests?;
         let most = most.min(MOST_USERS);
         let doubled = (0..32).map(|shift| 1_u32 << shift);
         let mut loads: Vec<u32> = doubled.take_while(|users| *users < most).collect();
         loads.push(most);
         let words: Vec<String> = loads.iter().map(u32::to_string).collect();
-        words.join(",")
-    });
-    [
-        ("--context", context.map(|n| n.to_string())),
-        ("--concurrency", users),
-    ]
+        Some((words.join(","), line))
+    }
 }
 
 /// What was measured: the accept length, all-reduce times, a plain sweep.

@@ -20,7 +20,11 @@ pub(super) fn render(report: &Report, scenario: &Scenario, sources: bool) -> Str
 fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     let plan = &report.cost.without;
     let with = &report.cost.with;
-    let users = scenario.concurrency.iter().copied().max().unwrap_or(1);
+    // The most a server takes is a limit, not a load that must fit.
+    let users = match scenario.concurrency.iter().copied().max() {
+        Some(users) if !scenario.by_log("concurrency") => users,
+        _ => 1,
+    };
     let load = scenario.context.saturating_mul(u64::from(users));
     let carried = with.pool.requests(scenario.context) >= f64::from(users);
     let word = match (starts(with), with.fits && carried) {
@@ -57,12 +61,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
             pool(with, by_context),
             thousands(report.cost.tokens_lost as f64),
             report.cost.draft_gib,
-            match report.cost.basis {
-                CostBasis::Planned => "",
-                CostBasis::Seen =>
-                    " (tokens: the log's pool against what it says was free; GiB: estimated)",
-                CostBasis::Estimates => " (estimated: the log has no run without it)",
-            }
+            rests_on(report.cost.basis)
         ));
     }
     if report.engine.kind != EngineKind::LlamaCpp {
@@ -112,6 +111,17 @@ fn pool(plan: &Plan, by_context: bool) -> String {
         plan.max_concurrency,
         thousands(plan.context_tokens as f64),
     )
+}
+
+/// What the cost of the draft rests on, where that is not a plan like any other.
+fn rests_on(basis: CostBasis) -> &'static str {
+    match basis {
+        CostBasis::Planned => "",
+        CostBasis::Seen => {
+            " (tokens: the log's pool against what it says was free; GiB: estimated)"
+        }
+        CostBasis::Estimates => " (estimated: the log has no run without it)",
+    }
 }
 
 /// The draft's pool beside the target's, where the figure is the target's alone.
@@ -239,10 +249,14 @@ fn target(report: &Report, out: &mut String) {
         thousands(*context as f64)
     );
     let flag = fraction_flag(report);
+    let plan = &report.cost.with;
     if answer.reached {
         out.push_str(&format!(
-            "\nwanted     {load}: set {flag} {:.3}\n",
-            answer.fraction
+            "\nwanted     {load}: {}\n",
+            match starts(plan) && plan.pool.requests(*context) >= *requests as f64 {
+                true => format!("they fit; {flag} {:.3} would be the least", answer.fraction),
+                false => format!("set {flag} {:.3}", answer.fraction),
+            }
         ));
     } else if answer.requests == 0 && answer.context_tokens == 0 {
         out.push_str(&format!(

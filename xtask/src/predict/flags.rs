@@ -235,7 +235,7 @@ fn vllm(setting: &Setting<'_>) -> Vec<String> {
         let asked = setting
             .scenario
             .asked_context()
-            .filter(|asked| *asked <= longest);
+            .filter(|asked| *asked <= longest && !setting.scenario.by_log("context"));
         push(&mut flags, "--max-model-len", asked.unwrap_or(longest));
     }
     if setting.scenario.kv_dtype == kvplan::KvDtype::Fp8 {

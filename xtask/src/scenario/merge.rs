@@ -229,6 +229,7 @@ fn apply_log(
         .map(|(v, line)| Given::new(v, at(line)))
         .or(merged.mem_fraction.take());
     merged.kv_dtype = text(log.kv_dtype).or(merged.kv_dtype.take());
+    super::ran::load(merged, &speculation, args, shown);
     if merged.hardware.gpu.is_none() {
         merged.hardware.gpu = log.gpu.map(|(gpu, _)| gpu);
     }

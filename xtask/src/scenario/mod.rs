@@ -230,13 +230,17 @@ impl Scenario {
         self.input("quant").is_some_and(bf16)
     }
 
-    /// The context, where a flag asked for it.
+    /// The context, where a flag asked for it or a log shows it.
     pub(crate) fn asked_context(&self) -> Option<u64> {
         let input = self.input("context")?;
-        input
-            .source
-            .starts_with("--context")
-            .then_some(self.context)
+        (input.source.starts_with("--context") || self.by_log("context")).then_some(self.context)
+    }
+
+    /// Whether an input is of the log.
+    pub(crate) fn by_log(&self, name: &str) -> bool {
+        let log = &self.ran.file;
+        let source = self.input(name).map(|input| input.source.as_str());
+        !log.is_empty() && source.is_some_and(|source| source.starts_with(log))
     }
 
     /// The resolved input of a name, as text.

@@ -1,5 +1,6 @@
 //! What a log shows of the memory of the server that wrote it.
 
+use super::merge::{Given, Merged};
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
 
@@ -24,6 +25,33 @@ pub(crate) struct Ran {
     pub(crate) kv_gib: Option<f64>,
     /// Tokens in it; there where the server came up.
     pub(crate) kv_tokens: Option<u64>,
+}
+
+/// The load of a log, as the command takes it that `explain` ends with: what requests held, else
+/// what the server takes as far as its pool holds it; as many users as it runs at once.
+pub(super) fn load(merged: &mut Merged, log: &LogScenario, args: &ScenarioArgs, shown: &str) {
+    let pool = merged.ran.kv_tokens.unwrap_or(u64::MAX);
+    let limit = log.context.filter(|_| args.model.is_none());
+    if let Some((held, line)) = log.held_tokens {
+        merged.context = Some(Given {
+            value: held.to_string(),
+            source: format!("{shown}:{line} (what requests held)"),
+            assumed: false,
+        });
+    } else if let Some((limit, line)) = limit {
+        merged.context = Some(Given {
+            value: u64::from(limit).min(pool).to_string(),
+            source: format!("{shown}:{line} (the server's limit; no request shows what it held)"),
+            assumed: true,
+        });
+    }
+    if let Some((loads, line)) = log.loads().filter(|_| args.model.is_none()) {
+        merged.concurrency = Some(Given {
+            value: loads,
+            source: format!("{shown}:{line} (up to its most at once)"),
+            assumed: false,
+        });
+    }
 }
 
 impl Ran {
