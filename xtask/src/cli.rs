@@ -387,7 +387,7 @@ pub(crate) struct ScoreArgs {
     /// Write docs/ACCURACY.md
     #[arg(long, value_name = "FILE.md")]
     pub(crate) write: Option<PathBuf>,
-    /// Print the single rows, not only the areas
+    /// Print each area's notes and its single rows, worst first (areas of times, speedups, rates)
     #[arg(long, value_enum, default_value_t = Rows::None)]
     pub(crate) rows: Rows,
 }
@@ -395,11 +395,11 @@ pub(crate) struct ScoreArgs {
 /// Which rows `score` prints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Rows {
-    /// None.
+    /// The table alone.
     None,
-    /// The worst of each area.
+    /// The first notes and the ten worst rows of each area.
     Worst,
-    /// All of them.
+    /// All notes and rows.
     All,
 }
 

@@ -33,6 +33,32 @@ impl Scored {
         (self.predicted_ms / self.row.measured_ms - 1.0).abs()
     }
 
+    fn shown(&self) -> super::ScoredRow {
+        let r = &self.row;
+        let peer = r
+            .aic_ms
+            .map_or_else(String::new, |ms| format!(", AIConfigurator {ms:.3}"));
+        super::ScoredRow {
+            what: format!(
+                "ms: {} {} {} {} tp {} ep {} dcp {} {:?} {} {:?}, {} users, {:.0} tokens{peer}",
+                r.source,
+                r.model,
+                r.quant,
+                r.gpu,
+                r.tp,
+                r.ep,
+                r.dcp,
+                r.engine,
+                r.version.as_deref().unwrap_or("-"),
+                r.load,
+                r.concurrency,
+                r.context
+            ),
+            measured: r.measured_ms,
+            predicted: self.predicted_ms,
+        }
+    }
+
     fn aic_ape(&self) -> Option<f64> {
         self.row
             .aic_ms
@@ -210,7 +236,9 @@ const SHORT: f64 = 2000.0;
 
 fn area(name: &str, rows: &[&Scored]) -> Area {
     let errors: Vec<f64> = rows.iter().map(|s| s.error()).collect();
-    Area::new(name).with_errors(&errors)
+    let mut area = Area::new(name).with_errors(&errors);
+    area.rows = rows.iter().map(|s| s.shown()).collect();
+    area
 }
 
 /// One split in words: our median and mean absolute error, the peer's beside it.
@@ -287,88 +315,6 @@ fn doubles(a: &Row, b: &Row) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Every row with its prediction, tab-separated, for a closer look:
-    /// `cargo test -p xtask print_every_row -- --ignored --nocapture`.
-    #[test]
-    #[ignore = "prints; checks nothing"]
-    fn print_every_row() {
-        let Some(data) = crate::step_time::tests_data() else {
-            return;
-        };
-        let (scored, _) = predict_rows(&data).expect("rows are read");
-        for s in &scored {
-            let r = &s.row;
-            println!(
-                "row\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{:?}\t{}\t{}\t{}\t{:?}\t{:.3}\t{:.3}\t{:.3}",
-                r.source,
-                r.model,
-                r.quant,
-                r.gpu,
-                r.tp,
-                r.ep,
-                r.dcp,
-                r.engine,
-                r.version.as_deref().unwrap_or_default(),
-                r.concurrency,
-                r.context,
-                r.load,
-                r.measured_ms,
-                s.predicted_ms,
-                r.aic_ms.unwrap_or(f64::NAN)
-            );
-        }
-    }
-
-    /// Parts of every plain step, tab-separated: `cargo test -p xtask print_every_part -- --ignored
-    /// --nocapture`.
-    #[test]
-    #[ignore = "prints; checks nothing"]
-    fn print_every_part() {
-        let Some(data) = crate::step_time::tests_data() else {
-            return;
-        };
-        let names = Names::read(&data).expect("names");
-        let links = Links::default();
-        let mut skipped = BTreeMap::new();
-        for part in [
-            rows::end_to_end(&data, &names),
-            rows::engine(&data, &names),
-            rows::sweeps(&data, &names),
-        ] {
-            for_each_server(part.expect("rows"), &links, &mut skipped, |r, server| {
-                let p = server.plain(r.concurrency, r.context);
-                println!(
-                    "part\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{:?}\t{}\t{}\t{}\t{:?}\t{:.3}\t{}",
-                    r.source,
-                    r.model,
-                    r.quant,
-                    r.gpu,
-                    r.tp,
-                    r.ep,
-                    r.dcp,
-                    r.engine,
-                    r.version.as_deref().unwrap_or_default(),
-                    r.concurrency,
-                    r.context,
-                    r.load,
-                    r.measured_ms,
-                    [
-                        p.weights_ms,
-                        p.experts_ms,
-                        p.kv_ms,
-                        p.compute_ms,
-                        p.allreduce_ms,
-                        p.launch_ms,
-                        p.other_ms,
-                        server.all_reduce_us(2.0 * 7168.0 * r.concurrency),
-                    ]
-                    .map(|x| format!("{x:.3}"))
-                    .join("\t")
-                );
-            });
-        }
-    }
 
     #[test]
     fn served_steps_are_nearer_than_the_peers() {

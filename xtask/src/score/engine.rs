@@ -58,6 +58,22 @@ impl EngineRow {
     pub(crate) fn held_tokens(&self) -> f64 {
         self.context + self.output_tokens / 2.0
     }
+
+    /// Its server; `None` where a catalogue lacks a part of it.
+    pub(crate) fn rig(&self, names: &Names) -> Option<Rig> {
+        let (model, quant) = names.model(&self.model);
+        Rig::new(&Asked {
+            model,
+            quant,
+            gpu: names.gpu(&self.gpu),
+            tp: self.tp,
+            dcp: 1,
+            engine: &self.engine,
+            version: self.engine_version.as_deref(),
+            head: HeadKind::parse(&self.method).ok()?,
+        })
+        .ok()
+    }
 }
 
 /// Reads every `engine/*.jsonl`.
@@ -127,18 +143,7 @@ fn predict(
     names: &Names,
     points: &[(f64, f64)],
 ) -> Option<Predicted> {
-    let (model, quant) = names.model(&row.model);
-    let rig = Rig::new(&Asked {
-        model,
-        quant,
-        gpu: names.gpu(&row.gpu),
-        tp: row.tp,
-        dcp: 1,
-        engine: &row.engine,
-        version: row.engine_version.as_deref(),
-        head: HeadKind::parse(&row.method).ok()?,
-    })
-    .ok()?;
+    let rig = row.rig(names)?;
     let accept_length = row.accept_length_observed?;
     let measured = row.speedup_measured?;
     rig.known(row.held_tokens(), |known| {

@@ -22,6 +22,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::cli::Rows;
+
 /// One line of the score table. Errors are |ln(predicted / measured)| unless the area says
 /// otherwise; `right` is a fraction; `None` where the figure has no meaning for the area.
 #[derive(Debug, Clone, Serialize)]
@@ -44,7 +46,31 @@ pub(crate) struct Area {
     pub(crate) width: Option<f64>,
     /// How it was split, what the peer reaches on the same rows, why rows were skipped.
     pub(crate) notes: Vec<String>,
+    /// Single rows, worst first, as many as `--rows` asks for; of areas that keep them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) rows: Vec<ScoredRow>,
 }
+
+/// A measured figure beside its prediction.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct ScoredRow {
+    /// Where from, and at which setting.
+    pub(crate) what: String,
+    /// In the area's unit: a speedup, ms, us or GB/s.
+    pub(crate) measured: f64,
+    /// The same of the model, its own group left out of the fit.
+    pub(crate) predicted: f64,
+}
+
+impl ScoredRow {
+    /// |ln(predicted / measured)|.
+    fn error(&self) -> f64 {
+        (self.predicted / self.measured).ln().abs()
+    }
+}
+
+/// Rows that `--rows worst` shows of an area.
+const WORST: usize = 10;
 
 impl Area {
     /// An area with nothing filled in yet.
@@ -59,7 +85,18 @@ impl Area {
             right: None,
             width: None,
             notes: Vec::new(),
+            rows: Vec::new(),
         }
+    }
+
+    /// Puts the worst rows first and drops those that are not asked for.
+    fn keep(&mut self, rows: Rows) {
+        self.rows.sort_by(|a, b| b.error().total_cmp(&a.error()));
+        self.rows.truncate(match rows {
+            Rows::None => 0,
+            Rows::Worst => WORST,
+            Rows::All => usize::MAX,
+        });
     }
 
     /// Fills `n`, median, p90 and mean from the errors of single rows.
@@ -116,7 +153,8 @@ pub(crate) fn run(args: &crate::cli::ScoreArgs) -> anyhow::Result<ExitCode> {
             data.display()
         )));
     }
-    let areas = areas(&data, args.only.as_deref().unwrap_or(""))?;
+    let mut areas = areas(&data, args.only.as_deref().unwrap_or(""))?;
+    areas.iter_mut().for_each(|area| area.keep(args.rows));
     if areas.is_empty() {
         return Err(crate::input::error(format!(
             "--only {}: no area begins so",

@@ -40,12 +40,20 @@ pub(super) fn text(areas: &[Area], rows: Rows) -> String {
         Rows::All => usize::MAX,
     };
     for area in areas.iter().filter(|_| shown > 0) {
-        if area.notes.is_empty() {
+        if area.notes.is_empty() && area.rows.is_empty() {
             continue;
         }
         let _ = writeln!(out, "\n{}", area.area);
         for note in area.notes.iter().take(shown) {
             let _ = writeln!(out, "  {note}");
+        }
+        for row in &area.rows {
+            let off = 100.0 * (row.predicted / row.measured - 1.0);
+            let _ = writeln!(
+                out,
+                "  {off:+7.1} %  measured {:.4}, predicted {:.4}  {}",
+                row.measured, row.predicted, row.what
+            );
         }
     }
     out

@@ -14,7 +14,7 @@ use super::Area;
 use super::engine::EngineRow;
 use super::names::Names;
 use super::speedup::law::{Accept, Predicted};
-use super::speedup::rows::SweepRow;
+use super::speedup::rows::{SweepRow, load};
 use super::speedup::{Scored, Verdicts, by_source};
 use crate::gpus::Gpu;
 use crate::scenario::hardware::{BoxRequest, resolve};
@@ -243,18 +243,7 @@ pub(crate) fn engine_scored(data: &Path) -> anyhow::Result<(Vec<Scored>, usize)>
 }
 
 fn predict_engine(row: &EngineRow, index: usize, names: &Names) -> Option<Predicted> {
-    let (model, quant) = names.model(&row.model);
-    let rig = Rig::new(&Asked {
-        model,
-        quant,
-        gpu: names.gpu(&row.gpu),
-        tp: row.tp,
-        dcp: 1,
-        engine: &row.engine,
-        version: row.engine_version.as_deref(),
-        head: HeadKind::parse(&row.method).ok()?,
-    })
-    .ok()?;
+    let rig = row.rig(names)?;
     let depth = f64::from(row.num_speculative_tokens?);
     let accept_length = row.accept_length_observed?;
     let chain = |sequences: f64| Chain {
@@ -281,8 +270,10 @@ fn predict_engine(row: &EngineRow, index: usize, names: &Names) -> Option<Predic
 /// Areas `speedup.from_scratch` and `engine.from_scratch`.
 pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
     let (scored, skipped) = scored(data, Accept::Pooled)?;
+    let (sweeps, _) = load(data)?;
     let rows: Vec<&Scored> = scored.iter().collect();
     let mut area = Area::new("speedup.from_scratch").with_errors(&sizes(&scored));
+    area.rows = scored.iter().map(|s| s.shown(&sweeps)).collect();
     area.skipped = skipped;
     let verdicts = Verdicts::of(&rows, &scored);
     area.right = verdicts.balanced();
@@ -305,36 +296,6 @@ fn sizes(scored: &[Scored]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Every row, tab-separated: `cargo test -p xtask print_every_speedup -- --ignored --nocapture`.
-    #[test]
-    #[ignore = "prints; checks nothing"]
-    fn print_every_speedup() {
-        let Some(data) = crate::step_time::tests_data() else {
-            return;
-        };
-        let (rows, _) = crate::score::speedup::rows::load(&data).expect("rows");
-        let (scored, _) = scored(&data, Accept::Pooled).expect("rows");
-        for s in scored {
-            let p = &s.predicted;
-            let row = &rows[p.sweep];
-            println!(
-                "speed\t{}\t{}\t{:?}\t{}\t{}\t{}\t{:?}\t{}\t{}\t{:.3}\t{:.3}\t{:.3}",
-                row.source,
-                row.model,
-                row.tp,
-                row.dcp.unwrap_or(1),
-                row.depth,
-                row.draft_tokens,
-                row.context,
-                p.sweep,
-                p.concurrency,
-                p.measured,
-                p.speedup,
-                p.accept_length
-            );
-        }
-    }
 
     #[test]
     fn speedups_from_scratch_hold_their_figures() {

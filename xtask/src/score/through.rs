@@ -67,6 +67,25 @@ impl Told {
         (self.point.speedup / self.measured).ln()
     }
 
+    fn shown(&self) -> super::ScoredRow {
+        let (p, c) = (&self.point, &self.conditions);
+        super::ScoredRow {
+            what: format!(
+                "{}, {}: {} users, {} tokens, band {:.3} to {:.3}, accept length {:.2}, {:?}",
+                self.group,
+                c.situation,
+                p.concurrency,
+                p.context,
+                p.speedup_low,
+                p.speedup_high,
+                p.accept_length,
+                p.verdict
+            ),
+            measured: self.measured,
+            predicted: p.speedup,
+        }
+    }
+
     /// For learning the bands.
     pub(crate) fn residual(&self) -> Residual {
         Residual {
@@ -319,6 +338,7 @@ pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
     let (told, skipped) = all(data)?;
     let errors: Vec<f64> = told.iter().map(|t| t.log_error().abs()).collect();
     let mut area = Area::new("predict.bands").with_errors(&errors);
+    area.rows = told.iter().map(Told::shown).collect();
     area.skipped = skipped;
     let every: Vec<&Told> = told.iter().collect();
     area.right = covered(&every);

@@ -114,7 +114,6 @@ impl Row {
     }
 
     /// Name of what ran, as the model sees it.
-    #[cfg(test)]
     pub(super) fn label(&self, constants: &Constants) -> String {
         match &self.what {
             What::AllReduce { algorithm, nccl } => {

@@ -14,7 +14,7 @@ use spec_decode::verdict::Verdict;
 
 use super::names::Names;
 use super::scratch::{Rig, rig};
-use super::{Area, quantile};
+use super::{Area, ScoredRow, quantile};
 #[cfg(test)]
 use law::Constants;
 use law::{Accept, Fitter, Predicted, predict};
@@ -49,6 +49,28 @@ impl Scored {
                 log_error: predicted.log_error(),
             },
             predicted,
+        }
+    }
+
+    /// The row for `--rows`; `sweeps` are those that it was predicted from.
+    pub(crate) fn shown(&self, sweeps: &[SweepRow]) -> ScoredRow {
+        let p = &self.predicted;
+        let row = &sweeps[p.sweep];
+        ScoredRow {
+            what: format!(
+                "{} {} tp {:?} dcp {} context {}: {} users, {} steps, {} tokens, accept length {:.2}",
+                row.source,
+                row.model,
+                row.tp,
+                row.dcp.unwrap_or(1),
+                row.context.as_deref().unwrap_or("-"),
+                p.concurrency,
+                row.depth,
+                row.draft_tokens,
+                p.accept_length
+            ),
+            measured: p.measured,
+            predicted: p.speedup,
         }
     }
 
@@ -175,7 +197,7 @@ pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
     ];
     let mut areas = Vec::new();
     for (name, outside) in names {
-        let mut area = area(name, &pooled, outside, runs.skipped);
+        let mut area = area(name, &pooled, outside, &runs);
         area.notes.push(format!(
             "accept length the row's own reading alone: {}",
             brief(&own, outside)
@@ -187,7 +209,7 @@ pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
         area.notes.extend(by_source(&chosen(&pooled, outside)));
         areas.push(area);
     }
-    let mut beside = area("speedup.from_baseline_table", &table, true, runs.skipped);
+    let mut beside = area("speedup.from_baseline_table", &table, true, &runs);
     beside.notes.insert(
         0,
         "the extrapolated rows with the plain row at empty context given beside their own".into(),
@@ -203,11 +225,12 @@ fn chosen(scored: &[Scored], outside: bool) -> Vec<&Scored> {
         .collect()
 }
 
-fn area(name: &str, scored: &[Scored], outside: bool, skipped: usize) -> Area {
+fn area(name: &str, scored: &[Scored], outside: bool, runs: &Runs) -> Area {
     let rows = chosen(scored, outside);
     let errors: Vec<f64> = rows.iter().map(|s| s.predicted.log_error().abs()).collect();
     let mut area = Area::new(name).with_errors(&errors);
-    area.skipped = skipped;
+    area.rows = rows.iter().map(|s| s.shown(&runs.rows)).collect();
+    area.skipped = runs.skipped;
     let verdicts = Verdicts::of(&rows, scored);
     area.right = verdicts.balanced();
     area.width = super::mean(&verdicts.widths);

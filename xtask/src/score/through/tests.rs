@@ -1,4 +1,4 @@
-//! What users are told holds, and every row for a look.
+//! What users are told holds.
 
 use super::*;
 
@@ -26,35 +26,6 @@ fn a_long_context_sweep_through_predict_is_as_good_as_the_score_says() {
             row.measured,
             p.speedup_low,
             p.speedup_high
-        );
-    }
-}
-
-/// Every row, tab-separated: `cargo test -p xtask print_every_told -- --ignored --nocapture`.
-#[test]
-#[ignore = "prints; checks nothing"]
-fn print_every_told() {
-    let Some(data) = crate::step_time::tests_data() else {
-        return;
-    };
-    let (told, _) = all(&data).unwrap_or_else(|e| panic!("{e:#}"));
-    for t in told {
-        let (p, c) = (&t.point, &t.conditions);
-        println!(
-            "told\t{}\t{}\t{}\t{}\t{:.4}\t{:.4}\t{:.4}\t{:.4}\t{:.4}\t{:.3}\t{:.4}\t{:.4}\t{:?}",
-            t.group,
-            c.situation,
-            p.concurrency,
-            p.context,
-            t.measured,
-            p.speedup,
-            p.speedup_low,
-            p.speedup_high,
-            p.accept_length,
-            c.beyond,
-            c.accept_down,
-            c.accept_up,
-            p.verdict
         );
     }
 }
