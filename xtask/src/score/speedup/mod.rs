@@ -58,10 +58,10 @@ impl Scored {
         let row = &sweeps[p.sweep];
         ScoredRow {
             what: format!(
-                "{} {} tp {:?} dcp {} context {}: {} users, {} steps, {} tokens, accept length {:.2}",
+                "{} {} tp {} dcp {} context {}: {} users, {} steps, {} tokens, accept length {:.2}",
                 row.source,
                 row.model,
-                row.tp,
+                row.tp.map_or_else(|| "-".to_string(), |tp| tp.to_string()),
                 row.dcp.unwrap_or(1),
                 row.context.as_deref().unwrap_or("-"),
                 p.concurrency,
