@@ -239,3 +239,20 @@ fn a_kernel_that_cannot_run_here_is_left_out_of_a_comparison() {
     let error = refusal(&[&ada[..], &["--compare", "island"]].concat());
     assert!(error.contains("--compare island: island: needs"), "{error}");
 }
+
+#[test]
+fn a_task_known_by_a_data_set_says_what_it_is_taken_for() {
+    let text = answers(&with(&["--task", "GSM8K"]));
+    assert!(
+        text.contains("requests like GSM8K: taken as sums"),
+        "{text}"
+    );
+    let text = answers(&with(&["--task", "code"]));
+    assert!(!text.contains("requests like"), "{text}");
+}
+
+#[test]
+fn an_unknown_weight_format_is_the_fault_of_its_own_flag() {
+    let error = refusal(&with(&["--quant", "q9_z"]));
+    assert!(error.starts_with("error: --quant q9_z: "), "{error}");
+}

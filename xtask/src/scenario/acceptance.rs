@@ -202,6 +202,15 @@ fn query(
             .map_err(|e| input::error(format!("--task {}: {e}", given.value)))?;
         query.task = Some(task);
         notes.input("task", given.value.clone(), given.source.clone());
+        if !given.value.trim().eq_ignore_ascii_case(task.name()) {
+            notes.assume(
+                format!("requests like {}: taken as {}", given.value, task.name()),
+                format!(
+                    "--task with one of {}",
+                    Task::ALL.map(Task::name).join(", ")
+                ),
+            );
+        }
     }
     if let Some(given) = &merged.temperature {
         if !(0.0..=10.0).contains(&given.value) {

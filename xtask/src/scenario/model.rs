@@ -63,6 +63,9 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
         } else {
             "; say which it is with --model"
         };
+        if let Some(format) = quant.filter(|_| e.message.contains("weight format")) {
+            return input::error(format!("--quant {format}: {e}"));
+        }
         // Without a near name, all of them.
         let near =
             e.message.contains("did you mean") || !e.message.contains("not in the catalogue");
