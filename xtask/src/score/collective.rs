@@ -4,6 +4,7 @@
 mod fit;
 mod rows;
 mod sources;
+mod wiring;
 
 use std::collections::BTreeMap;
 use std::path::Path;

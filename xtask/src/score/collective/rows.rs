@@ -1,10 +1,13 @@
 //! Measured rows with the box, GPUs and settings they were measured on.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
 use pcie_sim::nccl::NcclSetup;
 use pcie_sim::{Access, Algorithm, Arch, Constants, Options, Topology, Transfer};
+
+use super::wiring::Wiring;
 
 /// Which area a row counts in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -165,6 +168,7 @@ pub(super) struct Rows {
     pub(super) rows: Vec<Row>,
     skipped: BTreeMap<(Kind, String), usize>,
     boxes: HashMap<String, Option<Arc<Topology>>>,
+    wiring: Wiring,
 }
 
 impl Rows {
@@ -196,13 +200,22 @@ impl Rows {
         *self.skipped.entry((kind, why.into())).or_default() += 1;
     }
 
-    /// A catalogue box with its own measured figures taken away.
+    /// No rows yet; `data` tells of boxes that the catalogue lacks.
+    pub(super) fn of(data: &Path) -> Self {
+        Self {
+            wiring: Wiring::load(data),
+            ..Self::default()
+        }
+    }
+
+    /// A box with its own measured figures taken away.
     pub(super) fn topology(&mut self, name: &str) -> Option<Arc<Topology>> {
         if let Some(have) = self.boxes.get(name) {
             return have.clone();
         }
         let built = (|| {
-            let mut spec = pcie_sim::catalog::find(name).ok()?;
+            let known = pcie_sim::catalog::find(name).ok();
+            let mut spec = known.or_else(|| self.wiring.find(name))?;
             spec.measured.clear();
             if let Some(fabric) = &mut spec.fabric {
                 fabric.all_pairs_gb_s = None;

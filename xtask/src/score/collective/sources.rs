@@ -9,7 +9,7 @@ use super::rows::{Kind, Row, Rows, What};
 
 /// Reads every source of rows.
 pub(super) fn read(data: &Path) -> anyhow::Result<Rows> {
-    let mut rows = Rows::default();
+    let mut rows = Rows::of(data);
     all_reduce_rows(&mut rows, &data.join("pcie/all_reduce.jsonl"))?;
     op_time_rows(&mut rows, &data.join("op_times/allreduce_all_systems.csv"))?;
     own_h200_rows(&mut rows, &data.join("engine/nccl_2xh200_graph.txt"))?;
@@ -17,7 +17,7 @@ pub(super) fn read(data: &Path) -> anyhow::Result<Rows> {
     Ok(rows)
 }
 
-fn ids(value: &serde_json::Value) -> Vec<usize> {
+pub(super) fn ids(value: &serde_json::Value) -> Vec<usize> {
     value
         .as_array()
         .map(|a| {
@@ -80,7 +80,7 @@ fn all_reduce_rows(rows: &mut Rows, path: &Path) -> anyhow::Result<()> {
         };
         let (Some(topology), Some(measured)) = (rows.topology(&name), row["time_us"].as_f64())
         else {
-            rows.skip(kind, "box is not in the catalogue");
+            rows.skip(kind, "its wiring is neither in the catalogue nor told");
             continue;
         };
         rows.rows.push(Row {
@@ -278,7 +278,10 @@ fn contention_rows(rows: &mut Rows, path: &Path) -> anyhow::Result<()> {
     for row in crate::score::json_lines(path)? {
         let name = row["box"].as_str().unwrap_or("").to_string();
         let Some(topology) = rows.topology(&name) else {
-            rows.skip(Kind::Contention, "box is not in the catalogue");
+            rows.skip(
+                Kind::Contention,
+                "its wiring is neither in the catalogue nor told",
+            );
             continue;
         };
         let flows: Vec<(usize, usize)> = row["flows"]
