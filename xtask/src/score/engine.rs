@@ -88,9 +88,10 @@ pub(crate) fn load(data: &Path) -> anyhow::Result<Vec<EngineRow>> {
     let mut rows = Vec::new();
     for path in paths {
         for (index, value) in super::json_lines(&path)?.into_iter().enumerate() {
-            rows.push(serde_json::from_value(value).map_err(|e| {
-                crate::input::error(format!("{}:{}: {e}", path.display(), index + 1))
-            })?);
+            match serde_json::from_value(value) {
+                Ok(row) => rows.push(row),
+                Err(e) => eprintln!("{}:{}: left out: {e}", path.display(), index + 1),
+            }
         }
     }
     Ok(rows)

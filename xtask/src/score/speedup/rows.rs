@@ -176,23 +176,36 @@ fn context_tokens(text: &str) -> Option<f64> {
     Some(if thousands { value * 1024.0 } else { value })
 }
 
-/// Reads the sweeps; those with fewer than two points are left out and counted.
+/// Leaves the points with both rates, and says how many there were.
+fn keep_whole_points(row: &mut serde_json::Value) -> usize {
+    let Some(points) = row["points"].as_array_mut() else {
+        return 1;
+    };
+    let all = points.len();
+    let positive = |v: &serde_json::Value| v.as_f64().is_some_and(|x| x > 0.0);
+    points.retain(|p| {
+        ["concurrency", "plain_tok_s", "spec_tok_s"]
+            .iter()
+            .all(|key| positive(&p[key]))
+    });
+    all
+}
+
+/// Reads the sweeps; points without both rates, sweeps of fewer than two and rows that lack a
+/// field are left out and counted.
 pub(crate) fn load(data: &Path) -> anyhow::Result<(Vec<SweepRow>, usize)> {
     let path = data.join("speculation/sweeps.jsonl");
     let names = Names::load(data)?;
     let mut rows = Vec::new();
     let mut skipped = 0;
-    for (index, value) in crate::score::json_lines(&path)?.into_iter().enumerate() {
-        let row: SweepRow = serde_json::from_value(value)
-            .map_err(|e| crate::input::error(format!("{}:{}: {e}", path.display(), index + 1)))?;
-        let usable = row
-            .points
-            .iter()
-            .all(|p| p.plain_tok_s > 0.0 && p.spec_tok_s > 0.0);
-        if row.points.len() < 2 || !usable {
-            skipped += row.points.len();
-        } else {
-            rows.push(row);
+    for mut value in crate::score::json_lines(&path)? {
+        let points = keep_whole_points(&mut value);
+        match serde_json::from_value::<SweepRow>(value) {
+            Ok(row) if row.points.len() >= 2 => {
+                skipped += points - row.points.len();
+                rows.push(row);
+            }
+            _ => skipped += points,
         }
     }
     for row in &mut rows {
