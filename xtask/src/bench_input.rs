@@ -7,11 +7,12 @@ mod decode;
 mod json;
 mod llama;
 mod slim;
+mod sweep;
 mod tables;
 
-use std::collections::BTreeMap;
-
 use crate::explain::text::{Doc, leading_number};
+
+pub(crate) use sweep::{Sweep, sweep_from_text, sweep_of_points, sweep_with_notes};
 
 /// One measured operating point.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -49,6 +50,12 @@ pub(crate) struct BenchPoint {
     pub(crate) median_itl_ms: Option<f64>,
     /// Longest inter-token latency, ms.
     pub(crate) max_itl_ms: Option<f64>,
+    /// Tokens of a prompt, on average.
+    pub(crate) prompt_tokens: Option<f64>,
+    /// Tokens generated for a request, on average.
+    pub(crate) generated_tokens: Option<f64>,
+    /// The model, as the bench names it.
+    pub(crate) model: Option<String>,
     /// Tool (`sglang-bench`, `vllm-bench`, `csv`, …).
     pub(crate) tool: &'static str,
     /// Line it begins at, from 1.
@@ -56,12 +63,14 @@ pub(crate) struct BenchPoint {
 }
 
 /// Every operating point in a text, in its order. Empty where it is no bench output.
+#[cfg(test)]
 pub(crate) fn points_from_text(text: &str) -> Vec<BenchPoint> {
     let doc = Doc::new(text);
     points_from_doc(&doc, text)
 }
 
-/// The same for a text already cleaned.
+/// Every operating point in a text, cleaned and raw, in its order. Empty where it is no bench
+/// output.
 pub(crate) fn points_from_doc(doc: &Doc, text: &str) -> Vec<BenchPoint> {
     let json = json::points(text);
     if !json.is_empty() {
@@ -75,98 +84,6 @@ pub(crate) fn points_from_doc(doc: &Doc, text: &str) -> Vec<BenchPoint> {
         points = csv_points(doc);
     }
     points
-}
-
-/// A plain sweep for `--baseline` and what looks odd in it.
-pub(crate) type SweepRead = (Vec<(f64, f64)>, Vec<String>);
-
-/// [`sweep_with_notes`] without the notes.
-pub(crate) fn sweep_from_text(text: &str, name: &str) -> anyhow::Result<Vec<(f64, f64)>> {
-    sweep_with_notes(text, name).map(|read| read.0)
-}
-
-/// A plain sweep for `--baseline`: (concurrency, output tokens a second), ascending, the last
-/// measurement of a concurrency winning. Points that ran with speculation and, where several
-/// contexts were measured, points beyond the shortest are left out.
-///
-/// # Errors
-/// No sweep in it, or a row of a CSV that cannot be read, by its line.
-pub(crate) fn sweep_with_notes(text: &str, name: &str) -> anyhow::Result<SweepRead> {
-    let doc = Doc::new(text);
-    let unknown = json::points(text).is_empty()
-        && serving_blocks(&doc).is_empty()
-        && tables::points(&doc).is_empty();
-    let rows = if unknown { csv::rows(&doc, name) } else { None };
-    let mut notes = Vec::new();
-    let rows: Vec<csv::Row> = match rows {
-        Some(rows) => rows?,
-        None => {
-            let (found, taken) = bench_sweep(text, name)?;
-            notes = taken;
-            csv::plausible(&found, name)?;
-            found
-                .into_iter()
-                .map(|(users, tok_s)| (users, tok_s, 0))
-                .collect()
-        }
-    };
-    // The bits of positive floats are in the order of the floats.
-    let by_load: BTreeMap<u64, f64> = rows.iter().map(|r| (r.0.to_bits(), r.1)).collect();
-    let sweep: Vec<(f64, f64)> = by_load
-        .into_iter()
-        .map(|(bits, tok_s)| (f64::from_bits(bits), tok_s))
-        .collect();
-    csv::over_all_users(&sweep, name)?;
-    notes.extend(csv::oddities(&rows, &sweep));
-    Ok((sweep, notes))
-}
-
-/// The sweep in a bench output, and which figures were taken.
-fn bench_sweep(text: &str, name: &str) -> anyhow::Result<SweepRead> {
-    let points = points_from_text(text);
-    if points.is_empty() {
-        return Err(crate::input::error(format!(
-            "--baseline {name}: no bench result in it; give CSV lines `concurrency,tok_s` or the \
-             output of bench_serving, vllm bench serve, aiperf, guidellm or llm-decode-bench"
-        )));
-    }
-    let speculative = points.iter().filter(|p| p.accept_length.is_some()).count();
-    let shortest = points
-        .iter()
-        .filter_map(|p| p.context)
-        .fold(f64::INFINITY, f64::min);
-    let mut sweep: BTreeMap<u64, decode::DecodeSpeed> = BTreeMap::new();
-    let mut nameless = 0;
-    for point in &points {
-        if point.accept_length.is_some() || point.context.is_some_and(|c| c > shortest) {
-            continue;
-        }
-        let (Some(concurrency), Some(tok_s)) = (point.concurrency, point.output_tok_s) else {
-            nameless += 1;
-            continue;
-        };
-        if !(concurrency >= 1.0 && tok_s > 0.0) {
-            continue;
-        }
-        // The bits of positive floats are in the order of the floats.
-        let speed = decode::speed(point, concurrency, tok_s);
-        sweep.insert(concurrency.to_bits(), speed);
-    }
-    if !sweep.is_empty() {
-        let mut notes: Vec<String> = sweep.values().filter_map(|s| s.note.clone()).collect();
-        notes.truncate(4);
-        let points = sweep.iter();
-        let points = points.map(|(bits, speed)| (f64::from_bits(*bits), speed.tok_s));
-        return Ok((points.collect(), notes));
-    }
-    let why = if speculative > 0 {
-        "its runs were made with speculation on; a baseline is the same bench without it"
-    } else if nameless > 0 {
-        "its results do not say at which concurrency they ran; give CSV lines `concurrency,tok_s`"
-    } else {
-        "none of its points has a concurrency of at least 1 and a throughput above 0"
-    };
-    Err(crate::input::error(format!("--baseline {name}: {why}")))
 }
 
 /// `============ Serving Benchmark Result ============` blocks (SGLang bench_serving, vLLM
@@ -216,6 +133,9 @@ fn close(points: &mut Vec<BenchPoint>, (mut point, requests): (BenchPoint, Optio
         point.concurrency = requests;
         point.all_at_once = requests.is_some();
     }
+    let each = |sum: Option<f64>| Some(sum? / requests.filter(|n| *n >= 1.0)?);
+    point.prompt_tokens = each(point.prompt_tokens);
+    point.generated_tokens = each(point.generated_tokens);
     if point.output_tok_s.is_some() {
         points.push(point);
     }
@@ -233,6 +153,9 @@ fn block_line(point: &mut BenchPoint, requests: &mut Option<f64>, label: &str, v
     let slot = match label {
         "max request concurrency" | "maximum request concurrency" => &mut point.concurrency,
         "successful requests" => requests,
+        // Sums over all requests until the block closes.
+        "total input tokens" => &mut point.prompt_tokens,
+        "total generated tokens" => &mut point.generated_tokens,
         "concurrency" => &mut point.real_concurrency,
         "request throughput (req/s)" => &mut point.requests_per_s,
         "output token throughput (tok/s)" => &mut point.output_tok_s,
@@ -300,16 +223,4 @@ fn csv_points(doc: &Doc) -> Vec<BenchPoint> {
         }
     }
     points
-}
-
-#[cfg(test)]
-mod column_tests {
-    use super::*;
-
-    #[test]
-    fn a_header_that_names_the_rate_first_turns_the_columns() {
-        let turned = sweep_from_text("tok_s,concurrency\n90,1\n500,8\n", "a.csv");
-        let plain = sweep_from_text("concurrency,tok_s\n1,90\n8,500\n", "a.csv");
-        assert_eq!(turned.expect("a sweep"), plain.expect("a sweep"));
-    }
 }

@@ -8,6 +8,11 @@ const MAX_CONCURRENCY: f64 = 100_000.0;
 /// Most tokens a second over all users: above any one server's.
 const MAX_TOK_S: f64 = 1e7;
 
+/// Columns of a table that a person keeps.
+const MOST_CELLS: usize = 24;
+/// Longest cell of its header, bytes.
+const LONGEST_CELL: usize = 40;
+
 /// One row: (users, tokens a second over all users, line).
 pub(super) type Row = (f64, f64, usize);
 
@@ -21,6 +26,13 @@ pub(super) fn rows(doc: &Doc, name: &str) -> Option<anyhow::Result<Vec<Row>>> {
         .filter(|(_, cells)| !cells.is_empty())
         .collect();
     let (_, first) = lines.first()?;
+    // A line of a log or of prose has more words, and longer ones, than a header.
+    let row = |cells: &[String]| {
+        cells.len() <= MOST_CELLS && cells.iter().all(|cell| cell.len() <= LONGEST_CELL)
+    };
+    if !row(first) {
+        return None;
+    }
     let header = first.iter().all(|cell| cell.parse::<f64>().is_err());
     let columns = columns(first);
     let like_csv = if header {

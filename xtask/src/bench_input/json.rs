@@ -143,11 +143,35 @@ fn point(map: &Object, line: usize) -> Option<BenchPoint> {
                 ],
             )
             .filter(|n| *n > 0.0),
+            prompt_tokens: each_request(
+                map,
+                "total_input_tokens",
+                &["input_sequence_length", "Average input tokens per request"],
+            ),
+            generated_tokens: each_request(
+                map,
+                "total_output_tokens",
+                &[
+                    "output_sequence_length",
+                    "Average output tokens per request",
+                ],
+            ),
+            model: ["model_id", "model", "model_name", "Model"]
+                .iter()
+                .find_map(|key| map.get(*key)?.as_str())
+                .map(str::to_string),
             tool: "bench-json",
             line,
             ..BenchPoint::default()
         },
     ))
+}
+
+/// Tokens of a request: a sum over the completed ones, or a mean.
+fn each_request(map: &Object, sum: &str, means: &[&str]) -> Option<f64> {
+    let completed = number(map, &["completed"]).filter(|n| *n >= 1.0);
+    let mean = number(map, &[sum]).zip(completed);
+    mean.map(|(sum, n)| sum / n).or_else(|| number(map, means))
 }
 
 /// The latencies of a result, ms.

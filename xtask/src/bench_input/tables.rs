@@ -13,6 +13,9 @@ pub(crate) fn points(doc: &Doc) -> Vec<BenchPoint> {
         points = streams(doc);
     }
     if points.is_empty() {
+        points = single_stream(doc);
+    }
+    if points.is_empty() {
         points = llama::points(doc);
     }
     if points.is_empty() {
@@ -82,6 +85,8 @@ fn evalscope_pair(point: &mut BenchPoint, key: &str, value: &str) {
             point.output_tok_s = Some(value);
         }
         "Request throughput (req/s)" => point.requests_per_s = Some(value),
+        "Average input tokens per request" => point.prompt_tokens = Some(value),
+        "Average output tokens per request" => point.generated_tokens = Some(value),
         "Average time to first token (s)" => point.mean_ttft_ms = Some(value * 1e3),
         "Average time per output token (s)" => point.mean_tpot_ms = Some(value * 1e3),
         "Average inter-token latency (s)" => point.mean_itl_ms = Some(value * 1e3),
@@ -313,6 +318,10 @@ fn perf_table(doc: &Doc) -> Vec<BenchPoint> {
             &mut point.output_tok_s
         } else if head.starts_with("request throughput") {
             &mut point.requests_per_s
+        } else if head.starts_with("input sequence length") {
+            &mut point.prompt_tokens
+        } else if head.starts_with("output sequence length") {
+            &mut point.generated_tokens
         } else {
             continue;
         };
@@ -339,6 +348,36 @@ fn streams(doc: &Doc) -> Vec<BenchPoint> {
                 ..BenchPoint::default()
             });
         }
+    }
+    points
+}
+
+/// Scripts that send one request after another: `decode_TPS mean= 77.88` below `=== summary
+/// [narrative] (n=5) ===`, one block a workload; without summaries the mean of the `run-1 …` lines.
+fn single_stream(doc: &Doc) -> Vec<BenchPoint> {
+    let mut points = Vec::new();
+    let (mut sum, mut runs, mut last) = (0.0, 0.0, 0);
+    let point = |tok_s: f64, line: usize| BenchPoint {
+        concurrency: Some(1.0),
+        output_tok_s: Some(tok_s),
+        tool: "single-stream-bench",
+        line,
+        ..BenchPoint::default()
+    };
+    for (number, line) in &doc.lines {
+        let line = line.trim_start();
+        let mean = line.strip_prefix("decode_TPS");
+        if let Some(tok_s) = mean.and_then(|tail| number_after(tail, "mean=")) {
+            points.push(point(tok_s, *number));
+        }
+        if let Some(tok_s) = number_after(line, "decode_TPS=").filter(|_| line.starts_with("run")) {
+            sum += tok_s;
+            runs += 1.0;
+            last = *number;
+        }
+    }
+    if points.is_empty() && runs > 0.0 {
+        points.push(point(sum / runs, last));
     }
     points
 }

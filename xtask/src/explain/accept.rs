@@ -57,9 +57,10 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
     let doc = Doc::new(text);
     let facts = facts_from_doc(&doc, text, name);
     let depth = whole(&facts, "spec_steps").or_else(|| whole(&facts, "spec_tokens"));
-    let found = vllm_intervals(&doc)
-        .or_else(|| vllm_v0_counts(&doc))
-        .or_else(|| sglang_lines(&doc))
+    let from = facts.run_line;
+    let found = vllm_intervals(&doc, from)
+        .or_else(|| vllm_v0_counts(&doc, from))
+        .or_else(|| sglang_lines(&doc, from))
         .or_else(|| counters(text, &facts));
     let (reading, accept_length, intervals, line, notes) = match found {
         Some(found) => found,
@@ -122,11 +123,14 @@ pub(crate) struct VllmAcceptance {
     pub(crate) source: &'static str,
 }
 
-/// The acceptance in vLLM's lines of either generation.
-pub(crate) fn vllm_acceptance(doc: &Doc) -> Option<VllmAcceptance> {
-    let (found, source) = match vllm_intervals(doc) {
+/// The acceptance in vLLM's lines of either generation, from a line on.
+pub(crate) fn vllm_acceptance(doc: &Doc, from: usize) -> Option<VllmAcceptance> {
+    let (found, source) = match vllm_intervals(doc, from) {
         Some(found) => (found, "vllm mean acceptance length"),
-        None => (vllm_v0_counts(doc)?, "vllm v0 emitted tokens over drafts"),
+        None => (
+            vllm_v0_counts(doc, from)?,
+            "vllm v0 emitted tokens over drafts",
+        ),
     };
     let (reading, accept_length, intervals, line, _) = found;
     let depth = match reading {
@@ -161,13 +165,19 @@ fn with_depth(reading: AcceptReading, known: Option<u32>) -> AcceptReading {
     }
 }
 
+/// Places behind a phrase, from a line on: an earlier start ran with other settings.
+fn own<'a>(doc: &'a Doc, phrase: &'a str, from: usize) -> impl Iterator<Item = usize> + 'a {
+    doc.after_all(phrase)
+        .filter(move |at| doc.line_at(*at) >= from)
+}
+
 /// vLLM V1: `SpecDecoding metrics: Mean acceptance length: …, Accepted: N tokens, Drafted: N
 /// tokens, Per-position acceptance rate: …`.
-fn vllm_intervals(doc: &Doc) -> Option<Found> {
+fn vllm_intervals(doc: &Doc, from: usize) -> Option<Found> {
     let mut sums: Vec<f64> = Vec::new();
     let (mut weight_sum, mut lengths, mut intervals, mut line) = (0.0, 0.0, 0, 0);
     let mut tiny = 0;
-    for at in doc.after_all("SpecDecoding metrics:") {
+    for at in own(doc, "SpecDecoding metrics:", from) {
         let window = doc.window(at, 4000);
         let window = window.split("SpecDecoding metrics:").next().unwrap_or("");
         let rates = number_list_after(window, "Per-position acceptance rate:");
@@ -216,8 +226,8 @@ fn vllm_intervals(doc: &Doc) -> Option<Found> {
 
 /// vLLM V0: running totals, so the last line counts. The acceptance rate of V0 counts tokens
 /// after the first rejection; emitted tokens per draft is the accept length.
-fn vllm_v0_counts(doc: &Doc) -> Option<Found> {
-    let at = doc.after_all("Speculative metrics:").last()?;
+fn vllm_v0_counts(doc: &Doc, from: usize) -> Option<Found> {
+    let at = own(doc, "Speculative metrics:", from).last()?;
     let window = doc.window(at, 600);
     let depth = number_after(window, "Number of speculative tokens:")?;
     let drafted = number_after(window, "Number of draft tokens:")?;
@@ -237,9 +247,9 @@ fn vllm_v0_counts(doc: &Doc) -> Option<Found> {
 }
 
 /// SGLang decode lines: the mean over lines, weighted by the requests running.
-fn sglang_lines(doc: &Doc) -> Option<Found> {
+fn sglang_lines(doc: &Doc, from: usize) -> Option<Found> {
     let (mut sum, mut weight_sum, mut count, mut line) = (0.0, 0.0, 0, 0);
-    for at in doc.after_all("Decode batch") {
+    for at in own(doc, "Decode batch", from) {
         let window = doc.window(at, 600);
         let window = window.split(" batch").next().unwrap_or("");
         let Some(length) = number_after(window, "accept len:") else {

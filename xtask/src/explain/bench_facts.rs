@@ -1,23 +1,24 @@
 //! Facts of bench outputs.
 
+use super::args::flag;
 use super::facts::Facts;
 use super::text::Doc;
-use crate::bench_input::{BenchPoint, points_from_doc};
+use crate::bench_input::{BenchPoint, points_from_doc, sweep_of_points};
 
 /// Reads bench facts; of several points the last, with a note.
 pub(crate) fn read(doc: &Doc, text: &str, facts: &mut Facts) {
-    single_stream(doc, facts);
     let points = points_from_doc(doc, text);
-    // Two bare columns of figures are a bench only where `--baseline` says so.
-    let Some(last) = points.last().filter(|point| point.tool != "csv") else {
+    // Two columns of figures are a bench only where their header or `--baseline` says so.
+    let head = doc
+        .lines
+        .first()
+        .map_or("", |(_, line)| line)
+        .to_ascii_lowercase();
+    let headed = head.contains("concurren") && head.contains("tok");
+    let Some(last) = points.last().filter(|point| point.tool != "csv" || headed) else {
         return;
     };
-    facts.kinds.push(match last.tool {
-        "serving-bench" => "serving-bench",
-        "bench-json" => "bench-json",
-        "aiperf" => "aiperf",
-        other => other,
-    });
+    facts.kinds.push(last.tool);
     facts.set("bench_points", points.len() as f64, last.line);
     if points.len() > 1 {
         facts.notes.push(format!(
@@ -28,6 +29,64 @@ pub(crate) fn read(doc: &Doc, text: &str, facts: &mut Facts) {
     }
     pairs(&points, facts);
     point(last, facts);
+    served(doc, &points, facts);
+    facts.sweep = sweep_of_points(&points, &facts.file, None).ok();
+    let at_some_load = || sweep_of_points(&points, &facts.file, Some(1.0)).is_ok();
+    facts.nameless_sweep = facts.sweep.is_none() && at_some_load();
+}
+
+/// What ran it: the engine of tools that have but one, the model by name, the accept length of the
+/// last speculative run.
+fn served(doc: &Doc, points: &[BenchPoint], facts: &mut Facts) {
+    let with = points.iter().rev().find(|p| p.accept_length.is_some());
+    if let Some((length, line)) = with.and_then(|p| Some((p.accept_length?, p.line))) {
+        facts.set("bench_accept_length", length, line);
+    }
+    let Some(last) = points.last() else { return };
+    if let Some(model) = points.iter().find_map(|p| p.model.clone()) {
+        facts.set_if_absent("model", model, last.line);
+    }
+    for name in ["--model", "--model-path", "--model-name", "-m"] {
+        let Some((model, at)) = flag(&doc.flat, name) else {
+            continue;
+        };
+        // A path or a repository; a bare word may be anything.
+        if model.len() > 2 && !model.contains(['(', '{', '[']) {
+            facts.set_if_absent("model", model, doc.line_at(at));
+        }
+    }
+    for (phrase, ends) in [
+        ("\"model\": \"", '"'),
+        ("\"model_id\": \"", '"'),
+        ("Model: ", ' '),
+    ] {
+        let Some(at) = doc.after_all(phrase).next() else {
+            continue;
+        };
+        let name = doc.window(at, 200).split(ends).next().unwrap_or("");
+        if name.len() > 2 {
+            facts.set_if_absent("model", name, doc.line_at(at));
+        }
+    }
+    if last.tool == "llama-bench" {
+        facts.set_if_absent("bench_engine", "llamacpp", last.line);
+    }
+    // Clients name the interface they speak; only these are an engine's own.
+    for (phrase, engine) in [
+        ("Backend: sglang", "sglang"),
+        ("\"backend\": \"sglang\"", "sglang"),
+        ("\"engine\": \"sglang\"", "sglang"),
+        ("\"engine\": \"vllm\"", "vllm"),
+        ("trtllm-bench", "trtllm"),
+    ] {
+        if let Some(at) = doc.after_all(phrase).next() {
+            facts.set_if_absent("bench_engine", engine, doc.line_at(at));
+        }
+    }
+    if let Some(held) = last.held_tokens() {
+        let how = "the prompt and half the output";
+        facts.derive("bench_held_tokens", held.round(), last.line, how);
+    }
 }
 
 /// Runs with and without speculation: comparable only at one concurrency.
@@ -81,14 +140,4 @@ fn point(point: &BenchPoint, facts: &mut Facts) {
         put("accept_length", point.accept_length);
         facts.set("accept_length_source", "bench accept length", point.line);
     }
-}
-
-/// A bench that runs one request after another (`run-1 wall= … decode_TPS= …`).
-fn single_stream(doc: &Doc, facts: &mut Facts) {
-    let Some(at) = doc.after_all("decode_TPS=").last() else {
-        return;
-    };
-    facts.kinds.push("single-stream-bench");
-    let line = doc.line_at(at);
-    facts.derive("concurrency", 1.0, line, "one request after another");
 }

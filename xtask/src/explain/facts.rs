@@ -3,6 +3,9 @@
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
+use super::speeds::LoadSpeed;
+use crate::bench_input::Sweep;
+
 /// A value as read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -57,6 +60,16 @@ pub(crate) struct Facts {
     list: Vec<Fact>,
     /// What a reader should know: several runs in one file, a cut end, a contradiction.
     pub(crate) notes: Vec<String>,
+    /// Generation speeds by load that a server's log shows, rising.
+    pub(crate) speeds: Vec<LoadSpeed>,
+    /// Ranks of data parallelism that printed them, each a part of the server.
+    pub(crate) speed_printers: usize,
+    /// First line of the start that the facts are of; 0 where there is but one.
+    pub(crate) run_line: usize,
+    /// A plain sweep in a bench output, as `--baseline` takes it.
+    pub(crate) sweep: Option<Sweep>,
+    /// A plain bench output that does not say at which load it ran.
+    pub(crate) nameless_sweep: bool,
 }
 
 impl Facts {

@@ -107,6 +107,9 @@ fn matrix(doc: &Doc, facts: &mut Facts) {
             found.len()
         ));
     }
+    if found.iter().any(|other| other.links != last.links) {
+        facts.set("different_topologies", found.len() as f64, last.line);
+    }
     matrix_cells(&last.links, last.line, facts);
 }
 

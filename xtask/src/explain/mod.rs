@@ -13,6 +13,7 @@ mod findings;
 pub(crate) mod hostile;
 mod machine;
 mod nccl;
+mod next;
 mod other_engines;
 mod p2p;
 mod prometheus;
@@ -21,6 +22,7 @@ mod scenario;
 mod sglang;
 #[cfg(test)]
 mod shapes;
+pub(crate) mod speeds;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
@@ -89,6 +91,9 @@ const CONTRACT: &[&str] = &[
     "weights_gib",
 ];
 
+/// How standard input is named.
+const STANDARD_INPUT: &str = "standard input";
+
 /// Longest text that is tried as a model's configuration, bytes: real ones are under a tenth.
 const LONGEST_CONFIG: usize = 8 << 20;
 
@@ -154,19 +159,19 @@ pub(crate) fn run(args: &crate::cli::ExplainArgs) -> anyhow::Result<ExitCode> {
         files.push(facts);
     }
     let findings = findings::find(&files);
-    let command = scenario::command_line(&files);
+    let next = next::command_line(&files);
     if args.json {
         crate::input::print(
-            &(serde_json::to_string_pretty(&report(&files, &findings, command.as_deref()))? + "\n"),
+            &(serde_json::to_string_pretty(&report(&files, &findings, next.as_ref()))? + "\n"),
         )?;
     } else {
-        crate::input::print(&render::text(&files, &findings, command.as_deref()))?;
+        crate::input::print(&render::text(&files, &findings, next.as_ref()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// `{schema, facts, files, findings, predict}`; `facts` is the first file's word on each name.
-fn report(files: &[Facts], findings: &[Finding], command: Option<&str>) -> serde_json::Value {
+/// `{schema, facts, files, findings, predict, fill_in, left_out}`; `facts` is the first file's word on each name.
+fn report(files: &[Facts], findings: &[Finding], next: Option<&next::Next>) -> serde_json::Value {
     let mut merged = serde_json::Map::new();
     for facts in files {
         if let serde_json::Value::Object(map) = facts.to_json(&[]) {
@@ -196,7 +201,9 @@ fn report(files: &[Facts], findings: &[Finding], command: Option<&str>) -> serde
         "facts": merged,
         "files": each,
         "findings": findings,
-        "predict": command,
+        "predict": next.map(|next| &next.command),
+        "fill_in": next.map(|next| &next.fill_in),
+        "left_out": next.map(|next| &next.left_out),
     })
 }
 
@@ -215,7 +222,7 @@ fn read_input(path: &Path) -> anyhow::Result<(String, String)> {
                 input::MAX_FILE_BYTES >> 20
             )));
         }
-        let name = "standard input";
+        let name = STANDARD_INPUT;
         (input::text_from_bytes(bytes, name)?, name.to_string())
     } else {
         (input::read_text(path)?, path.display().to_string())

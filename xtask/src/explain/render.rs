@@ -2,6 +2,7 @@
 
 use super::facts::{Fact, Facts, Value};
 use super::findings::{Finding, Severity};
+use super::next::Next;
 
 /// Facts shown in text; all others are in `--json`.
 const SHOWN: &[&str] = &[
@@ -88,15 +89,8 @@ const SHOWN: &[&str] = &[
     "ready",
 ];
 
-/// Words of a command that the reader has to put in.
-const GAPS: [(&str, &str); 3] = [
-    ("MODEL", "a catalogue name or a config.json for MODEL"),
-    ("GPU", "your card for GPU (rtx-5090, h100)"),
-    ("DRAFT", "the draft's config.json for DRAFT"),
-];
-
 /// The whole text.
-pub(crate) fn text(files: &[Facts], findings: &[Finding], command: Option<&str>) -> String {
+pub(crate) fn text(files: &[Facts], findings: &[Finding], next: Option<&Next>) -> String {
     let mut out = String::new();
     for finding in findings {
         let word = match finding.severity {
@@ -115,15 +109,17 @@ pub(crate) fn text(files: &[Facts], findings: &[Finding], command: Option<&str>)
         out.push('\n');
         file(&mut out, facts);
     }
-    if let Some(command) = command {
-        out.push_str(&format!("\nnext   {command}\n"));
-        let gaps: Vec<&str> = GAPS
-            .iter()
-            .filter(|(word, _)| command.split(' ').any(|part| part == *word))
-            .map(|(_, what)| *what)
-            .collect();
-        if !gaps.is_empty() {
-            wrap(&mut out, "       ", &format!("with {}", gaps.join(", ")));
+    if let Some(next) = next {
+        out.push_str(&format!("\nnext   {}\n", next.command));
+        if !next.fill_in.is_empty() {
+            wrap(
+                &mut out,
+                "       ",
+                &format!("with {}", next.fill_in.join(", ")),
+            );
+        }
+        for what in &next.left_out {
+            wrap(&mut out, "       ", &format!("left out: {what}"));
         }
     }
     out

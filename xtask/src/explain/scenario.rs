@@ -1,7 +1,6 @@
 //! What a log says as scenario flags, for `--from-log LOG`.
 
 use super::facts::Facts;
-use crate::scenario::parse;
 
 /// Scenario flags as a log states them; `None` where it does not. Beside each the line.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -162,83 +161,8 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     }
 }
 
-/// The `predict` command that goes on from what the files say; `None` where they name neither a
-/// model nor an engine.
-pub(crate) fn command_line(files: &[Facts]) -> Option<String> {
-    let Some(log) = files.iter().find(|facts| facts.text("engine").is_some()) else {
-        return simulate_line(files);
-    };
-    let said = scenario_from_facts(log);
-    let mut words = vec!["cargo xtask predict".to_string()];
-    let mut push = |flag: &str, value: Option<String>| {
-        if let Some(value) = value {
-            let quoted = if value.contains(' ') {
-                format!("'{value}'")
-            } else {
-                value
-            };
-            words.push(format!("{flag} {quoted}"));
-        }
-    };
-    let known = said
-        .model
-        .as_ref()
-        .map(|(path, _)| model_name(path))
-        .filter(|name| kvplan::catalog::find(name).is_ok());
-    let model = known.clone().unwrap_or_else(|| "MODEL".to_string());
-    push("--model", Some(model));
-    let engine = said.engine.as_ref().map(|(engine, _)| {
-        let version = said.engine_version.as_ref().map(|(version, _)| version);
-        match version.filter(|version| parse::is_version(version)) {
-            Some(version) => format!("{engine}@{version}"),
-            None => engine.clone(),
-        }
-    });
-    push("--engine", engine);
-    let topology = files.iter().find(wired);
-    push("--topology", topology.map(|facts| facts.file.clone()));
-    push("--gpu", Some(card(files)));
-    if topology.is_none() {
-        push("--gpus", said.tp.map(|(n, _)| n.to_string()));
-    }
-    push("--tp", said.tp.map(|(n, _)| n.to_string()));
-    push(
-        "--dcp",
-        said.dcp.filter(|(n, _)| *n > 1).map(|(n, _)| n.to_string()),
-    );
-    push("--mem-fraction", said.mem_fraction.map(|(f, _)| short(f)));
-    let kv_dtype = said.kv_dtype.as_ref().map(|(dtype, _)| dtype.clone());
-    push(
-        "--kv-dtype",
-        kv_dtype.filter(|dtype| kvplan::KvDtype::parse(dtype).is_some()),
-    );
-    push("--draft", draft_word(&said, known.as_deref()));
-    // Drafts by look-up are not modelled; their depth says nothing of a head's.
-    let algorithm = said.spec_algorithm.as_ref();
-    let look_up = algorithm.is_some_and(|(name, _)| crate::scenario::merge::is_look_up(name));
-    let depth = said.steps.map(|(n, _)| n).filter(|_| !look_up);
-    push("--steps", depth.map(|n| n.to_string()));
-    for (flag, value) in load(&said) {
-        push(flag, value);
-    }
-    for (flag, value) in measured(&said, depth, files) {
-        push(flag, value);
-    }
-    (words.len() > 4 || known.is_some()).then(|| words.join(" "))
-}
-
 /// Most requests at a time in the command to paste: engines' defaults are limits, not loads.
 const MOST_USERS: u32 = 256;
-
-/// The load: tokens that a request held, else the context the server takes; users up to the most
-/// it runs at once.
-fn load(said: &LogScenario) -> [(&'static str, Option<String>); 2] {
-    let context = said.held_tokens.or(said.context).map(|(n, _)| n);
-    [
-        ("--context", context.map(|n| n.to_string())),
-        ("--concurrency", said.loads().map(|(loads, _)| loads)),
-    ]
-}
 
 impl LogScenario {
     /// Loads up to the most requests it runs at once, as `--concurrency` takes them, and the line.
@@ -251,111 +175,4 @@ impl LogScenario {
         let words: Vec<String> = loads.iter().map(u32::to_string).collect();
         Some((words.join(","), line))
     }
-}
-
-/// What was measured: the accept length, all-reduce times, a plain sweep.
-fn measured(
-    said: &LogScenario,
-    depth: Option<u32>,
-    files: &[Facts],
-) -> [(&'static str, Option<String>); 3] {
-    let possible = |((length, _), depth): &((f64, usize), u32)| {
-        (1.0..=f64::from(*depth) + 1.0).contains(length)
-    };
-    let accept = said.accept_length.zip(depth).filter(possible);
-    let alone = said.tp.is_some_and(|(tp, _)| tp < 2);
-    let table = files.iter().find(|facts| !alone && all_reduce_table(facts));
-    let baseline = files.iter().find(|facts| {
-        facts.number("bench_points").is_some_and(|n| n > 1.0)
-            && facts.get("accept_length").is_none()
-    });
-    [
-        (
-            "--accept",
-            accept.map(|((length, _), depth)| format!("{}@{depth}", short(length))),
-        ),
-        ("--allreduce-table", table.map(|facts| facts.file.clone())),
-        ("--baseline", baseline.map(|facts| facts.file.clone())),
-    ]
-}
-
-/// The draft as `predict` takes it; `None` where it must find one by itself.
-fn draft_word(said: &LogScenario, model: Option<&str>) -> Option<String> {
-    let path = said.draft.as_ref().map(|(path, _)| model_name(path));
-    let algorithm = said.spec_algorithm.as_ref();
-    let algorithm = algorithm.map_or(String::new(), |(name, _)| name.to_ascii_lowercase());
-    let found = model.and_then(|model| kvplan::catalog::find(model).ok());
-    let own_layers = found.is_none_or(|found| !found.model.mtp_layers.is_empty());
-    let lower = path.as_deref().unwrap_or("").to_ascii_lowercase();
-    let whole = said.draft.as_ref().map(|(path, _)| path.clone());
-    if algorithm.contains("eagle3") || lower.contains("eagle3") {
-        // A repository's name passes as it is, where it says the kind.
-        let named = |path: &String| {
-            path.contains('/') && crate::scenario::model::names_head(path) == Some("eagle3")
-        };
-        let whole = whole.filter(named);
-        return Some(whole.unwrap_or_else(|| "eagle3".to_string()));
-    }
-    let nextn = ["mtp", "nextn"].iter().any(|word| algorithm.contains(word));
-    if lower == "mtp" || nextn || (path.is_none() && algorithm.contains("eagle")) {
-        return own_layers.then(|| "mtp".to_string());
-    }
-    // A small model of the catalogue drafts under its own name.
-    whole.map(|path| match kvplan::catalog::find(&path) {
-        Ok(_) => path,
-        Err(_) => "DRAFT".to_string(),
-    })
-}
-
-/// A topology alone: what its links are worth.
-fn simulate_line(files: &[Facts]) -> Option<String> {
-    let boxed = files.iter().find(|facts| facts.kinds.contains(&"box-file"));
-    if let Some(facts) = boxed {
-        return Some(format!("cargo xtask simulate --box {}", facts.file));
-    }
-    let facts = files.iter().find(wired)?;
-    Some(format!(
-        "cargo xtask simulate --topology {} --gpu {}",
-        facts.file,
-        card(files)
-    ))
-}
-
-/// A text that shows how the GPUs are wired; a tree without names does not.
-fn wired(facts: &&Facts) -> bool {
-    const WIRING: [&str; 3] = ["topo-matrix", "nccl-topology-xml", "lspci-tree"];
-    facts.number("gpus").is_some_and(|gpus| gpus > 1.0)
-        && facts.kinds.iter().any(|kind| WIRING.contains(kind))
-}
-
-/// An nccl-tests table of all-reduces.
-fn all_reduce_table(facts: &Facts) -> bool {
-    facts.kinds.contains(&"nccl-tests")
-        && facts.text("op").is_none_or(|op| op == "all_reduce")
-        && facts.get("smallest_time_us").is_some()
-}
-
-/// The card by its catalogue name, or a word to be replaced.
-fn card(files: &[Facts]) -> String {
-    files
-        .iter()
-        .filter_map(|facts| crate::gpus::find(facts.text("gpu")?).ok())
-        .map(|gpu| gpu.name.clone())
-        .next()
-        .unwrap_or_else(|| "GPU".to_string())
-}
-
-/// The last part of a path or repository name.
-fn model_name(path: &str) -> String {
-    path.trim_end_matches('/')
-        .rsplit('/')
-        .next()
-        .unwrap_or(path)
-        .to_string()
-}
-
-/// Three decimals, without an empty tail.
-fn short(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_string()
 }

@@ -6,6 +6,7 @@ mod run;
 
 use super::args::{argument, argument_number, flag, flag_number};
 use super::facts::Facts;
+use super::speeds::{self, Interval};
 use super::text::{Doc, cut, number_after};
 
 use run::Run;
@@ -89,6 +90,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     version(doc, facts);
     let runs = run::split(&events);
     let chosen = runs.iter().rposition(Run::has_memory);
+    let mut own = events.as_slice();
     if let Some(last) = chosen.or(runs.len().checked_sub(1)) {
         if runs.iter().filter(|r| r.has_memory()).count() > 1 {
             facts.notes.push(format!(
@@ -99,14 +101,16 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         }
         if let Some(run) = runs.get(last) {
             run.report(facts);
+            own = events.get(run.first..).unwrap_or(own);
+            facts.run_line = if last > 0 { run.line } else { 0 };
         }
         earlier_starts(runs.get(..last).unwrap_or(&[]), facts);
     }
     flags(doc, facts);
     ranks(doc, facts);
-    decode(&events, facts);
-    pressure::read(doc, &events, facts);
-    failure(&events, facts);
+    decode(own, facts);
+    pressure::read(doc, own, facts);
+    failure(own, facts);
 }
 
 /// What the pools of earlier starts prove: the last of them is a fraction known to work here.
@@ -332,7 +336,7 @@ fn flags(doc: &Doc, facts: &mut Facts) {
 
 /// Decode lines: the usual speed, acceptance, and how many ran outside a graph.
 fn decode(events: &[Event], facts: &mut Facts) {
-    let mut speeds: Vec<(f64, f64)> = Vec::new();
+    let mut intervals: Vec<Interval> = Vec::new();
     let (mut lines, mut eager, mut last) = (0.0, 0.0, 0);
     let (mut accept, mut weight) = (0.0, 0.0);
     for event in events.iter().filter(|e| e.kind == Kind::Decode) {
@@ -342,13 +346,23 @@ fn decode(events: &[Event], facts: &mut Facts) {
         if event.rest.contains("graph: False") {
             eager += 1.0;
         }
-        let running = number_after(event.rest, "#running-req:").unwrap_or(1.0);
-        if let Some(speed) = number_after(event.rest, "gen throughput (token/s):") {
-            speeds.push((running, speed));
+        let running = number_after(event.rest, "#running-req:");
+        let length = number_after(event.rest, "accept len:");
+        if let Some(tok_s) = number_after(event.rest, "gen throughput (token/s):") {
+            intervals.push(Interval {
+                who: event.rank,
+                running: running.unwrap_or(1.0),
+                tok_s,
+                tokens: speeds::sglang_tokens(event.rest),
+                accept_length: length,
+                prefill: false,
+                line: event.line,
+            });
         }
-        if let Some(length) = number_after(event.rest, "accept len:") {
-            accept += length * running.clamp(1.0, 1e6);
-            weight += running.clamp(1.0, 1e6);
+        if let Some(length) = length {
+            let running = running.unwrap_or(1.0).clamp(1.0, 1e6);
+            accept += length * running;
+            weight += running;
         }
     }
     if lines == 0.0 {
@@ -367,36 +381,7 @@ fn decode(events: &[Event], facts: &mut Facts) {
         );
         facts.set("accept_length_source", "sglang accept len", last);
     }
-    if let Some((running, speed)) = usual_speed(&speeds) {
-        facts.derive(
-            "gen_tok_s",
-            speed,
-            last,
-            format!("median of the decode lines at {running} running, idle windows dropped"),
-        );
-    }
-}
-
-/// Median speed at the running count seen most often. Lines under half the median hold idle time:
-/// the figure is averaged since the last line, however long ago that was.
-fn usual_speed(speeds: &[(f64, f64)]) -> Option<(f64, f64)> {
-    let mut counts: Vec<(f64, usize)> = Vec::new();
-    for (running, _) in speeds.iter().take(100_000) {
-        match counts.iter().position(|(r, _)| r == running) {
-            Some(index) => counts[index].1 += 1,
-            None if counts.len() < 512 => counts.push((*running, 1)),
-            None => {}
-        }
-    }
-    let running = counts.iter().max_by_key(|(_, n)| *n)?.0;
-    let same: Vec<f64> = speeds
-        .iter()
-        .filter(|(r, _)| *r == running)
-        .map(|(_, s)| *s)
-        .collect();
-    let middle = crate::score::quantile(&same, 0.5).filter(|_| same.len() > 1)?;
-    let steady: Vec<f64> = same.into_iter().filter(|s| *s >= 0.5 * middle).collect();
-    Some((running, crate::score::quantile(&steady, 0.5)?))
+    speeds::put(&intervals, "decode lines", facts);
 }
 
 /// Printed by a server that runs.

@@ -109,6 +109,9 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
                 run.first().map_or(0, |e| e.line)
             ));
         }
+        if chosen.is_some_and(|index| index > 0) {
+            facts.run_line = run.first().map_or(0, |e| e.line);
+        }
         settings(run, facts);
         memory_facts(run, facts);
         limits::limits(run, facts);
@@ -404,7 +407,7 @@ fn flags(doc: &Doc, facts: &mut Facts) {
 
 /// Accept length from the speculation lines.
 fn acceptance_facts(doc: &Doc, facts: &mut Facts) {
-    let Some(found) = super::accept::vllm_acceptance(doc) else {
+    let Some(found) = super::accept::vllm_acceptance(doc, facts.run_line) else {
         return;
     };
     let how = format!("over {} intervals", found.intervals);

@@ -185,7 +185,9 @@ impl Scenario {
             (&model.name, tp, &allreduce),
             notes,
         );
-        let context = context(merged, served.as_ref(), notes)?;
+        let baseline = sweep::baseline(merged.baseline.as_deref(), notes)?;
+        let measured = measured_context(baseline.as_ref(), served.as_ref());
+        let context = context(merged, measured, notes)?;
         shapes::warn(&model, hardware.gpu, engine.kind, context, notes);
         let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
@@ -196,7 +198,7 @@ impl Scenario {
             mem_fraction: mem_fraction(merged, notes)?,
             uncut: shapes::uncut(&model, merged, tp, engine.kind),
             dcp: dcp(merged, tp, engine.kind, notes)?,
-            baseline: sweep::baseline(merged.baseline.as_deref(), notes)?,
+            baseline: baseline.map(|sweep| sweep.points),
             allreduce,
             served,
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
@@ -304,9 +306,28 @@ fn tensor_parallel(
     Ok((tp, (0..tp as usize).collect()))
 }
 
+/// The context at which plain steps were measured, and who says so.
+fn measured_context(
+    baseline: Option<&crate::bench_input::Sweep>,
+    served: Option<&Served>,
+) -> Option<(f64, &'static str)> {
+    let sweep = baseline.and_then(|sweep| sweep.held_tokens);
+    sweep
+        .map(|tokens| {
+            (
+                tokens,
+                "as the plain sweep held it: prompt and half the output",
+            )
+        })
+        .or_else(|| {
+            let tokens = served?.held_tokens;
+            Some((tokens, "as the box file's plain steps had it"))
+        })
+}
+
 fn context(
     merged: &merge::Merged,
-    served: Option<&Served>,
+    measured: Option<(f64, &'static str)>,
     notes: &mut Notes,
 ) -> anyhow::Result<u64> {
     match &merged.context {
@@ -327,9 +348,9 @@ fn context(
             }
             Ok(tokens)
         }
-        None if let Some(served) = served => {
-            let tokens = served.held_tokens.round().clamp(0.0, 1e9) as u64;
-            notes.input("context", tokens, "as the box file's plain steps had it");
+        None if let Some((tokens, source)) = measured => {
+            let tokens = tokens.round().clamp(0.0, 1e9) as u64;
+            notes.input("context", tokens, source);
             Ok(tokens)
         }
         None => {

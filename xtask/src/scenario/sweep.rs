@@ -1,6 +1,6 @@
 //! Tables that the user measured: a plain sweep, all-reduce times.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Notes;
 use super::merge::Merged;
@@ -8,21 +8,37 @@ use super::served::Served;
 use crate::bench_input;
 use crate::input;
 
-/// The plain sweep of `--baseline`: (users, tokens a second over all users), by rising load.
+/// The plain sweep of `--baseline FILE`, or `FILE@USERS` for results that do not say their load.
 pub(super) fn baseline(
     path: Option<&Path>,
     notes: &mut Notes,
-) -> anyhow::Result<Option<Vec<(f64, f64)>>> {
+) -> anyhow::Result<Option<bench_input::Sweep>> {
     let Some(path) = path else {
         return Ok(None);
     };
+    let (path, users) = with_users(path)?;
     let shown = path.display().to_string();
-    let (sweep, odd) = bench_input::sweep_with_notes(&input::read_text(path)?, &shown)?;
-    for what in odd {
+    let sweep = bench_input::sweep_with_notes(&input::read_text(&path)?, &shown, users)?;
+    for what in &sweep.notes {
         notes.assume(format!("--baseline {shown}: {what}"), "");
     }
     notes.input("baseline", shown, "--baseline: your own measurement");
     Ok(Some(sweep))
+}
+
+/// A file and the load behind its `@`; a file whose own name has one is taken as it is.
+fn with_users(path: &Path) -> anyhow::Result<(PathBuf, Option<f64>)> {
+    let text = path.to_string_lossy();
+    let Some((file, users)) = text.rsplit_once('@').filter(|_| !path.exists()) else {
+        return Ok((path.to_path_buf(), None));
+    };
+    let count = users.parse::<u32>().ok().filter(|n| *n >= 1);
+    let count = count.ok_or_else(|| {
+        input::error(format!(
+            "--baseline {text}: `{users}` is no number of users; write {file}@8"
+        ))
+    })?;
+    Ok((PathBuf::from(file), Some(f64::from(count))))
 }
 
 /// The plain steps of the box file that are of this server (model, ranks, all-reduce); a sweep of

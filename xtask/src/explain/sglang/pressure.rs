@@ -1,6 +1,7 @@
 //! What a running server says of a pool that is full, and of its all-reduce.
 
 use super::super::facts::Facts;
+use super::super::speeds::sglang_tokens;
 use super::super::text::{Doc, number_after};
 use super::{Event, Kind};
 
@@ -61,7 +62,7 @@ fn held(events: &[Event], facts: &mut Facts) {
     let figures: Vec<f64> = decode
         .filter_map(|event| {
             let running = number_after(event.rest, "#running-req:").filter(|n| *n >= 1.0)?;
-            let tokens = number_after(event.rest, "#token:").filter(|n| *n >= 1.0)?;
+            let tokens = sglang_tokens(event.rest)?;
             last = event.line;
             Some(tokens / running)
         })

@@ -48,18 +48,22 @@ struct Rank<'a> {
 pub(super) struct Run<'a> {
     /// First line.
     pub(super) line: usize,
+    /// Its place among the events.
+    pub(super) first: usize,
     args: Option<(&'a str, usize)>,
     ranks: Vec<Rank<'a>>,
     budget: Option<(f64, usize)>,
     ready: Option<(&'a str, usize)>,
     fired: Option<usize>,
     mamba: Option<(f64, usize)>,
+    /// The class of the model loaded first.
+    class: Option<(&'a str, usize)>,
 }
 
 /// Splits the events into server starts.
 pub(super) fn split<'a>(events: &[Event<'a>]) -> Vec<Run<'a>> {
     let mut runs: Vec<Run> = Vec::new();
-    for event in events {
+    for (first, event) in events.iter().enumerate() {
         let fresh = match runs.last() {
             None => true,
             Some(run) => run.ended_by(event),
@@ -67,6 +71,7 @@ pub(super) fn split<'a>(events: &[Event<'a>]) -> Vec<Run<'a>> {
         if fresh {
             runs.push(Run {
                 line: event.line,
+                first,
                 ..Run::default()
             });
         }
@@ -139,7 +144,12 @@ impl<'a> Run<'a> {
                 };
                 self.rank(event.rank).loads.push(load);
             }
-            Kind::End => self.rank(event.rank).end(event.rest, line),
+            Kind::End => {
+                if let Some(class) = super::super::args::argument(event.rest, "type") {
+                    self.class.get_or_insert((class, line));
+                }
+                self.rank(event.rank).end(event.rest, line);
+            }
             Kind::Pool => self.rank(event.rank).pool(event.rest, line),
             Kind::Mamba => {
                 let conv = number_after(event.rest, "conv_state size:").unwrap_or(0.0);
@@ -164,6 +174,9 @@ impl<'a> Run<'a> {
     pub(super) fn report(&self, facts: &mut Facts) {
         if let Some((rest, line)) = self.args {
             server_args(rest, line, facts);
+        }
+        if let Some((class, line)) = self.class {
+            facts.set("model_class", class, line);
         }
         self.report_loads(facts);
         self.report_pools(facts);

@@ -1,6 +1,7 @@
 //! The limits a start names, how it ended, and how fast it ran.
 
 use super::super::facts::Facts;
+use super::super::speeds::{self, Interval};
 use super::super::text::{Doc, leading_number, number_after};
 use super::{Event, Kind};
 
@@ -113,29 +114,49 @@ pub(super) fn failure(doc: &Doc, run: &[Event], facts: &mut Facts) {
     facts.set("error_kind", kind, event.line);
 }
 
-/// `Avg generation throughput`: the median of the full windows. A window that begins or ends in
-/// idle time is below; zeros are idle.
+/// `Avg generation throughput` by the requests running: windows in which prompts took more than
+/// output did are left out.
 pub(super) fn speed(run: &[Event], facts: &mut Facts) {
-    let busy: Vec<(f64, f64, usize)> = run
+    let pool = facts.number("kv_tokens");
+    let intervals: Vec<Interval> = run
         .iter()
         .filter(|event| event.kind == Kind::Speed)
         .filter_map(|event| {
-            let (speed, _) = leading_number(event.rest)?;
-            let running = number_after(event.rest, "Running:")?;
-            (speed > 0.0 && running > 0.0).then_some((running, speed, event.line))
+            let (tok_s, _) = leading_number(event.rest)?;
+            let prompt = number_after(event.before, "Avg prompt throughput:").unwrap_or(0.0);
+            Some(Interval {
+                who: engine_number(event.before),
+                running: number_after(event.rest, "Running:")?,
+                tok_s,
+                tokens: held(event.rest, pool),
+                accept_length: None,
+                prefill: prompt > tok_s,
+                line: event.line,
+            })
         })
         .collect();
-    let Some(most) = busy.iter().map(|b| b.0).max_by(f64::total_cmp) else {
-        return;
-    };
-    let same: Vec<f64> = busy.iter().filter(|b| b.0 == most).map(|b| b.1).collect();
-    let line = busy.last().map_or(0, |b| b.2);
-    if let Some(speed) = crate::score::quantile(&same, 0.5) {
-        facts.derive(
-            "gen_tok_s",
-            speed,
-            line,
-            format!("median of the windows at {most} running"),
-        );
+    speeds::put(&intervals, "windows", facts);
+    let most = facts.speeds.iter().rev().max_by_key(|speed| speed.lines);
+    if let Some((held, line)) = most.and_then(|speed| Some((speed.held_tokens?, speed.line))) {
+        let how = "the share of the pool in use at that load, over the requests running";
+        facts.derive("held_tokens_per_request", held.round(), line, how);
     }
+}
+
+/// `Engine 000:` before the line of one data-parallel engine.
+fn engine_number(before: &str) -> &str {
+    let after = before.rsplit("Engine ").next().unwrap_or("");
+    let word = after.split(':').next().unwrap_or("");
+    if word.len() < before.len() && word.bytes().all(|b| b.is_ascii_digit()) {
+        word
+    } else {
+        ""
+    }
+}
+
+/// Tokens held, by the share of the pool in use; its one decimal says nothing of less than half a
+/// percent.
+fn held(rest: &str, pool: Option<f64>) -> Option<f64> {
+    let percent = number_after(rest, "KV cache usage:").filter(|p| (0.5..=100.0).contains(p))?;
+    Some(pool? * percent / 100.0)
 }

@@ -1,0 +1,246 @@
+//! Bench results, CSV or a server's log as a plain sweep for `--baseline`.
+
+use std::collections::BTreeMap;
+
+use super::{BenchPoint, csv, decode, points_from_doc};
+use crate::explain::text::Doc;
+use crate::explain::{Facts, facts_from_text};
+use crate::input;
+
+/// A plain sweep, and how it was read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Sweep {
+    /// (users, tokens a second over all users), by rising load.
+    pub(crate) points: Vec<(f64, f64)>,
+    /// Tokens that a request held meanwhile, where the file says.
+    pub(crate) held_tokens: Option<f64>,
+    /// Which figures were taken, and what looks odd.
+    pub(crate) notes: Vec<String>,
+}
+
+/// The points of [`sweep_with_notes`].
+pub(crate) fn sweep_from_text(text: &str, name: &str) -> anyhow::Result<Vec<(f64, f64)>> {
+    sweep_with_notes(text, name, None).map(|read| read.points)
+}
+
+/// A plain sweep for `--baseline`, the last measurement of a concurrency winning. Points that ran
+/// with speculation and, where several contexts were measured, points beyond the shortest are left
+/// out. `users` is the load of results that do not say it.
+///
+/// # Errors
+/// No sweep in it, or a row of a CSV that cannot be read, by its line.
+pub(crate) fn sweep_with_notes(
+    text: &str,
+    name: &str,
+    users: Option<f64>,
+) -> anyhow::Result<Sweep> {
+    let doc = Doc::new(text);
+    let points: Vec<BenchPoint> = points_from_doc(&doc, text)
+        .into_iter()
+        .filter(|point| point.tool != "csv")
+        .collect();
+    if !points.is_empty() {
+        let told = points.iter().any(|point| point.accept_length.is_some());
+        let server = ["SpecDecoding metrics:", "accept len:"];
+        if !told && server.iter().any(|phrase| doc.flat.contains(phrase)) {
+            return Err(input::error(format!(
+                "--baseline {name}: the server lines in it show speculation; a baseline is the same \
+                 bench without it"
+            )));
+        }
+        return sweep_of_points(&points, name, users);
+    }
+    match csv::rows(&doc, name) {
+        Some(rows) => finished(rows?, None, Vec::new(), name),
+        None => of_log(&facts_from_text(text, name), name),
+    }
+}
+
+/// One measurement a load, checked.
+fn finished(
+    rows: Vec<csv::Row>,
+    held_tokens: Option<f64>,
+    mut notes: Vec<String>,
+    name: &str,
+) -> anyhow::Result<Sweep> {
+    // The bits of positive floats are in the order of the floats.
+    let by_load: BTreeMap<u64, f64> = rows.iter().map(|r| (r.0.to_bits(), r.1)).collect();
+    let points: Vec<(f64, f64)> = by_load
+        .into_iter()
+        .map(|(bits, tok_s)| (f64::from_bits(bits), tok_s))
+        .collect();
+    csv::over_all_users(&points, name)?;
+    notes.extend(csv::oddities(&rows, &points));
+    Ok(Sweep {
+        points,
+        held_tokens,
+        notes,
+    })
+}
+
+/// The sweep in bench results.
+///
+/// # Errors
+/// None of them is a plain run at a known load.
+pub(crate) fn sweep_of_points(
+    points: &[BenchPoint],
+    name: &str,
+    users: Option<f64>,
+) -> anyhow::Result<Sweep> {
+    let speculative = points.iter().filter(|p| p.accept_length.is_some()).count();
+    let shortest = points
+        .iter()
+        .filter_map(|p| p.context)
+        .fold(f64::INFINITY, f64::min);
+    let mut sweep: BTreeMap<u64, (decode::DecodeSpeed, &BenchPoint)> = BTreeMap::new();
+    let mut nameless = 0;
+    for point in points {
+        if point.accept_length.is_some() || point.context.is_some_and(|c| c > shortest) {
+            continue;
+        }
+        let load = point.concurrency.or(users);
+        let (Some(concurrency), Some(tok_s)) = (load, point.output_tok_s) else {
+            nameless += 1;
+            continue;
+        };
+        if concurrency >= 1.0 && tok_s > 0.0 {
+            let speed = decode::speed(point, concurrency, tok_s);
+            sweep.insert(concurrency.to_bits(), (speed, point));
+        }
+    }
+    if sweep.is_empty() {
+        let why = if speculative > 0 {
+            "its runs were made with speculation on; a baseline is the same bench without it"
+                .to_string()
+        } else if nameless > 0 {
+            format!(
+                "its results do not say at which concurrency they ran; give it as {name}@USERS, or \
+                 CSV lines `concurrency,tok_s`"
+            )
+        } else {
+            "none of its points has a concurrency of at least 1 and a throughput above 0"
+                .to_string()
+        };
+        return Err(input::error(format!("--baseline {name}: {why}")));
+    }
+    let mut notes: Vec<String> = sweep.values().filter_map(|s| s.0.note.clone()).collect();
+    notes.truncate(4);
+    let held: Vec<f64> = sweep.values().filter_map(|s| s.1.held_tokens()).collect();
+    let found = sweep
+        .iter()
+        .map(|(bits, (speed, _))| (f64::from_bits(*bits), speed.tok_s))
+        .collect::<Vec<_>>();
+    csv::plausible(&found, name)?;
+    let rows = found.iter().map(|point| (point.0, point.1, 0)).collect();
+    finished(rows, crate::score::quantile(&held, 0.5), notes, name)
+}
+
+/// The sweep in a server's log: generation speed by requests running, where it ran without
+/// speculation.
+fn of_log(facts: &Facts, name: &str) -> anyhow::Result<Sweep> {
+    let no = |why: &str| Err(input::error(format!("--baseline {name}: {why}")));
+    let Some(engine) = facts.text("engine") else {
+        return no(
+            "no bench result in it; give CSV lines `concurrency,tok_s`, the output of bench_serving, \
+             vllm bench serve, aiperf, guidellm or llm-decode-bench, or the log of a server without \
+             speculation",
+        );
+    };
+    let speculates = ["accept_length", "spec_algorithm"]
+        .iter()
+        .any(|fact| facts.get(fact).is_some());
+    if speculates {
+        return no(&format!(
+            "the {engine} log of a server with speculation, so its speeds are no baseline; give the \
+             log or a bench of the same server without it (this log serves --accept and --from-log)"
+        ));
+    }
+    if facts.speed_printers > 1 {
+        return no(&format!(
+            "the log of {} data-parallel ranks, each of which prints its own requests and speed; give \
+             a bench of the whole server",
+            facts.speed_printers
+        ));
+    }
+    if facts.speeds.is_empty() {
+        return no(&format!(
+            "the {engine} log shows no speed at a load that held for two lines; give CSV lines \
+             `concurrency,tok_s`, or a bench run against this server"
+        ));
+    }
+    let loads: Vec<String> = facts.speeds.iter().map(|s| s.running.to_string()).collect();
+    let lines: usize = facts.speeds.iter().map(|s| s.lines).sum();
+    let note = format!(
+        "speeds of the server's own log at {} running, {lines} lines whose load held: prompts that \
+         came in between slow them a little",
+        loads.join(", ")
+    );
+    let held: Vec<f64> = facts.speeds.iter().filter_map(|s| s.held_tokens).collect();
+    let rows = facts
+        .speeds
+        .iter()
+        .map(|s| (s.running, s.tok_s, s.line))
+        .collect();
+    finished(rows, crate::score::quantile(&held, 0.5), vec![note], name)
+}
+
+impl BenchPoint {
+    /// Tokens that a request held while it decoded, the mean: its prompt and half its output, or
+    /// the context of the tool's own sweep.
+    pub(crate) fn held_tokens(&self) -> Option<f64> {
+        let half = self.generated_tokens.map_or(0.0, |tokens| tokens / 2.0);
+        let prompt = self
+            .prompt_tokens
+            .or(self.context.filter(|tokens| *tokens > 0.0));
+        prompt.map(|prompt| prompt + half)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_that_names_the_rate_first_turns_the_columns() {
+        let turned = sweep_from_text("tok_s,concurrency\n90,1\n500,8\n", "a.csv");
+        let plain = sweep_from_text("concurrency,tok_s\n1,90\n8,500\n", "a.csv");
+        assert_eq!(turned.expect("a sweep"), plain.expect("a sweep"));
+    }
+
+    fn decode_log(accept: &str) -> String {
+        let line = |running: u32, speed: f64| {
+            format!(
+                "[2025-01-23 19:35:35 TP0] Decode batch. #running-req: {running}, #token: {}, token \
+                 usage: 0.01, {accept}cuda graph: True, gen throughput (token/s): {speed}, \
+                 #queue-req: 0\n",
+                running * 500
+            )
+        };
+        [(1, 5.0), (1, 60.0), (1, 61.0), (8, 300.0), (8, 390.0)]
+            .map(|(running, speed)| line(running, speed))
+            .concat()
+    }
+
+    #[test]
+    fn a_plain_servers_log_is_a_sweep_and_a_speculative_ones_is_refused() {
+        let sweep = sweep_with_notes(&decode_log(""), "srv.log", None).expect("a sweep");
+        assert_eq!(sweep.points, [(1.0, 60.5), (8.0, 390.0)]);
+        assert_eq!(sweep.held_tokens, Some(500.0));
+        let spec = decode_log("accept len: 2.31, ");
+        let why = sweep_with_notes(&spec, "srv.log", None).expect_err("speculative");
+        let why = why.to_string();
+        assert!(why.contains("server with speculation") && why.contains("--accept"));
+    }
+
+    #[test]
+    fn a_bench_that_does_not_say_its_load_takes_the_one_given() {
+        let text = "Request Throughput (req/sec):  0.2678\n\
+                    Total Output Throughput (tokens/sec): 274.18\n";
+        assert!(
+            sweep_with_notes(text, "b.txt", None)
+                .is_err_and(|e| e.to_string().contains("b.txt@USERS"))
+        );
+        let sweep = sweep_with_notes(text, "b.txt", Some(16.0)).expect("a sweep");
+        assert_eq!(sweep.points, [(16.0, 274.18)]);
+    }
+}

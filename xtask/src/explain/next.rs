@@ -1,0 +1,414 @@
+//! The command that goes on from what the files say, and what the reader has to put in.
+
+use super::facts::Facts;
+use super::scenario::{LogScenario, scenario_from_facts};
+use crate::scenario::parse;
+
+/// A command to run next.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Next {
+    /// The command; words in capitals are for the reader to fill in.
+    pub(crate) command: String,
+    /// What to put for each of these words.
+    pub(crate) fill_in: Vec<String>,
+    /// What the command leaves out, and why.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// Words and their flags.
+#[derive(Default)]
+struct Words {
+    words: Vec<String>,
+    fill_in: Vec<String>,
+    left_out: Vec<String>,
+}
+
+impl Words {
+    fn push(&mut self, flag: &str, value: Option<String>) {
+        if let Some(value) = value {
+            let quoted = if value.contains(' ') {
+                format!("'{value}'")
+            } else {
+                value
+            };
+            self.words.push(format!("{flag} {quoted}"));
+        }
+    }
+
+    /// A word that the reader replaces.
+    fn gap(&mut self, flag: &str, word: &str, what: String) {
+        self.words.push(format!("{flag} {word}"));
+        self.fill_in.push(what);
+    }
+}
+
+/// The `predict` command that goes on from what the files say, the `simulate` command of a
+/// topology alone; `None` where they name neither a model nor a speed nor settings.
+pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
+    let log = files.iter().find(|facts| facts.text("engine").is_some());
+    let bench = files
+        .iter()
+        .find(|facts| facts.get("bench_points").is_some());
+    if log.is_none() && bench.is_none() {
+        return simulate_line(files);
+    }
+    let said = log.map(scenario_from_facts).unwrap_or_default();
+    let named = said.model.clone().map(|(path, _)| path);
+    let named = named.or_else(|| bench?.text("model").map(str::to_string));
+    let known = named
+        .as_deref()
+        .map(model_name)
+        .filter(|name| kvplan::catalog::find(name).is_ok());
+    let mut line = Words {
+        words: vec!["cargo xtask predict".to_string()],
+        ..Words::default()
+    };
+    model(&mut line, named.as_deref(), known.clone(), log);
+    engine(&mut line, &said, bench);
+    hardware(&mut line, &said, files);
+    let settings = line.words.len();
+    line.push("--mem-fraction", said.mem_fraction.map(|(f, _)| short(f)));
+    let kv_dtype = said.kv_dtype.as_ref().map(|(dtype, _)| dtype.clone());
+    line.push(
+        "--kv-dtype",
+        kv_dtype.filter(|dtype| kvplan::KvDtype::parse(dtype).is_some()),
+    );
+    let draft = draft_word(&said, known.as_deref());
+    match draft.as_deref() {
+        Some("DRAFT") => line.gap("--draft", "DRAFT", draft_hint(&said)),
+        _ => line.push("--draft", draft),
+    }
+    // Drafts by look-up are not modelled; their depth says nothing of a head's.
+    let algorithm = said.spec_algorithm.as_ref();
+    let look_up = algorithm.is_some_and(|(name, _)| crate::scenario::merge::is_look_up(name));
+    let depth = said.steps.map(|(n, _)| n).filter(|_| !look_up);
+    line.push("--steps", depth.map(|n| n.to_string()));
+    let baseline = baseline(files);
+    load(&mut line, &said, bench, baseline.as_ref());
+    accept(&mut line, &said, depth, files);
+    let alone = said.tp.is_some_and(|(tp, _)| tp < 2);
+    let table = files.iter().find(|facts| !alone && all_reduce_table(facts));
+    line.push("--allreduce-table", table.map(|facts| facts.file.clone()));
+    if let Some(baseline) = baseline {
+        baseline.add(&mut line);
+    }
+    let speed = bench.is_some() || log.is_some_and(|log| log.get("gen_tok_s").is_some());
+    let says = line.words.len() > settings || said.tp.is_some() || named.is_some() || speed;
+    says.then(|| Next {
+        command: line.words.join(" "),
+        fill_in: line.fill_in,
+        left_out: line.left_out,
+    })
+}
+
+fn model(line: &mut Words, named: Option<&str>, known: Option<String>, log: Option<&Facts>) {
+    let class = log.and_then(|log| log.text("model_class"));
+    match (known, named) {
+        (Some(known), _) => line.push("--model", Some(known)),
+        (None, Some(named)) => line.gap(
+            "--model",
+            "MODEL",
+            format!("a catalogue name or the config.json of {named} for MODEL"),
+        ),
+        (None, None) => line.gap(
+            "--model",
+            "MODEL",
+            match class {
+                Some(class) => {
+                    format!("a catalogue name or the config.json of the {class} for MODEL")
+                }
+                None => "a catalogue name or a config.json for MODEL".to_string(),
+            },
+        ),
+    }
+}
+
+fn engine(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
+    let by_bench = bench.and_then(|bench| bench.text("bench_engine"));
+    let word = match (&said.engine, by_bench) {
+        (Some((engine, _)), _) => {
+            let version = said.engine_version.as_ref().map(|(version, _)| version);
+            match version.filter(|version| parse::is_version(version)) {
+                Some(version) => format!("{engine}@{version}"),
+                None => engine.clone(),
+            }
+        }
+        (None, Some(engine)) => engine.to_string(),
+        (None, None) => {
+            let what = "the engine that was measured for ENGINE (sglang, vllm, trtllm, llamacpp)";
+            line.gap("--engine", "ENGINE", what.to_string());
+            return;
+        }
+    };
+    line.push("--engine", Some(word));
+}
+
+fn hardware(line: &mut Words, said: &LogScenario, files: &[Facts]) {
+    let topology = files.iter().find(wired);
+    line.push("--topology", topology.map(|facts| facts.file.clone()));
+    match card(files) {
+        Some(card) => line.push("--gpu", Some(card)),
+        None => line.gap("--gpu", "GPU", CARD.to_string()),
+    }
+    match (topology, said.tp) {
+        (None, Some((n, _))) => line.push("--gpus", Some(n.to_string())),
+        (None, None) => line.gap(
+            "--gpus",
+            "GPUS",
+            "how many of them it ran on for GPUS".to_string(),
+        ),
+        (Some(_), _) => {}
+    }
+    line.push("--tp", said.tp.map(|(n, _)| n.to_string()));
+    line.push(
+        "--dcp",
+        said.dcp.filter(|(n, _)| *n > 1).map(|(n, _)| n.to_string()),
+    );
+}
+
+/// What to put for the card.
+const CARD: &str = "your card for GPU (rtx-5090, h100)";
+
+/// The load: tokens that a request held, else the context the server takes; the loads measured,
+/// else users up to the most it runs at once.
+fn load(line: &mut Words, said: &LogScenario, bench: Option<&Facts>, baseline: Option<&Baseline>) {
+    const MOST_LOADS: usize = 16;
+    let held = said.held_tokens.map(|(n, _)| f64::from(n));
+    let held = held
+        .or_else(|| match baseline {
+            Some(baseline) if !baseline.loads.is_empty() => baseline.held_tokens,
+            _ => bench?.number("bench_held_tokens"),
+        })
+        .filter(|tokens| *tokens >= 1.0);
+    let limit = said.context.map(|(n, _)| n.to_string());
+    line.push("--context", held.map(|n| format!("{n:.0}")).or(limit));
+    let whole = |users: &f64| users.fract() == 0.0 && (1.0..4e9).contains(users);
+    let measured = baseline.map(|baseline| &baseline.loads);
+    let measured = measured
+        .filter(|loads| !loads.is_empty() && loads.len() <= MOST_LOADS && loads.iter().all(whole));
+    let words = |loads: &Vec<f64>| {
+        let loads: Vec<String> = loads.iter().map(f64::to_string).collect();
+        loads.join(",")
+    };
+    let loads = measured.map(words);
+    let loads = loads.or_else(|| said.loads().map(|(loads, _)| loads));
+    line.push("--concurrency", loads);
+}
+
+/// The accept length of the log, or of a speculative bench.
+fn accept(line: &mut Words, said: &LogScenario, depth: Option<u32>, files: &[Facts]) {
+    let by_log = said.accept_length.map(|(length, _)| length);
+    let by_bench = files.iter().find_map(|f| f.number("bench_accept_length"));
+    let Some(length) = by_log.or(by_bench).filter(|length| *length >= 1.0) else {
+        return;
+    };
+    match depth {
+        Some(depth) if length <= f64::from(depth) + 1.0 => {
+            line.push("--accept", Some(format!("{}@{depth}", short(length))));
+        }
+        Some(depth) => line.left_out.push(format!(
+            "the accept length {}: {depth} steps cannot give it",
+            short(length)
+        )),
+        None => line.gap(
+            "--accept",
+            &format!("{}@STEPS", short(length)),
+            "the draft steps of that run for STEPS".to_string(),
+        ),
+    }
+}
+
+/// A plain sweep among the files.
+struct Baseline {
+    file: String,
+    /// The bench does not say at which load it ran.
+    nameless: bool,
+    loads: Vec<f64>,
+    held_tokens: Option<f64>,
+    /// Why there is none, where a bench was given.
+    none: Option<String>,
+}
+
+impl Baseline {
+    fn add(self, line: &mut Words) {
+        if let Some(why) = self.none {
+            line.left_out.push(why);
+            return;
+        }
+        let piped = self.file == super::STANDARD_INPUT;
+        let file = if piped { "FILE" } else { &self.file };
+        let word = if self.nameless {
+            format!("{file}@USERS")
+        } else {
+            file.to_string()
+        };
+        line.push("--baseline", Some(word));
+        if piped {
+            line.fill_in
+                .push("the file that was piped in for FILE".to_string());
+        }
+        if self.nameless {
+            line.fill_in
+                .push("the requests it ran at a time for USERS".to_string());
+        }
+    }
+}
+
+/// A bench without speculation, else the speeds of a plain server's own log.
+fn baseline(files: &[Facts]) -> Option<Baseline> {
+    let of = |facts: &Facts| Baseline {
+        file: facts.file.clone(),
+        nameless: false,
+        loads: Vec::new(),
+        held_tokens: None,
+        none: None,
+    };
+    let benches = || files.iter().filter(|f| f.get("bench_points").is_some());
+    // Tools that print no accept length, beside server lines that do.
+    let plain = |facts: &&Facts| {
+        facts.get("accept_length").is_none() || facts.get("bench_accept_length").is_some()
+    };
+    let speculates = files.iter().find(|facts| {
+        facts.get("bench_points").is_none()
+            && (facts.get("spec_algorithm").is_some() || facts.get("accept_length").is_some())
+    });
+    let swept = benches().filter(plain).find(|f| f.sweep.is_some());
+    if let (Some(facts), Some(log), None) = (
+        swept,
+        speculates,
+        benches().find(|f| f.get("bench_accept_length").is_some()),
+    ) {
+        return Some(Baseline {
+            none: Some(format!(
+                "--baseline {}: the server of {} speculates, and no accept length in the bench says \
+                 which of the two it is",
+                facts.file, log.file
+            )),
+            ..of(facts)
+        });
+    }
+    if let Some((facts, sweep)) = swept.and_then(|f| Some((f, f.sweep.as_ref()?))) {
+        return Some(Baseline {
+            loads: sweep.points.iter().map(|point| point.0).collect(),
+            held_tokens: sweep.held_tokens,
+            ..of(facts)
+        });
+    }
+    if let Some(facts) = benches().filter(plain).find(|f| f.nameless_sweep) {
+        return Some(Baseline {
+            nameless: true,
+            ..of(facts)
+        });
+    }
+    let own = files.iter().find(|facts| {
+        !facts.speeds.is_empty()
+            && facts.speed_printers < 2
+            && facts.get("spec_algorithm").is_none()
+            && facts.get("accept_length").is_none()
+    })?;
+    Some(Baseline {
+        loads: own.speeds.iter().map(|speed| speed.running).collect(),
+        ..of(own)
+    })
+}
+
+fn draft_hint(said: &LogScenario) -> String {
+    match &said.draft {
+        Some((path, _)) => format!("the config.json of the draft {path} for DRAFT"),
+        None => "the draft's config.json for DRAFT".to_string(),
+    }
+}
+
+/// The draft as `predict` takes it; `None` where it must find one by itself.
+fn draft_word(said: &LogScenario, model: Option<&str>) -> Option<String> {
+    let path = said.draft.as_ref().map(|(path, _)| model_name(path));
+    let algorithm = said.spec_algorithm.as_ref();
+    let algorithm = algorithm.map_or(String::new(), |(name, _)| name.to_ascii_lowercase());
+    let found = model.and_then(|model| kvplan::catalog::find(model).ok());
+    let own_layers = found.is_none_or(|found| !found.model.mtp_layers.is_empty());
+    let lower = path.as_deref().unwrap_or("").to_ascii_lowercase();
+    let whole = said.draft.as_ref().map(|(path, _)| path.clone());
+    if algorithm.contains("eagle3") || lower.contains("eagle3") {
+        // A repository's name passes as it is, where it says the kind.
+        let named = |path: &String| {
+            path.contains('/') && crate::scenario::model::names_head(path) == Some("eagle3")
+        };
+        let whole = whole.filter(named);
+        return Some(whole.unwrap_or_else(|| "eagle3".to_string()));
+    }
+    let nextn = ["mtp", "nextn"].iter().any(|word| algorithm.contains(word));
+    if lower == "mtp" || nextn || (path.is_none() && algorithm.contains("eagle")) {
+        return own_layers.then(|| "mtp".to_string());
+    }
+    // A small model of the catalogue drafts under its own name.
+    whole.map(|path| match kvplan::catalog::find(&path) {
+        Ok(_) => path,
+        Err(_) => "DRAFT".to_string(),
+    })
+}
+
+/// A topology alone: what its links are worth.
+fn simulate_line(files: &[Facts]) -> Option<Next> {
+    let boxed = files.iter().find(|facts| facts.kinds.contains(&"box-file"));
+    if let Some(facts) = boxed {
+        return Some(Next {
+            command: format!("cargo xtask simulate --box {}", facts.file),
+            fill_in: Vec::new(),
+            left_out: Vec::new(),
+        });
+    }
+    let facts = files.iter().find(wired)?;
+    let mut line = Words {
+        words: vec!["cargo xtask simulate".to_string()],
+        ..Words::default()
+    };
+    line.push("--topology", Some(facts.file.clone()));
+    match card(files) {
+        Some(card) => line.push("--gpu", Some(card)),
+        None => line.gap("--gpu", "GPU", CARD.to_string()),
+    }
+    Some(Next {
+        command: line.words.join(" "),
+        fill_in: line.fill_in,
+        left_out: line.left_out,
+    })
+}
+
+/// A text that shows how the GPUs are wired; a tree without names does not.
+fn wired(facts: &&Facts) -> bool {
+    const WIRING: [&str; 3] = ["topo-matrix", "nccl-topology-xml", "lspci-tree"];
+    facts.number("gpus").is_some_and(|gpus| gpus > 1.0)
+        && facts.get("different_topologies").is_none()
+        && facts.kinds.iter().any(|kind| WIRING.contains(kind))
+}
+
+/// An nccl-tests table of all-reduces.
+fn all_reduce_table(facts: &Facts) -> bool {
+    facts.kinds.contains(&"nccl-tests")
+        && facts.text("op").is_none_or(|op| op == "all_reduce")
+        && facts.get("smallest_time_us").is_some()
+}
+
+/// The card by its catalogue name.
+fn card(files: &[Facts]) -> Option<String> {
+    files
+        .iter()
+        .filter_map(|facts| crate::gpus::find(facts.text("gpu")?).ok())
+        .map(|gpu| gpu.name.clone())
+        .next()
+}
+
+/// The last part of a path or repository name.
+fn model_name(path: &str) -> String {
+    path.trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or(path)
+        .to_string()
+}
+
+/// Three decimals, without an empty tail.
+fn short(value: f64) -> String {
+    let text = format!("{value:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}

@@ -1,0 +1,191 @@
+//! Generation speeds by load that a server's log shows: a plain server's are a sweep.
+
+use super::facts::Facts;
+use super::text::number_after;
+
+/// Lines under this share of their load's median hold idle time: the figure is an average since
+/// the last line, however long ago that was.
+const IDLE: f64 = 0.5;
+
+/// Loads told apart.
+const MOST_LOADS: usize = 512;
+
+/// Lines that are looked at.
+const MOST_LINES: usize = 200_000;
+
+/// The usual speed at one load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct LoadSpeed {
+    /// Requests that ran.
+    pub(crate) running: f64,
+    /// Tokens a second over all of them, the median of the steady lines.
+    pub(crate) tok_s: f64,
+    /// Tokens that a request held, where the lines say.
+    pub(crate) held_tokens: Option<f64>,
+    /// Mean accept length of those lines, bonus included.
+    pub(crate) accept_length: Option<f64>,
+    /// Steady lines.
+    pub(crate) lines: usize,
+    /// The last of them.
+    pub(crate) line: usize,
+}
+
+/// One printed line: an interval that ended there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Interval<'a> {
+    /// Who printed it: a rank, an engine number.
+    pub(super) who: &'a str,
+    /// Requests that ran at its end.
+    pub(super) running: f64,
+    /// Tokens generated a second.
+    pub(super) tok_s: f64,
+    /// Tokens held by all requests.
+    pub(super) tokens: Option<f64>,
+    /// Accept length.
+    pub(super) accept_length: Option<f64>,
+    /// Prompts took a part of it.
+    pub(super) prefill: bool,
+    /// Its line.
+    pub(super) line: usize,
+}
+
+/// The speeds by load, rising. A line counts where the one before it by the same printer had as
+/// many requests, so that the load held while it was measured; the first of all counts beside
+/// others. Lines of several printers (ranks of
+/// data parallelism) are each their own server's.
+pub(super) fn by_load(intervals: &[Interval<'_>]) -> Vec<LoadSpeed> {
+    let mut before: Vec<(&str, f64)> = Vec::new();
+    let mut first: Vec<usize> = Vec::new();
+    let mut steady: Vec<(f64, Vec<Interval<'_>>)> = Vec::new();
+    for interval in intervals.iter().take(MOST_LINES) {
+        let held = match before.iter_mut().find(|(who, _)| *who == interval.who) {
+            Some((_, running)) => std::mem::replace(running, interval.running) == interval.running,
+            None => {
+                if before.len() < MOST_LOADS {
+                    before.push((interval.who, interval.running));
+                }
+                first.push(interval.line);
+                true
+            }
+        };
+        if !held || interval.prefill || interval.running < 1.0 || interval.tok_s <= 0.0 {
+            continue;
+        }
+        let known = steady
+            .iter()
+            .position(|(load, _)| *load == interval.running);
+        if known.is_none() && steady.len() < MOST_LOADS {
+            steady.push((interval.running, Vec::new()));
+        }
+        let index = known.unwrap_or(steady.len().saturating_sub(1));
+        if let Some((_, same)) = steady.get_mut(index).filter(|s| s.0 == interval.running) {
+            same.push(*interval);
+        }
+    }
+    let mut speeds: Vec<LoadSpeed> = steady
+        .iter()
+        // A first line alone may hold any idle time.
+        .filter(|(_, same)| same.len() > 1 || same.iter().all(|i| !first.contains(&i.line)))
+        .filter_map(|(running, same)| usual(*running, same))
+        .collect();
+    speeds.sort_by(|a, b| a.running.total_cmp(&b.running));
+    speeds
+}
+
+fn usual(running: f64, same: &[Interval<'_>]) -> Option<LoadSpeed> {
+    let middle = |figures: &[f64]| crate::score::quantile(figures, 0.5);
+    let all: Vec<f64> = same.iter().map(|i| i.tok_s).collect();
+    let least = IDLE * middle(&all)?;
+    let busy: Vec<&Interval<'_>> = same.iter().filter(|i| i.tok_s >= least).collect();
+    let speeds: Vec<f64> = busy.iter().map(|i| i.tok_s).collect();
+    let held: Vec<f64> = busy.iter().filter_map(|i| i.tokens).collect();
+    let lengths: Vec<f64> = busy.iter().filter_map(|i| i.accept_length).collect();
+    let mean = lengths.iter().sum::<f64>() / lengths.len() as f64;
+    Some(LoadSpeed {
+        running,
+        tok_s: middle(&speeds)?,
+        held_tokens: middle(&held).map(|tokens| tokens / running),
+        accept_length: Some(mean).filter(|mean| mean.is_finite()),
+        lines: busy.len(),
+        line: busy.last()?.line,
+    })
+}
+
+/// Writes the speeds, and as `gen_tok_s` that of the load seen in most lines (of equals the
+/// lightest).
+pub(super) fn put(intervals: &[Interval<'_>], what: &str, facts: &mut Facts) {
+    let mut who: Vec<&str> = intervals.iter().map(|i| i.who).collect();
+    who.sort_unstable();
+    who.dedup();
+    facts.speed_printers = who.len();
+    facts.speeds = by_load(intervals);
+    let most = facts.speeds.iter().rev().max_by_key(|speed| speed.lines);
+    if let Some(most) = most.copied() {
+        facts.derive(
+            "gen_tok_s",
+            most.tok_s,
+            most.line,
+            format!(
+                "median of the {what} at {} running whose load held, idle ones dropped",
+                most.running
+            ),
+        );
+    }
+}
+
+/// Tokens that all requests hold, in a decode line of SGLang: one pool, or the full one of a
+/// hybrid.
+pub(super) fn sglang_tokens(rest: &str) -> Option<f64> {
+    number_after(rest, "#token:")
+        .or_else(|| number_after(rest, "#full token:"))
+        .filter(|tokens| *tokens >= 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn speeds(lines: &[(&str, f64, f64)]) -> Vec<LoadSpeed> {
+        let lines = lines.iter().enumerate();
+        let intervals: Vec<Interval<'_>> = lines
+            .map(|(index, (who, running, tok_s))| Interval {
+                who,
+                running: *running,
+                tok_s: *tok_s,
+                tokens: Some(running * 100.0),
+                accept_length: None,
+                prefill: false,
+                line: index + 1,
+            })
+            .collect();
+        by_load(&intervals)
+    }
+
+    #[test]
+    fn only_lines_whose_load_held_count_and_idle_time_does_not() {
+        let speeds = speeds(&[
+            ("0", 1.0, 3.0),
+            ("0", 1.0, 60.0),
+            ("0", 1.0, 62.0),
+            ("0", 1.0, 9.0),
+            ("0", 8.0, 300.0),
+            ("0", 8.0, 400.0),
+            ("0", 4.0, 350.0),
+        ]);
+        let found: Vec<(f64, f64)> = speeds.iter().map(|s| (s.running, s.tok_s)).collect();
+        assert_eq!(found, [(1.0, 61.0), (8.0, 400.0)]);
+        assert_eq!(speeds[0].held_tokens, Some(100.0));
+    }
+
+    #[test]
+    fn ranks_of_data_parallelism_do_not_interrupt_each_other() {
+        let speeds = speeds(&[
+            ("DP0", 3.0, 90.0),
+            ("DP1", 5.0, 150.0),
+            ("DP0", 3.0, 91.0),
+            ("DP1", 5.0, 151.0),
+        ]);
+        assert_eq!(speeds.len(), 2);
+        assert_eq!(speeds[1].tok_s, 150.5);
+    }
+}

@@ -1,0 +1,187 @@
+//! The command that `explain` ends with: `predict` and `simulate` take it once its capitals are
+//! filled in.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn xtask(words: &[&str], folder: &Path) -> anyhow::Result<Output> {
+    Ok(Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(words)
+        .current_dir(folder)
+        .output()?)
+}
+
+/// What stands in capitals, and what a reader of any of the samples could put there. Models with
+/// MTP layers, with many heads, and small: one of them goes with each sample.
+const FILL: [(&str, &str); 5] = [
+    ("GPU", "b200"),
+    ("GPUS", "8"),
+    ("ENGINE", "sglang"),
+    ("DRAFT", "eagle3"),
+    ("USERS", "16"),
+];
+const MODELS: [&str; 2] = ["deepseek-v3", "llama-3.1-8b"];
+
+/// The words of a command, its capitals replaced.
+fn filled(command: &str, model: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let plain = command.strip_prefix("cargo xtask ").unwrap_or(command);
+    for word in plain.split(' ') {
+        let word = word.trim_matches('\'');
+        let (head, tail) = word.rsplit_once('@').unwrap_or(("", word));
+        let put = match tail {
+            "MODEL" => model,
+            "STEPS" => "3",
+            _ => FILL.iter().find(|f| f.0 == tail).map_or(tail, |f| f.1),
+        };
+        // `2.46@STEPS`; a load that is not said is told behind the file.
+        match (head, tail) {
+            ("", _) => words.push(put.to_string()),
+            (head, _) => words.push(format!("{head}@{put}")),
+        }
+    }
+    words
+}
+
+fn samples() -> Option<(PathBuf, Vec<String>)> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
+    let data = std::env::var_os("SHARED_DATA").map_or_else(|| beside.into(), PathBuf::from);
+    let folder = data.join("inputs");
+    let mut files = Vec::new();
+    for kind in ["bench", "sglang_logs", "vllm_logs", "nccl", "topo"] {
+        for entry in std::fs::read_dir(folder.join(kind)).ok()?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if !name.ends_with(".source") {
+                files.push(format!("{kind}/{name}"));
+            }
+        }
+    }
+    files.sort();
+    Some((folder, files))
+}
+
+/// Served by a patched engine that pads 64 heads to 96 for three GPUs: refused in one line.
+const PADDED: &str = "sgl-29-dsv41-dspark-3nodes";
+
+#[test]
+fn every_sample_with_a_model_or_a_speed_ends_in_a_command_that_runs() -> anyhow::Result<()> {
+    let Some((folder, files)) = samples() else {
+        eprintln!("skipped: no measured data beside the checkout");
+        return Ok(());
+    };
+    let mut wrong = Vec::new();
+    for file in files.iter().filter(|file| !file.contains(PADDED)) {
+        let output = xtask(&["explain", "--json", file], &folder)?;
+        let said: Value = serde_json::from_slice(&output.stdout)?;
+        let known = |name: &str| !said["facts"][name]["value"].is_null();
+        let names = ["model", "gen_tok_s", "output_tok_s"];
+        let Some(command) = said["predict"].as_str() else {
+            if names.iter().any(|name| known(name)) {
+                wrong.push(format!("{file}: no command"));
+            }
+            continue;
+        };
+        let mut why = String::new();
+        let runs = MODELS.iter().any(|model| {
+            let words = filled(command, model);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            match xtask(&words, &folder) {
+                Ok(output) if output.status.success() => true,
+                Ok(output) => {
+                    why.push_str(&String::from_utf8_lossy(&output.stderr));
+                    false
+                }
+                Err(_) => false,
+            }
+        });
+        if !runs {
+            wrong.push(format!("{file}: {command}\n{why}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+fn next_of(folder: &Path, files: &[&str]) -> anyhow::Result<Value> {
+    let mut words = vec!["explain", "--json"];
+    words.extend(files);
+    let output = xtask(&words, folder)?;
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+const ARGUMENTS: &str = "[2025-11-23 19:34:55] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', \
+    tp_size=2, mem_fraction_static=0.88, SPECULATION)\n\
+    [2025-11-23 19:35:15 TP0] Load weight begin. avail mem=94.00 GB\n\
+    [2025-11-23 19:35:25 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail \
+    mem=63.00 GB, mem usage=31.00 GB.\n";
+const BENCH: &str = "============ Serving Benchmark Result ============\n\
+    Backend:                                 sglang\n\
+    Max request concurrency:                 8\n\
+    Successful requests:                     32\n\
+    Total input tokens:                      32000\n\
+    Total generated tokens:                  16000\n\
+    Output token throughput (tok/s):         310.00\n";
+const SPECULATION: &str = "speculative_algorithm='EAGLE3', speculative_draft_model_path='a/b-eagle3', \
+    speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4";
+
+#[test]
+fn a_bench_beside_a_log_is_the_baseline_or_the_accept_length() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explain-next");
+    std::fs::create_dir_all(&folder)?;
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text);
+    write("plain.log", &ARGUMENTS.replace(", SPECULATION", ""))?;
+    write("spec.log", &ARGUMENTS.replace("SPECULATION", SPECULATION))?;
+    write("plain.txt", BENCH)?;
+    write("spec.txt", &format!("{BENCH}Accept length: 2.31\n"))?;
+
+    let plain = next_of(&folder, &["plain.log", "plain.txt"])?;
+    let command = plain["predict"].as_str().unwrap_or("");
+    let load = "--context 1250 --concurrency 8 --baseline plain.txt";
+    assert!(command.ends_with(load), "{command}");
+
+    let spec = next_of(&folder, &["spec.log", "spec.txt"])?;
+    let command = spec["predict"].as_str().unwrap_or("");
+    assert!(command.contains("--accept 2.31@3"), "{command}");
+    assert!(!command.contains("--baseline"), "{command}");
+
+    // A bench that says no accept length, beside the log of a server that speculates.
+    let open = next_of(&folder, &["spec.log", "plain.txt"])?;
+    let command = open["predict"].as_str().unwrap_or("");
+    assert!(!command.contains("--baseline"), "{command}");
+    assert!(
+        open["left_out"][0]
+            .as_str()
+            .is_some_and(|why| why.contains("plain.txt"))
+    );
+    Ok(())
+}
+
+#[test]
+fn a_bench_alone_names_what_to_fill_in() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explain-next-alone");
+    std::fs::create_dir_all(&folder)?;
+    let table = "{\"model_id\": \"zai-org/GLM-9-Large\", \"max_concurrency\": 4, \
+        \"output_throughput\": 500.0, \"completed\": 8, \"total_input_tokens\": 800, \
+        \"total_output_tokens\": 400}";
+    std::fs::write(folder.join("r.json"), table)?;
+    let said = next_of(&folder, &["r.json"])?;
+    assert_eq!(
+        said["predict"],
+        "cargo xtask predict --model MODEL --engine ENGINE --gpu GPU --gpus GPUS --context 125 \
+         --concurrency 4 --baseline r.json"
+    );
+    let fill: Vec<&str> = said["fill_in"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    assert_eq!(fill.len(), 4);
+    assert!(
+        fill[0].contains("config.json of zai-org/GLM-9-Large"),
+        "{fill:?}"
+    );
+    Ok(())
+}
