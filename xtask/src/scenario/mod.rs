@@ -1,6 +1,7 @@
 //! A scenario: what is served, where and how, resolved once, every value with its source.
 
 mod acceptance;
+mod context;
 mod engine;
 pub(crate) mod file;
 pub(crate) mod hardware;
@@ -29,10 +30,6 @@ use served::Served;
 
 /// Loads that are shown where the user names none.
 const DEFAULT_CONCURRENCY: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// A context below this is more likely a slip: engines count tokens, people thousands.
-const SHORT_CONTEXT: u64 = 128;
-/// Context where nothing says it, tokens.
-const DEFAULT_CONTEXT: u64 = 2048;
 
 /// Which serving engine, and the version that its formulas are taken from.
 #[derive(Debug, Clone, PartialEq)]
@@ -186,8 +183,8 @@ impl Scenario {
             notes,
         );
         let baseline = sweep::baseline(merged.baseline.as_deref(), notes)?;
-        let measured = measured_context(baseline.as_ref(), served.as_ref());
-        let context = context(merged, measured, notes)?;
+        let measured = context::measured(baseline.as_ref(), served.as_ref());
+        let context = context::resolve(merged, measured, notes)?;
         shapes::warn(&model, hardware.gpu, engine.kind, context, notes);
         let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
@@ -304,61 +301,6 @@ fn tensor_parallel(
     }
     notes.input("tp", tp, source);
     Ok((tp, (0..tp as usize).collect()))
-}
-
-/// The context at which plain steps were measured, and who says so.
-fn measured_context(
-    baseline: Option<&crate::bench_input::Sweep>,
-    served: Option<&Served>,
-) -> Option<(f64, &'static str)> {
-    let sweep = baseline.and_then(|sweep| sweep.held_tokens);
-    sweep
-        .map(|tokens| {
-            (
-                tokens,
-                "as the plain sweep held it: prompt and half the output",
-            )
-        })
-        .or_else(|| {
-            let tokens = served?.held_tokens;
-            Some((tokens, "as the box file's plain steps had it"))
-        })
-}
-
-fn context(
-    merged: &merge::Merged,
-    measured: Option<(f64, &'static str)>,
-    notes: &mut Notes,
-) -> anyhow::Result<u64> {
-    match &merged.context {
-        Some(given) => {
-            let tokens = parse::context(&given.named("--context"), &given.value)?;
-            notes.input("context", tokens, given.source.clone());
-            if (1..SHORT_CONTEXT).contains(&tokens) && !given.assumed {
-                notes.assume(
-                    format!("context {tokens} tokens, a sentence or two; was {tokens}k meant?"),
-                    format!("--context {tokens}k"),
-                );
-            }
-            if given.assumed {
-                notes.assume(
-                    format!("context {tokens} tokens: {}", given.source),
-                    "--context",
-                );
-            }
-            Ok(tokens)
-        }
-        None if let Some((tokens, source)) = measured => {
-            let tokens = tokens.round().clamp(0.0, 1e9) as u64;
-            notes.input("context", tokens, source);
-            Ok(tokens)
-        }
-        None => {
-            notes.input("context", DEFAULT_CONTEXT, "assumed");
-            notes.assume(format!("context {DEFAULT_CONTEXT} tokens"), "--context");
-            Ok(DEFAULT_CONTEXT)
-        }
-    }
 }
 
 fn concurrency(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<parse::Loads> {
