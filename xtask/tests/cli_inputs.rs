@@ -256,3 +256,50 @@ fn an_unknown_weight_format_is_the_fault_of_its_own_flag() {
     let error = refusal(&with(&["--quant", "q9_z"]));
     assert!(error.starts_with("error: --quant q9_z: "), "{error}");
 }
+
+#[test]
+fn the_speed_in_a_log_stands_beside_the_computed_one_and_one_outside_the_band_is_explained() {
+    let path = std::env::temp_dir().join(format!("xtask-speed-{}.log", std::process::id()));
+    let decode = |speed: f64| {
+        format!(
+            "[2025-11-23 19:36:15 TP0] Decode batch, #running-req: 4, #token: 4000, token usage: \
+             0.01, cuda graph: True, gen throughput (token/s): {speed}, #queue-req: 0\n"
+        )
+    };
+    let log = |speed: f64| {
+        format!(
+            "[2025-11-23 19:34:55] server_args=ServerArgs(model_path='Qwen/Qwen3-8B', tp_size=1, \
+             mem_fraction_static=0.88, speculative_algorithm=None)\n\
+             [2025-11-23 19:35:15 TP0] Load weight begin. avail mem=78.81 GB\n{}",
+            decode(speed).repeat(3)
+        )
+    };
+    let shown = path.to_string_lossy().into_owned();
+    let run = |speed: f64, more: &[&str]| {
+        std::fs::write(&path, log(speed)).expect("a temporary log");
+        let mut words = vec!["predict", "--from-log", &shown, "--gpu", "h100"];
+        words.extend(more);
+        answers(&words)
+    };
+    let usual = run(500.0, &[]);
+    assert!(
+        usual.contains("log: plain, 4 users, 1,000 tokens held"),
+        "{usual}"
+    );
+    assert!(usual.contains("within the band"), "{usual}");
+    assert!(!usual.contains("slower than computed"), "{usual}");
+    let slow = run(100.0, &[]);
+    assert!(slow.contains("below the band"), "{slow}");
+    assert!(
+        slow.contains("slower than computed, outside the band"),
+        "{slow}"
+    );
+    assert!(slow.contains(&format!("--baseline {shown}")), "{slow}");
+    // The log as the baseline answers for itself.
+    let own = run(100.0, &["--baseline", &shown]);
+    assert!(own.contains("within the band (90 to 111)"), "{own}");
+    // Another card: nothing is observed of it.
+    let other = run(500.0, &["--model", "qwen3-14b"]);
+    assert!(!other.contains("log: plain"), "{other}");
+    let _ = std::fs::remove_file(path);
+}

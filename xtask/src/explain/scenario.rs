@@ -1,6 +1,7 @@
 //! What a log says as scenario flags, for `--from-log LOG`.
 
 use super::facts::Facts;
+use super::speeds::LoadSpeed;
 
 /// Scenario flags as a log states them; `None` where it does not. Beside each the line.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -58,6 +59,10 @@ pub(crate) struct LogScenario {
     pub(crate) kv_gib: Option<(f64, usize)>,
     /// The same, tokens.
     pub(crate) kv_tokens: Option<(f64, usize)>,
+    /// Generation speeds by load, of one server; none where data-parallel ranks print their parts.
+    pub(crate) speeds: Vec<LoadSpeed>,
+    /// Share of the decode lines that ran outside a graph.
+    pub(crate) outside_graph: f64,
 }
 
 /// Reads what a log says of the scenario; an error in one line where it says nothing.
@@ -158,6 +163,12 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         free_after_gib: number("free_after_gib").filter(|_| came_up),
         kv_gib: number("kv_gib").filter(|_| came_up),
         kv_tokens: number("kv_tokens").filter(|(n, _)| came_up && *n >= 1.0),
+        speeds: match facts.speed_printers {
+            1 => facts.speeds.clone(),
+            _ => Vec::new(),
+        },
+        outside_graph: facts.number("decode_lines_outside_graph").unwrap_or(0.0)
+            / facts.number("decode_lines").unwrap_or(1.0).max(1.0),
     }
 }
 

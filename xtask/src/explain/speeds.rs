@@ -89,7 +89,19 @@ pub(super) fn by_load(intervals: &[Interval<'_>]) -> Vec<LoadSpeed> {
         .filter_map(|(running, same)| usual(*running, same))
         .collect();
     speeds.sort_by(|a, b| a.running.total_cmp(&b.running));
+    let sure: Vec<LoadSpeed> = speeds.iter().filter(|s| s.lines > 1).copied().collect();
+    speeds.retain(|speed| speed.lines > 1 || sure.iter().all(|other| possible(speed, other)));
     speeds
+}
+
+/// Whether a single line goes with a load known better: with more requests the total does not fall
+/// and each does not gain. One that held a prompt or idle time does not.
+fn possible(single: &LoadSpeed, other: &LoadSpeed) -> bool {
+    if single.running > other.running {
+        single.tok_s >= other.tok_s
+    } else {
+        single.tok_s / single.running >= other.tok_s / other.running
+    }
 }
 
 fn usual(running: f64, same: &[Interval<'_>]) -> Option<LoadSpeed> {
@@ -175,6 +187,20 @@ mod tests {
         let found: Vec<(f64, f64)> = speeds.iter().map(|s| (s.running, s.tok_s)).collect();
         assert_eq!(found, [(1.0, 61.0), (8.0, 400.0)]);
         assert_eq!(speeds[0].held_tokens, Some(100.0));
+    }
+
+    #[test]
+    fn a_single_line_with_idle_time_in_it_is_no_load() {
+        let speeds = speeds(&[
+            ("0", 8.0, 400.0),
+            ("0", 8.0, 410.0),
+            ("0", 2.0, 40.0),
+            ("0", 2.0, 43.0),
+            ("0", 16.0, 300.0),
+            ("0", 16.0, 350.0),
+        ]);
+        let found: Vec<f64> = speeds.iter().map(|s| s.running).collect();
+        assert_eq!(found, [8.0]);
     }
 
     #[test]

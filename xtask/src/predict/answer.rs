@@ -276,6 +276,9 @@ pub(crate) struct Observed {
     pub(crate) what: String,
     pub(crate) observed: f64,
     pub(crate) computed: Option<f64>,
+    /// The 90 % band of the computed figure, where one is known.
+    pub(crate) computed_low: Option<f64>,
+    pub(crate) computed_high: Option<f64>,
     pub(crate) unit: &'static str,
     pub(crate) source: String,
     pub(crate) note: String,

@@ -106,7 +106,9 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let depth_map = map.as_ref().map_or_else(Vec::new, map::Map::cells);
     let depth_table = map.as_ref().map_or_else(Vec::new, map::Map::rows);
     let engine_flags = paste(scenario, &summary, &points, &memory, map.as_ref());
-    let assumptions = assumptions(scenario, links, &summary, map.as_ref());
+    let mut assumptions = assumptions(scenario, links, &summary, map.as_ref());
+    let observed = observed::rows(scenario, links, &memory)?;
+    assumptions.extend(observed::by_log::outside(scenario, &observed));
     drop(map);
     if scenario.uncut.is_some() {
         // It does not start as it is cut, whatever room there is.
@@ -129,7 +131,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         goodput: map::of_the_day(scenario, &costs),
         depth_map,
         changes: changes::changes(scenario, links, &costs)?,
-        observed: observed::rows(scenario, links, &memory)?,
+        observed,
         compared: Vec::new(),
         compared_left_out: Vec::new(),
         seed: scenario.seed,

@@ -1,5 +1,7 @@
 //! What was observed, beside what is computed for it.
 
+pub(super) mod by_log;
+
 use super::answer::{Memory, Observed};
 use super::costs::{Costs, all_reduce_us};
 use super::links::{Choice, Links};
@@ -49,6 +51,7 @@ pub(super) fn rows(
         ));
     }
     rows.extend(from_scratch(scenario, links)?);
+    rows.extend(by_log::rows(scenario, links)?);
     Ok(rows)
 }
 
@@ -63,6 +66,8 @@ fn row(
         what: what.to_string(),
         observed: figure.value,
         computed,
+        computed_low: None,
+        computed_high: None,
         unit,
         source: figure.source.clone(),
         note: note.to_string(),
@@ -92,6 +97,8 @@ fn from_scratch(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec<Ob
             what: what.to_string(),
             observed: figure.value,
             computed,
+            computed_low: None,
+            computed_high: None,
             unit: "tok/s",
             source: figure.source.clone(),
             note: "computed from scratch, without the observed verify".to_string(),

@@ -3,6 +3,7 @@
 use super::merge::{Given, Merged};
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
+use crate::explain::speeds::LoadSpeed;
 
 /// Settings and figures of a server's log; they win over estimates.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,6 +26,12 @@ pub(crate) struct Ran {
     pub(crate) kv_gib: Option<f64>,
     /// Tokens in it; there where the server came up.
     pub(crate) kv_tokens: Option<u64>,
+    /// Generation speeds by load.
+    pub(crate) speeds: Vec<LoadSpeed>,
+    /// Whether it speculated.
+    pub(crate) speculates: bool,
+    /// Share of the decode lines that ran outside a graph.
+    pub(crate) outside_graph: f64,
 }
 
 /// The load of a log, as the command takes it that `explain` ends with: what requests held, else
@@ -78,6 +85,9 @@ impl Ran {
                 .kv_tokens
                 .filter(|(tokens, _)| *tokens < 1e15)
                 .map(|(tokens, _)| tokens as u64),
+            speeds: log.speeds.clone(),
+            speculates: log.spec_algorithm.is_some() || log.accept_length.is_some(),
+            outside_graph: log.outside_graph,
         }
     }
 
@@ -94,6 +104,13 @@ impl Ran {
         if args.model.is_some() || args.engine.is_some() || other_card {
             return Self::default();
         }
+        let mut left = self;
+        // Speeds are of the depth it drafted with.
+        let other_depth =
+            args.steps.is_some() || args.topk.is_some() || args.draft_tokens.is_some();
+        if left.speculates && other_depth {
+            left.speeds = Vec::new();
+        }
         let elsewhere = args.tp.is_some()
             || args.quant.is_some()
             || args.draft.is_some()
@@ -107,9 +124,10 @@ impl Ran {
                 free_after_gib: None,
                 kv_gib: None,
                 kv_tokens: None,
-                ..self
+                speeds: Vec::new(),
+                ..left
             };
         }
-        self
+        left
     }
 }

@@ -137,7 +137,10 @@ pub(super) fn speed(run: &[Event], facts: &mut Facts) {
         .collect();
     speeds::put(&intervals, "windows", facts);
     let most = facts.speeds.iter().rev().max_by_key(|speed| speed.lines);
-    if let Some((held, line)) = most.and_then(|speed| Some((speed.held_tokens?, speed.line))) {
+    // One decimal of a percent says nothing of less than half a percent.
+    let told = |held: f64, running: f64| pool.is_some_and(|pool| held * running >= 0.005 * pool);
+    let held = most.and_then(|speed| Some((speed.held_tokens?, speed.running, speed.line)));
+    if let Some((held, _, line)) = held.filter(|(held, running, _)| told(*held, *running)) {
         let how = "the share of the pool in use at that load, over the requests running";
         facts.derive("held_tokens_per_request", held.round(), line, how);
     }
@@ -154,9 +157,9 @@ fn engine_number(before: &str) -> &str {
     }
 }
 
-/// Tokens held, by the share of the pool in use; its one decimal says nothing of less than half a
-/// percent.
+/// Tokens held, by the share of the pool in use; a share of 0.0 % is taken as half of what rounds
+/// to it.
 fn held(rest: &str, pool: Option<f64>) -> Option<f64> {
-    let percent = number_after(rest, "KV cache usage:").filter(|p| (0.5..=100.0).contains(p))?;
-    Some(pool? * percent / 100.0)
+    let percent = number_after(rest, "KV cache usage:").filter(|p| (0.0..=100.0).contains(p))?;
+    Some(pool? * percent.max(0.025) / 100.0)
 }

@@ -1,0 +1,190 @@
+//! The speeds that a server's own log shows, beside what is computed for the same load.
+
+use super::super::answer::{Assumption, Observed};
+use super::super::costs::{Costs, all_reduce_us};
+use super::super::links::{Choice, Links};
+use super::super::points;
+use crate::explain::speeds::LoadSpeed;
+use crate::scenario::Scenario;
+use crate::table::thousands;
+
+/// Loads that are shown: the one seen most, and the lightest and the heaviest.
+const MOST_ROWS: usize = 3;
+
+/// ln half-width of the 90 % band of a plain decode speed from scratch: one row in ten of 1,423
+/// measured ones is off by more (docs/ACCURACY.md, decode.from_scratch).
+const SCRATCH_90: f64 = 0.26;
+
+/// The same where the user's own sweep gives the plain speed: two runs of one server differ by
+/// about that, and a log's windows hold some prefill.
+const SWEEP_90: f64 = 0.1;
+
+/// Context of a load whose lines do not say it, tokens: the server's limit is no measure of it.
+const UNSAID: u64 = 2048;
+
+/// One row a load of the log.
+pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec<Observed>> {
+    let ran = &scenario.ran;
+    if ran.speeds.is_empty() {
+        return Ok(Vec::new());
+    }
+    let all_reduce = all_reduce_us(links, Choice::parse(&scenario.allreduce)?);
+    let costs = Costs::new(scenario, &all_reduce, links)?;
+    let row = |speed: &LoadSpeed| row(scenario, &costs, speed);
+    Ok(shown(&ran.speeds).into_iter().filter_map(row).collect())
+}
+
+fn shown(speeds: &[LoadSpeed]) -> Vec<&LoadSpeed> {
+    let mut kept: Vec<&LoadSpeed> = Vec::new();
+    let most = speeds.iter().rev().max_by_key(|speed| speed.lines);
+    for speed in most.into_iter().chain(speeds.first()).chain(speeds.last()) {
+        if !kept.contains(&speed) && kept.len() < MOST_ROWS {
+            kept.push(speed);
+        }
+    }
+    kept.sort_by(|a, b| a.running.total_cmp(&b.running));
+    kept
+}
+
+fn row(scenario: &Scenario, costs: &Costs<'_>, speed: &LoadSpeed) -> Option<Observed> {
+    let whole = (1.0..=65_536.0).contains(&speed.running) && speed.running.fract() == 0.0;
+    let users = whole.then_some(speed.running as u32)?;
+    let held = speed
+        .held_tokens
+        .map(|tokens| tokens.round().clamp(0.0, 1e9));
+    let context = held.map_or(scenario.context.min(UNSAID), |tokens| tokens as u64);
+    let plain_90 = if costs.has_sweep() {
+        SWEEP_90
+    } else {
+        SCRATCH_90
+    };
+    let (kind, computed, down, up) = if scenario.ran.speculates {
+        scenario.draft.as_ref()?;
+        let (point, _) = points::row(scenario, costs, users, context, None)?;
+        // The accept length of that load, where its lines print one.
+        let own = speed.accept_length.unwrap_or(point.accept_length);
+        let most = f64::from(point.draft_tokens);
+        let scale = own.clamp(1.0, most) / point.accept_length;
+        let width = |bound: f64| plain_90.hypot((point.speedup / bound).ln());
+        (
+            "speculative",
+            point.spec_tok_s * scale,
+            width(point.speedup_low),
+            width(point.speedup_high),
+        )
+    } else {
+        let plain_ms = costs.cycle(users, context, 1, 2).plain_ms;
+        let tok_s = f64::from(users) * 1000.0 / plain_ms;
+        ("plain", tok_s, plain_90, plain_90)
+    };
+    if !(computed.is_finite() && computed > 0.0) {
+        return None;
+    }
+    let (low, high) = (computed * (-down).exp(), computed * up.exp());
+    let tokens = match held {
+        Some(tokens) => format!(", {} tokens held", thousands(tokens)),
+        None => format!(", {} tokens assumed", thousands(context as f64)),
+    };
+    let s = if users == 1 { "" } else { "s" };
+    Some(Observed {
+        what: format!("log: {kind}, {users} user{s}{tokens}"),
+        observed: speed.tok_s,
+        computed: Some(computed),
+        computed_low: Some(low),
+        computed_high: Some(high),
+        unit: "tok/s",
+        source: format!("{}:{}", scenario.ran.file, speed.line),
+        note: format!(
+            "{} ({low:.0} to {high:.0}), {} line{}",
+            place(speed.tok_s, low, high),
+            speed.lines,
+            if speed.lines == 1 { "" } else { "s" },
+        ),
+    })
+}
+
+fn place(observed: f64, low: f64, high: f64) -> &'static str {
+    if observed < low {
+        "below the band"
+    } else if observed > high {
+        "above the band"
+    } else {
+        "within the band"
+    }
+}
+
+/// What may be behind a speed outside the band, in one line; `None` where all lie within.
+pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Option<Assumption> {
+    let ratio = |row: &&Observed| {
+        let (low, high) = (row.computed_low?, row.computed_high?);
+        let out = row.observed < low || row.observed > high;
+        out.then_some(row.observed / row.computed?)
+    };
+    let worst = rows
+        .iter()
+        .filter_map(|row| ratio(&row))
+        .max_by(|a, b| a.ln().abs().total_cmp(&b.ln().abs()))?;
+    let slower = worst < 1.0;
+    let mut reasons = Vec::new();
+    if slower && scenario.ran.outside_graph > 0.1 {
+        reasons.push(format!(
+            "{:.0} % of its decode lines ran outside CUDA graphs",
+            100.0 * scenario.ran.outside_graph
+        ));
+    }
+    if scenario.weights_assumed_bf16() && !slower {
+        reasons.push("weights smaller than the BF16 assumed (--quant)".to_string());
+    }
+    if scenario.tp > 1 {
+        reasons.push(
+            "another wiring or all-reduce than assumed (--topology, --allreduce-table)".to_string(),
+        );
+    }
+    if slower {
+        reasons.push("prompts computed in between, sampling and output on a slow host".to_string());
+        reasons.push("a power limit".to_string());
+    }
+    let way = if slower { "slower" } else { "faster" };
+    let times = if slower { 1.0 / worst } else { worst };
+    if reasons.is_empty() {
+        reasons.push("another card than the one named".to_string());
+    }
+    Some(Assumption {
+        what: format!(
+            "{}: the server ran {times:.2} times {way} than computed, outside the band; it may be: {}",
+            scenario.ran.file,
+            reasons.join("; ")
+        ),
+        settled_by: if scenario.ran.speculates {
+            "--baseline with a plain sweep of the same server, which takes the place of the computed \
+             step"
+                .to_string()
+        } else {
+            format!(
+                "--baseline {}, which takes its speeds in place of the computed ones",
+                scenario.ran.file
+            )
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_the_lightest_and_the_heaviest_load_are_shown() {
+        let speed = |running: f64, lines: usize| LoadSpeed {
+            running,
+            tok_s: 100.0,
+            held_tokens: None,
+            accept_length: None,
+            lines,
+            line: 1,
+        };
+        let all = [speed(1.0, 2), speed(2.0, 3), speed(4.0, 9), speed(8.0, 2)];
+        let loads: Vec<f64> = shown(&all).iter().map(|s| s.running).collect();
+        assert_eq!(loads, [1.0, 4.0, 8.0]);
+        assert_eq!(shown(&all[..1]).len(), 1);
+    }
+}
