@@ -180,6 +180,19 @@ pub(crate) fn draft_parts(
     spec: &Speculation<'_>,
     own_tables: bool,
 ) -> DraftParts {
+    let computed = computed_draft(setup, spec, own_tables);
+    match setup.observed.draft_gib {
+        // A log shows all that was loaded for it, tables included.
+        Some(gib) if spec.kind != SpecKind::Ngram => DraftParts {
+            weight_bytes: gib * GIB,
+            table_bytes: 0.0,
+            ..computed
+        },
+        _ => computed,
+    }
+}
+
+fn computed_draft(setup: &Setup<'_>, spec: &Speculation<'_>, own_tables: bool) -> DraftParts {
     let layout = crate::kv::KvLayout::new(setup.kv_dtype());
     let sharding = &setup.sharding;
     let table = setup.model.vocab_table_bytes(sharding);

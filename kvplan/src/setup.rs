@@ -94,6 +94,8 @@ pub struct Observed {
     pub tokens: Option<u64>,
     /// Weights as the engine printed them, GiB.
     pub weights_gib: Option<f64>,
+    /// The draft's weights as the engine printed them, GiB, where it loads them apart.
+    pub draft_gib: Option<f64>,
     /// Capacity as torch sees it, GiB (vLLM's base for the utilisation).
     pub torch_total_gib: Option<f64>,
     /// What all graphs took, GiB.

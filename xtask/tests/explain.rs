@@ -51,6 +51,7 @@ fn the_story_0_88_was_in_use_and_0_55_can_never_start() -> anyhow::Result<()> {
 
         story.log   (sglang-log)
           engine                 sglang             line 2
+          engine_version_range   0.5.3 or later, out by 2026-03 line 3  (by the lines it prints and their dates)
           model                  moonshotai/Kimi-K2.5 line 1
           tp                     8                  line 1
           mem_fraction           0.55               line 1
@@ -62,7 +63,7 @@ fn the_story_0_88_was_in_use_and_0_55_can_never_start() -> anyhow::Result<()> {
           kv_tokens              159218             line 4
           free_after_pool_gib    10.9               line 5
 
-        next   cargo xtask predict --model Kimi-K2.5 --engine sglang --gpu GPU --gpus 8 --tp 8 --mem-fraction 0.88
+        next   cargo xtask predict --model Kimi-K2.5 --engine sglang@2026-03 --gpu GPU --gpus 8 --tp 8 --mem-fraction 0.88
                with your card for GPU (rtx-5090, h100)
     "#]].assert_eq(&text(&output));
     Ok(())

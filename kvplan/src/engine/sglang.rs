@@ -271,8 +271,19 @@ fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget, draft: &DraftP
     // A log's free-after figure of this era holds the draft already.
     let in_observed = counted && setup.observed.with_draft;
     if !in_observed {
+        // A log prints them; from the model they are good to a quarter.
+        let spread = if setup.observed.draft_gib.is_some() {
+            0.0
+        } else {
+            0.25
+        };
         ledger
-            .estimate("draft: weights", draft.weight_bytes / GIB, 0.25, where_from)
+            .estimate(
+                "draft: weights",
+                draft.weight_bytes / GIB,
+                spread,
+                where_from,
+            )
             .of_speculation();
         ledger
             .exact(

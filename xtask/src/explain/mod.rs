@@ -7,6 +7,7 @@ mod accept;
 mod args;
 mod bench_facts;
 mod config;
+mod era;
 mod facts;
 mod findings;
 #[cfg(test)]
@@ -110,6 +111,7 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     sglang::read(doc, &mut facts);
     vllm::read(doc, &mut facts);
     other_engines::read(doc, &mut facts);
+    era::read(doc, &mut facts);
     prometheus::read(doc, text, &mut facts);
     card(doc, &mut facts);
     bench_facts::read(doc, text, &mut facts);

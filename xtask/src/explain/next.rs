@@ -128,7 +128,12 @@ fn engine(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
     let word = match (&said.engine, by_bench) {
         (Some((engine, _)), _) => {
             let version = said.engine_version.as_ref().map(|(version, _)| version);
-            match version.filter(|version| parse::is_version(version)) {
+            let version = version.filter(|version| parse::is_version(version));
+            let by_lines = said
+                .version_by_lines
+                .as_ref()
+                .map(|(version, _, _)| version);
+            match version.or(by_lines) {
                 Some(version) => format!("{engine}@{version}"),
                 None => engine.clone(),
             }

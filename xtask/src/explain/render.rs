@@ -8,6 +8,7 @@ use super::next::Next;
 const SHOWN: &[&str] = &[
     "engine",
     "engine_version",
+    "engine_version_range",
     "model",
     "quant",
     "gpu",

@@ -14,6 +14,8 @@ pub(crate) struct LogScenario {
     pub(crate) engine: Option<(String, usize)>,
     /// Version as printed.
     pub(crate) engine_version: Option<(String, usize)>,
+    /// The version whose rules hold where none is printed, and why.
+    pub(crate) version_by_lines: Option<(String, String, usize)>,
     /// Tensor-parallel size.
     pub(crate) tp: Option<(u32, usize)>,
     /// Decode context parallel size.
@@ -51,6 +53,8 @@ pub(crate) struct LogScenario {
     pub(crate) graph_gib: Option<(f64, usize)>,
     /// Line at which the draft's weights were there.
     pub(crate) draft_loaded: Option<usize>,
+    /// The draft's weights of one card, GiB, where they were loaded apart from the target's.
+    pub(crate) draft_weights_gib: Option<(f64, usize)>,
     /// Free before the weights of a server that came up, GiB.
     pub(crate) free_before_gib: Option<(f64, usize)>,
     /// Free after the target's weights, GiB.
@@ -105,6 +109,17 @@ fn draft_of(facts: &Facts, draft: String, line: usize) -> (String, usize) {
     }
 }
 
+/// Free after the target's weights: newer builds size the pool once the draft is loaded too.
+fn free_after_target(facts: &Facts) -> Option<(f64, usize)> {
+    let fact = facts.get("free_after_gib")?;
+    let after = facts.number("free_after_gib")?;
+    let draft = facts
+        .get("draft_weights_gib")
+        .filter(|draft| draft.line <= fact.line);
+    let held = draft.and_then(|_| facts.number("draft_weights_gib"));
+    Some((after + held.unwrap_or(0.0), fact.line))
+}
+
 /// The scenario among facts already read.
 pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     let text = |name: &str| -> Option<(String, usize)> {
@@ -137,6 +152,10 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         model: text("model"),
         engine: text("engine"),
         engine_version: text("engine_version"),
+        version_by_lines: text("engine_version_taken").map(|(version, line)| {
+            let range = facts.text("engine_version_range").unwrap_or("");
+            (version, range.to_string(), line)
+        }),
         tp: whole("tp"),
         dcp: whole("dcp"),
         mem_fraction: number("mem_fraction_in_use")
@@ -159,8 +178,9 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
         graph_gib: number("graph_gib"),
         draft_loaded: facts.get("draft_weights_gib").map(|fact| fact.line),
+        draft_weights_gib: number("draft_weights_gib").filter(|(gib, _)| *gib > 0.0),
         free_before_gib: number("free_before_gib").filter(|_| came_up),
-        free_after_gib: number("free_after_gib").filter(|_| came_up),
+        free_after_gib: free_after_target(facts).filter(|_| came_up),
         kv_gib: number("kv_gib").filter(|_| came_up),
         kv_tokens: number("kv_tokens").filter(|(n, _)| came_up && *n >= 1.0),
         speeds: match facts.speed_printers {

@@ -122,6 +122,9 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     } else {
         seen.graph_gib = ran.graph_gib;
     }
+    if setup.engine.kind == EngineKind::Sglang {
+        seen.draft_gib = ran.draft_gib;
+    }
     seen.tokens = ran.kv_tokens;
     seen.served = ran.kv_tokens.is_some();
     if setup.engine.kind == EngineKind::Vllm {

@@ -186,7 +186,7 @@ fn apply_log(
     shown: &str,
     notes: &mut Notes,
 ) {
-    let speculation = log.clone();
+    let whole = log.clone();
     merged.ran = Ran::of(&log, shown).beside(args, log.gpu.as_ref());
     let at = |line: usize| format!("{shown}:{line}");
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
@@ -207,29 +207,16 @@ fn apply_log(
         .or(merged.draft.take());
     merged.tp = number(log.tp).or(merged.tp.take());
     merged.dcp = number(log.dcp).or(merged.dcp.take());
-    if let Some((engine, line)) = log.engine {
-        let value = match log.engine_version {
-            Some((version, _)) if parse::is_version(&version) => format!("{engine}@{version}"),
-            Some((version, line)) => {
-                notes.assume(
-                    format!(
-                        "{}: version {version} names no release; the newest rules are used",
-                        at(line)
-                    ),
-                    "--engine NAME@VERSION",
-                );
-                engine
-            }
-            None => engine,
-        };
-        merged.engine = Some(Given::new(value, at(line)));
+    if let Some((engine, line)) = &log.engine {
+        let value = engine_at(engine, &whole, shown, notes);
+        merged.engine = Some(Given::new(value, at(*line)));
     }
     merged.mem_fraction = log
         .mem_fraction
         .map(|(v, line)| Given::new(v, at(line)))
         .or(merged.mem_fraction.take());
     merged.kv_dtype = text(log.kv_dtype).or(merged.kv_dtype.take());
-    super::ran::load(merged, &speculation, args, shown);
+    super::ran::load(merged, &whole, args, shown);
     if merged.hardware.gpu.is_none() {
         merged.hardware.gpu = log.gpu.map(|(gpu, _)| gpu);
     }
@@ -246,7 +233,31 @@ fn apply_log(
         );
         return;
     }
-    apply_log_speculation(merged, &speculation, shown, notes);
+    apply_log_speculation(merged, &whole, shown, notes);
+}
+
+/// The engine with the version that the log prints, else with the one that its lines are of.
+fn engine_at(engine: &str, log: &explain::LogScenario, shown: &str, notes: &mut Notes) -> String {
+    let settled = "--engine NAME@VERSION";
+    match (&log.engine_version, &log.version_by_lines) {
+        (Some((version, _)), _) if parse::is_version(version) => format!("{engine}@{version}"),
+        (Some((version, line)), _) => {
+            let what = format!(
+                "{shown}:{line}: version {version} names no release; the newest rules are used"
+            );
+            notes.assume(what, settled);
+            engine.to_string()
+        }
+        (None, Some((version, range, line))) => {
+            let what = format!(
+                "{shown}:{line}: prints no version; by its lines {engine} {range}: the rules of \
+                 {version} are used"
+            );
+            notes.assume(what, settled);
+            format!("{engine}@{version}")
+        }
+        (None, None) => engine.to_string(),
+    }
 }
 
 /// Depth, width and accept length of a log.

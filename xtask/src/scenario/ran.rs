@@ -22,6 +22,8 @@ pub(crate) struct Ran {
     pub(crate) free_before_gib: Option<f64>,
     /// Free after the target's weights, GiB.
     pub(crate) free_after_gib: Option<f64>,
+    /// The draft's weights on one card, GiB, where they were loaded apart.
+    pub(crate) draft_gib: Option<f64>,
     /// KV pool of one card, GiB.
     pub(crate) kv_gib: Option<f64>,
     /// Tokens in it; there where the server came up.
@@ -80,6 +82,7 @@ impl Ran {
                 .is_some_and(|((_, graphs), draft)| graphs < draft),
             free_before_gib: size(log.free_before_gib).filter(|gib| *gib > 0.01),
             free_after_gib: size(log.free_after_gib).filter(|gib| *gib > 0.0),
+            draft_gib: size(log.draft_weights_gib).filter(|gib| *gib > 0.0),
             kv_gib: size(log.kv_gib).filter(|gib| *gib > 0.0),
             kv_tokens: log
                 .kv_tokens
@@ -122,6 +125,7 @@ impl Ran {
                 graph_gib: None,
                 free_before_gib: None,
                 free_after_gib: None,
+                draft_gib: None,
                 kv_gib: None,
                 kv_tokens: None,
                 speeds: Vec::new(),
