@@ -431,3 +431,22 @@ fn hybrid_configs_give_the_bytes_of_the_layers_that_cache() {
         "vocab_size": 256000, "intermediate_size": 15360}"#;
     assert_eq!(number(griffin, "kv_bytes_per_token"), None);
 }
+
+#[test]
+fn the_first_builds_print_blocks_alone_and_the_pool_follows_from_a_known_model() {
+    let log = "INFO 08-22 15:27:08 llm_engine.py:70] Initializing an LLM engine with config: \
+        model='meta-llama/Llama-2-7b-chat-hf', tokenizer_mode=auto, dtype=torch.float16, \
+        tensor_parallel_size=2, seed=0)\n\
+        INFO 08-22 15:27:25 llm_engine.py:196] # GPU blocks: 1000, # CPU blocks: 327\n";
+    // 32 layers x 32 heads x 128 x 2 x 2 bytes over two cards.
+    assert_eq!(number(log, "kv_gib"), Some(3.91));
+    assert_eq!(
+        number(&log.replace("Llama-2-7b-chat-hf", "mine"), "kv_gib"),
+        None
+    );
+    let later = log.replace(
+        "# GPU blocks: 1000, # CPU blocks: 327",
+        "GPU KV cache size: 16,000 tokens",
+    );
+    assert_eq!(number(&later, "kv_gib"), None);
+}

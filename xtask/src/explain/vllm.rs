@@ -344,12 +344,52 @@ fn memory_facts(run: &[Event], facts: &mut Facts) {
     {
         facts.set("kv_tokens", tokens, event.line);
     }
+    pool_of_blocks(run, facts);
     if let Some(event) = last(Kind::Graphs) {
         // Memory freed meanwhile can make the printed difference negative.
         if let Some(gib) = number_after(event.rest, "took").filter(|gib| *gib >= 0.0) {
             facts.set("graph_gib", gib, event.line);
         }
     }
+}
+
+/// The first builds print blocks and no bytes; their engine line has all that the size of a block
+/// follows from, where the model is known. Later builds print the bytes, and a cut log of one is
+/// silent.
+fn pool_of_blocks(run: &[Event], facts: &mut Facts) {
+    let later = [
+        Kind::Available,
+        Kind::Instance,
+        Kind::Tokens,
+        Kind::NoMemory,
+    ];
+    if run.iter().any(|event| later.contains(&event.kind)) || facts.get("kv_gib").is_some() {
+        return;
+    }
+    let Some(engine) = run.iter().find(|event| event.kind == Kind::Engine) else {
+        return;
+    };
+    let sixteen_bits = ["torch.float16", "torch.bfloat16"]
+        .iter()
+        .any(|dtype| argument(engine.rest, "dtype").is_some_and(|printed| printed == *dtype));
+    let (Some(tokens), Some(tp)) = (facts.number("kv_tokens"), facts.number("tp")) else {
+        return;
+    };
+    let named = facts.text("model").and_then(|path| path.rsplit('/').next());
+    let found = named.and_then(|name| kvplan::catalog::find(name).ok());
+    let cut = (tp >= 1.0 && tp.fract() == 0.0).then(|| kvplan::Sharding::tp(tp as u64));
+    let (Some(found), Some(cut)) = (found.filter(|_| sixteen_bits), cut) else {
+        return;
+    };
+    let layout = kvplan::KvLayout::new(kvplan::KvDtype::Bf16);
+    let bytes = found.model.kv_bytes_per_token(&cut, &layout) as f64;
+    let line = facts.get("kv_tokens").map_or(1, |fact| fact.line);
+    let gib = (tokens * bytes / (1_u64 << 30) as f64 * 100.0).round() / 100.0;
+    let how = format!(
+        "{tokens} tokens x {bytes} bytes of {} a card",
+        found.model.name
+    );
+    facts.derive("kv_gib", gib, line, how);
 }
 
 /// 0.11 and later sum a start up in one line: `Free memory on device (…) on startup. … Actual usage
