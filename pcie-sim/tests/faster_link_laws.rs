@@ -1,12 +1,11 @@
 //! A faster link between the same two GPUs never makes the same kernel slower.
 
 use pcie_sim::box_spec::BoxSpec;
-use pcie_sim::nccl::NcclProtocol::Ll;
+use pcie_sim::nccl::NcclProtocol::{Ll, Simple};
 use pcie_sim::{Algorithm, Arch, Options, Topology, all_reduce, choose_best};
 use proptest::prelude::*;
 
-/// NCCL's Simple is left out: its start over NVLink was fitted at sizes where it is chosen there, and
-/// is no start of a small message.
+/// NCCL's Simple stands apart: with all its channels at work it starts later over NVLink.
 const KERNELS: [Algorithm; 6] = [
     Algorithm::OneShot,
     Algorithm::OneShotPush,
@@ -75,6 +74,19 @@ proptest! {
             let (nvlink, pcie) = (time(&t, &[0, 2], algorithm, bytes), time(&t, &[0, 1], algorithm, bytes));
             prop_assert!(nvlink <= pcie * (1.0 + 1e-9), "{algorithm:?} {arch:?}: NVLink {nvlink}, PCIe {pcie}");
         }
+    }
+
+    /// NCCL's Simple, forced at sizes that fill few of its channels.
+    #[test]
+    fn simple_at_small_sizes_is_no_slower_over_nvlink(
+        arch in prop::sample::select(GENERATIONS.to_vec()), pcie_gen in 3u8..6,
+        wider in 1.5f64..8.0, bytes in 1u64..(128 << 10),
+    ) {
+        let pcie_gb_s = 16.0 * f64::from(1u32 << (pcie_gen - 3));
+        let t = bridged(arch, pcie_gen, pcie_gb_s * wider, false);
+        let simple = Algorithm::NcclRing(Simple);
+        let (nvlink, pcie) = (time(&t, &[0, 2], simple, bytes), time(&t, &[0, 1], simple, bytes));
+        prop_assert!(nvlink <= pcie, "{arch:?} {bytes} B: NVLink {nvlink}, PCIe {pcie}");
     }
 
     /// A push over a bridge against two trips through host memory.

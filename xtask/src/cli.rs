@@ -66,20 +66,20 @@ pub(crate) struct ScenarioArgs {
     /// --model nor --from-log is given]
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub(crate) scenario: Option<String>,
-    /// A catalogue model, a config.json, or a folder that holds one
+    /// A catalogue model, a config.json, or a folder that holds one; `list` names those known
     #[arg(long, value_name = "NAME|config.json|DIR")]
     pub(crate) model: Option<String>,
     /// Weight format, where the config does not say (bf16, fp8, int4, nvfp4, mxfp4, …)
     #[arg(long)]
     pub(crate) quant: Option<String>,
     /// What drafts: `mtp`, `eagle3`, a head's config.json or repository name, a small model of the
-    /// catalogue, or `none`
+    /// catalogue, `ngram` (prompt look-up), or `none`
     #[arg(long, value_name = "NAME|config.json|mtp|none")]
     pub(crate) draft: Option<String>,
-    /// A catalogue box or a box file
+    /// A catalogue box or a box file; `list` names those known
     #[arg(long = "box", value_name = "NAME|FILE.toml", conflicts_with_all = ["gpu", "gpus"])]
     pub(crate) box_name: Option<String>,
-    /// GPU model, for a box that is not in the catalogue
+    /// GPU model, for a box that is not in the catalogue; `list` names those known
     #[arg(long, value_name = "NAME")]
     pub(crate) gpu: Option<String>,
     /// Number of GPUs in the box
@@ -157,6 +157,17 @@ pub(crate) struct ScenarioArgs {
     pub(crate) seed: u64,
 }
 
+impl ScenarioArgs {
+    /// What to print where a flag asks for the names known.
+    pub(crate) fn list(&self) -> Option<String> {
+        crate::scenario::lists::asked(
+            self.model.as_deref(),
+            self.gpu.as_deref(),
+            self.box_name.as_deref(),
+        )
+    }
+}
+
 /// Flags of `predict`.
 #[derive(Debug, Args)]
 pub(crate) struct PredictArgs {
@@ -194,7 +205,8 @@ pub(crate) struct PredictArgs {
     /// Print where every constant comes from (JSON always does)
     #[arg(long)]
     pub(crate) sources: bool,
-    /// Exit with 0 when it pays, 10 when it does not, 11 when it must be measured first
+    /// Exit with 0 when it pays, 10 when it does not, 11 when it must be measured first; with
+    /// `--draft none`, 0 when it fits and 10 when it does not
     #[arg(long)]
     pub(crate) exit_code: bool,
 }
@@ -248,6 +260,9 @@ pub(crate) struct SimulateArgs {
         default_value = "1k,4k,14336,57344,256k,1m,16m,64m"
     )]
     pub(crate) bytes: String,
+    /// Groups that reduce at once, for the line `groups` [default: pairs in order of number]
+    #[arg(long, value_name = "0,2/1,3")]
+    pub(crate) groups: Option<String>,
     /// Which algorithm, or all
     #[arg(long, value_name = "NAME|all", default_value = "all")]
     pub(crate) algorithm: String,

@@ -2,6 +2,7 @@
 //! loads, and the questions people ask of a box: who slows whom, which GPUs belong together, where
 //! one algorithm overtakes another.
 
+mod groups;
 mod json;
 mod questions;
 mod trace;
@@ -25,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) hardware: Hardware,
     pub(crate) topology: Topology,
     pub(crate) ranks: Vec<usize>,
+    /// Groups that reduce at once.
+    pub(crate) groups: Vec<Vec<usize>>,
     pub(crate) options: Options,
     pub(crate) sizes: Vec<u64>,
     pub(crate) algorithms: Vec<Algorithm>,
@@ -55,6 +58,11 @@ impl Answer {
 
 /// Runs `cargo xtask simulate`.
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+    let (card, wiring) = (args.gpu.as_deref(), args.box_name.as_deref());
+    if let Some(list) = crate::scenario::lists::asked(None, card, wiring) {
+        input::print(&list)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let answer = answer(args)?;
     if let Some(path) = &args.trace {
         trace::write(path, &answer)?;
@@ -96,7 +104,10 @@ fn answer(args: &SimulateArgs) -> anyhow::Result<Answer> {
             })
             .collect::<anyhow::Result<_>>()?
     };
-    build(hardware, topology, ranks, sizes, algorithms, all)
+    let groups = groups::asked(args.groups.as_deref(), &ranks)?;
+    let mut answer = build(hardware, topology, ranks, sizes, algorithms, all)?;
+    answer.groups = groups;
+    Ok(answer)
 }
 
 /// The answer for a scenario's box at one payload: what `predict` draws and traces.
@@ -167,6 +178,7 @@ fn build(
         hardware,
         topology,
         ranks,
+        groups: Vec::new(),
         options,
         sizes,
         algorithms,

@@ -104,13 +104,10 @@ fn a_fraction_inside_the_band_of_the_wall_is_not_called_impossible() {
 }
 
 #[test]
-fn drafts_by_look_up_in_a_log_are_said_not_to_be_modelled() {
+fn drafts_by_look_up_in_a_log_are_taken_from_it() {
     let log = "xtask/tests/data/ngram.log";
     let text = answer(&["predict", "--from-log", log, "--gpu", "h100"]);
-    assert!(
-        text.contains("ngram drafts by look-up, which is not modelled"),
-        "{text}"
-    );
+    assert!(text.contains("n-gram look-up, 4 steps"), "{text}");
     let said = answer(&["explain", log]);
     assert!(!said.contains("--steps"), "{said}");
 }

@@ -43,23 +43,187 @@ fn an_engine_that_was_named_is_pasted_alone() {
     let named = answers(&with(&["--engine", "vllm"]));
     let lines = paste(&named);
     assert!(
-        lines.len() == 1 && lines[0].starts_with("  vllm: "),
+        lines.len() == 2 && lines[0].starts_with("  vllm: vllm serve MODEL_PATH "),
         "{named}"
     );
-    assert_eq!(paste(&answers(&with(&[]))).len(), 2);
+    assert_eq!(
+        lines[1],
+        "  MODEL_PATH: the checkpoint of qwen3-32b in bf16; DRAFT_PATH: the head trained for it"
+    );
+    assert_eq!(paste(&answers(&with(&[]))).len(), 3);
 }
 
 #[test]
 fn a_draft_named_by_its_repository_is_pasted_by_it() {
     let name = "RedHatAI/Qwen3-32B-speculator.eagle3";
     let text = answers(&with(&["--draft", name]));
-    for line in paste(&text) {
-        assert!(
-            line.contains(name) && !line.contains("DRAFT_PATH"),
-            "{text}"
-        );
+    for line in paste(&text)
+        .iter()
+        .filter(|line| !line.contains("MODEL_PATH:"))
+    {
+        assert!(line.contains(name), "{text}");
     }
+    assert!(!text.contains("DRAFT_PATH"), "{text}");
     let text = answers(&with(&["--draft", name, "--engine", "trtllm"]));
     let extra = format!("speculative_model_dir: {name}");
     assert!(paste(&text).join("").contains(&extra), "{text}");
+}
+
+/// The lines under `paste` of a `predict` with these flags.
+fn pasted(flags: &[&str]) -> String {
+    let arguments: Vec<&str> = ["predict"]
+        .into_iter()
+        .chain(flags.iter().copied())
+        .collect();
+    let text = answers(&arguments);
+    let lines = paste(&text).join("\n");
+    assert!(!lines.is_empty(), "{text}");
+    lines
+}
+
+#[test]
+fn the_checkpoint_that_was_named_is_pasted_and_only_fp8_is_made_while_loading() {
+    let named = pasted(&["--model", "Qwen/Qwen3-32B-AWQ", "--gpu", "h100"]);
+    for line in [
+        "--model-path Qwen/Qwen3-32B-AWQ ",
+        "vllm serve Qwen/Qwen3-32B-AWQ ",
+    ] {
+        assert!(named.contains(line), "{named}");
+    }
+    assert!(!named.contains("--quantization"), "{named}");
+    let online = pasted(&[
+        "--model",
+        "Qwen/Qwen3-32B",
+        "--quant",
+        "fp8",
+        "--gpu",
+        "h100",
+    ]);
+    assert!(
+        online.contains("Qwen/Qwen3-32B --quantization fp8"),
+        "{online}"
+    );
+    let other = pasted(&[
+        "--model",
+        "Qwen/Qwen3-32B",
+        "--quant",
+        "awq",
+        "--gpu",
+        "h100",
+    ]);
+    assert!(
+        other.contains("MODEL_PATH: the checkpoint of qwen3-32b in awq"),
+        "{other}"
+    );
+}
+
+#[test]
+fn a_hybrid_with_a_draft_gets_the_state_strategy_of_sglang_s_releases_that_refuse_without() {
+    let model = [
+        "--model",
+        "qwen3.5-122b-a10b",
+        "--gpu",
+        "h100",
+        "--gpus",
+        "4",
+        "--engine",
+    ];
+    let of = |engine: &str| pasted(&[&model[..], &[engine]].concat());
+    let old = of("sglang@0.5.9");
+    for part in [
+        "SGLANG_ENABLE_SPEC_V2=1 python",
+        "--mamba-scheduler-strategy extra_buffer",
+    ] {
+        assert!(old.contains(part), "{old}");
+    }
+    assert!(
+        !of("sglang@0.5.18").contains("mamba"),
+        "its own choice since 0.5.14"
+    );
+}
+
+#[test]
+fn more_users_than_the_engine_runs_by_itself_are_pasted_where_they_were_asked_for() {
+    let model = ["--model", "qwen3-8b", "--gpu", "h100", "--engine", "sglang"];
+    let asked = pasted(&[&model[..], &["--concurrency", "1,64"]].concat());
+    assert!(asked.contains("--max-running-requests 64"), "{asked}");
+    let few = pasted(&[&model[..], &["--concurrency", "1,32"]].concat());
+    assert!(!few.contains("--max-running-requests"), "{few}");
+    let text = answers(&[&["predict"], &model[..]].concat());
+    assert!(
+        text.contains("64 users: SGLang runs 48 at once by itself"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_context_asked_for_by_the_engines_name_is_pasted_under_it() {
+    let model = [
+        "--model",
+        "qwen3-8b",
+        "--gpu",
+        "h100",
+        "--max-model-len",
+        "16k",
+    ];
+    let lines = pasted(&model);
+    for part in ["--context-length 16384", "--max-model-len 16384"] {
+        assert!(lines.contains(part), "{lines}");
+    }
+}
+
+#[test]
+fn an_all_reduce_that_was_asked_for_is_switched_on_or_said_to_be_in_no_release() {
+    let box8 = ["--model", "kimi-k2.5", "--box", "two-switch-8", "--engine"];
+    let islands = [&box8[..], &["vllm", "--allreduce", "island"]].concat();
+    assert!(
+        pasted(&islands).contains("VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1 vllm serve"),
+        "{}",
+        pasted(&islands)
+    );
+    let sglang = [
+        &["predict"],
+        &box8[..],
+        &["sglang", "--allreduce", "one-shot"],
+    ]
+    .concat();
+    let text = answers(&sglang);
+    assert!(
+        text.contains(
+            "--allreduce one-shot: in no release, only in forks (b12x); so no flag gives it"
+        ),
+        "{text}"
+    );
+    let mesh = [
+        "--model",
+        "qwen3-32b",
+        "--gpu",
+        "h100",
+        "--gpus",
+        "4",
+        "--engine",
+        "vllm",
+    ];
+    let forced = pasted(&[&mesh[..], &["--allreduce", "one-shot"]].concat());
+    assert!(
+        forced.contains("VLLM_CUSTOM_ALLREDUCE_ALGO=1stage vllm serve"),
+        "{forced}"
+    );
+}
+
+#[test]
+fn look_up_is_pasted_with_its_own_flags_and_has_no_draft() {
+    let model = ["--model", "qwen3-32b", "--gpu", "h100", "--draft", "ngram"];
+    let lines = pasted(&[&model[..], &["--accept", "2.9@4"]].concat());
+    for part in [
+        "--speculative-algorithm NGRAM --speculative-ngram-max-bfs-breadth 1 --speculative-num-draft-tokens",
+        r#""method":"ngram","num_speculative_tokens":"#,
+        r#""prompt_lookup_max":4"#,
+    ] {
+        assert!(lines.contains(part), "{lines}");
+    }
+    assert!(
+        !lines.contains("DRAFT_PATH") && !lines.contains("num-steps"),
+        "{lines}"
+    );
 }

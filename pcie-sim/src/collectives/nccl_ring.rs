@@ -52,10 +52,24 @@ pub(super) fn base_us(job: &Job<'_>, graph: &Graph, protocol: NcclProtocol) -> f
     let family = c.family(job.t.arch);
     match (protocol, graph.nvlink) {
         (NcclProtocol::Ll | NcclProtocol::Ll128, _) => family.ll_base_us,
-        (NcclProtocol::Simple, true) => family.simple_base_us,
+        (NcclProtocol::Simple, true) => {
+            // Measured where all channels are full; few of them start as over PCIe.
+            let start = c.simple_pcie_base_us.min(family.simple_base_us);
+            start + (family.simple_base_us - start) * filled(job, graph)
+        }
         // An older GPU starts its kernels later, whatever the protocol.
         (NcclProtocol::Simple, false) => c.simple_pcie_base_us,
     }
+}
+
+/// Data that NCCL gives a channel of Simple at least: 64 bytes for each of 512 threads (tuning and
+/// enqueue code, threadThresholds).
+const SIMPLE_CHANNEL_BYTES: f64 = 64.0 * 512.0;
+
+/// Share of the channels beyond the first that a size fills in Simple.
+fn filled(job: &Job<'_>, graph: &Graph) -> f64 {
+    let beyond = f64::from(graph.channels.max(2) - 1);
+    ((job.bytes / SIMPLE_CHANNEL_BYTES - 1.0) / beyond).clamp(0.0, 1.0)
 }
 
 /// One step of `chunk` payload bytes per rank around the ring.
@@ -82,7 +96,10 @@ pub(super) fn step(job: &Job<'_>, graph: &Graph, protocol: NcclProtocol, chunk: 
             let size = job.bytes / LL_SPREAD_BYTES;
             let spread = 1.0 + job.c().ll_spread * size / (1.0 + size);
             let cap = match protocol {
-                NcclProtocol::Ll => ll_nvlink_gb_s(job.t.arch.0),
+                // Half of every line is its flag: a narrow bridge carries no more than half its rate.
+                NcclProtocol::Ll => {
+                    ll_nvlink_gb_s(job.t.arch.0).min(slowest_port(job, graph) / LL_WIRE_FACTOR)
+                }
                 _ => f64::INFINITY,
             };
             (family.ll_hop_nvlink_us * spread, LL_OVERLAP, cap)

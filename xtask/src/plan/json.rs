@@ -21,6 +21,7 @@ pub(super) fn to_json(report: &Report) -> Value {
         "max_running": plan.max_running,
         "max_concurrency": plan.max_concurrency,
         "context_tokens": plan.context_tokens,
+        "requests": {"context": report.context, "held": plan.pool.requests(report.context)},
         "longest_context": plan.longest_context,
         "weights_gib": {"computed": plan.computed_weights_gib, "used": plan.weights_gib},
         "speculation": report.speculates.then(|| json!({

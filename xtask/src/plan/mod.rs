@@ -43,10 +43,16 @@ pub(crate) struct Report {
     pub(crate) ignored: Vec<&'static str>,
     /// Whether a log shows that this server ran.
     pub(crate) ran: bool,
+    /// Tokens that a request holds.
+    pub(crate) context: u64,
 }
 
 /// Runs `cargo xtask plan`.
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
+    if let Some(list) = args.scenario.list() {
+        crate::input::print(&list)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     check(args)?;
     let scenario = Scenario::resolve(&args.scenario)?;
     let mut report = report(&scenario, Some(args), None)?;
@@ -103,21 +109,7 @@ fn report(
                 .map_err(fail)
         })
         .transpose()?;
-    let smaller = match setup.engine.kind {
-        EngineKind::LlamaCpp => kvplan::KvDtype::Q8_0,
-        _ => kvplan::KvDtype::Fp8,
-    };
-    let other_kv = [kvplan::KvDtype::Bf16, smaller]
-        .into_iter()
-        .filter(|dtype| *dtype != cost.with.kv_dtype)
-        .filter_map(|dtype| {
-            let mut other = setup.clone();
-            other.kv_dtype = Some(dtype);
-            other.observed.tokens = None;
-            let plan = kvplan::plan(&other).ok()?;
-            Some((dtype.name(), plan.kv_tokens))
-        })
-        .collect();
+    let other_kv = other_kv(&setup, cost.with.kv_dtype);
     Ok(Report {
         speculates: setup.speculation.is_some(),
         engine: setup.engine,
@@ -128,7 +120,27 @@ fn report(
         other_kv,
         ignored: Vec::new(),
         ran: scenario.ran.kv_tokens.is_some() && fraction.is_none(),
+        context: scenario.context,
     })
+}
+
+/// Tokens that the pool would hold in the other KV formats.
+fn other_kv(setup: &kvplan::Setup<'_>, dtype: kvplan::KvDtype) -> Vec<(&'static str, u64)> {
+    let smaller = match setup.engine.kind {
+        EngineKind::LlamaCpp => kvplan::KvDtype::Q8_0,
+        _ => kvplan::KvDtype::Fp8,
+    };
+    [kvplan::KvDtype::Bf16, smaller]
+        .into_iter()
+        .filter(|other| *other != dtype)
+        .filter_map(|dtype| {
+            let mut setup = setup.clone();
+            setup.kv_dtype = Some(dtype);
+            setup.observed.tokens = None;
+            let plan = kvplan::plan(&setup).ok()?;
+            Some((dtype.name(), plan.kv_tokens))
+        })
+        .collect()
 }
 
 /// Whether the pool that was seen says the fraction: a fraction asked for is planned with instead,
@@ -191,8 +203,9 @@ mod tests {
         let text = text::render(&report, &scenario, false);
         expect_test::expect![[r#"
             FITS     --mem-fraction-static 0.880 (inferred from the observed pool)
-                     10.42 GiB of KV, 159,215 tokens of 70272 B, 0.61 requests of 262,144 tokens
-                     with the draft 8.91 GiB of KV and 0.52 of the draft's, 136,134 tokens of 74368 B, 0.52 requests of 262,144 tokens: it takes 23,081 tokens and 4.19 GiB
+                     10.42 GiB of KV, 159,215 tokens of 70272 B, 77.74 requests of 2,048 tokens
+                     with the draft 8.91 GiB of KV and 0.52 of the draft's, 136,134 tokens of 74368 B, 66.47 requests of 2,048 tokens: it takes 23,081 tokens and 4.19 GiB
+                     a request is taken to hold 2,048 tokens, as in predict (--context); the model takes up to 262,144
                      legal from 0.7797 (pool wall) to 0.928 (0.876 to 0.981, activation wall)
                      with fp8 KV 272,268 tokens
                      the automatic fraction 0.757 would be refused: it must be set

@@ -2,6 +2,8 @@
 
 use kvplan::{EngineKind, Known, Setup, Sharding, SpecKind, Speculation};
 
+use spec_decode::HeadKind;
+
 use crate::cli::PlanArgs;
 use crate::input;
 use crate::scenario::{self, Scenario};
@@ -31,6 +33,7 @@ fn engine(scenario: &Scenario) -> anyhow::Result<kvplan::Engine> {
 fn speculation(scenario: &Scenario) -> Option<Speculation<'_>> {
     let draft = scenario.draft.as_ref()?;
     let kind = match (&draft.model, draft.model.as_ref().and_then(|m| m.draft)) {
+        (None, _) if draft.head == HeadKind::NGram => SpecKind::Ngram,
         (None, _) => SpecKind::Mtp,
         (Some(_), None) => SpecKind::Standalone,
         (Some(_), Some(head)) if head.kind == kvplan::DraftKind::BlockDiffusion => SpecKind::Block,

@@ -20,11 +20,7 @@ pub(super) fn render(report: &Report, scenario: &Scenario, sources: bool) -> Str
 fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     let plan = &report.cost.without;
     let with = &report.cost.with;
-    // The most a server takes is a limit, not a load that must fit.
-    let users = match scenario.concurrency.iter().copied().max() {
-        Some(users) if !scenario.by_log("concurrency") => users,
-        _ => 1,
-    };
+    let users = asked_users(scenario);
     let load = scenario.context.saturating_mul(u64::from(users));
     let carried = with.pool.requests(scenario.context) >= f64::from(users);
     let word = match (starts(with), with.fits && carried) {
@@ -51,23 +47,29 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
         ));
         line(format!("         do: {}", refusal.remedy));
     }
-    line(format!(
-        "         {}",
-        pool(if report.speculates { plan } else { with }, by_context)
-    ));
-    if report.speculates {
+    let alone = if report.speculates { plan } else { with };
+    if starts(alone) {
+        line(format!(
+            "         {}",
+            pool(alone, by_context, scenario.context)
+        ));
+    }
+    if report.speculates && starts(with) {
         line(format!(
             "         with the draft {}: it takes {} tokens and {:.2} GiB{}",
-            pool(with, by_context),
+            pool(with, by_context, scenario.context),
             thousands(report.cost.tokens_lost as f64),
             report.cost.draft_gib,
             rests_on(report.cost.basis)
         ));
     }
+    if let Some(assumed) = assumed_context(scenario).filter(|_| starts(alone)) {
+        line(format!("         {assumed}"));
+    }
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", walls(with)));
     }
-    for (dtype, tokens) in &report.other_kv {
+    for (dtype, tokens) in report.other_kv.iter().filter(|(_, tokens)| *tokens > 0) {
         line(format!(
             "         with {dtype} KV {} tokens",
             thousands(*tokens as f64)
@@ -85,7 +87,34 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     }
 }
 
-fn pool(plan: &Plan, by_context: bool) -> String {
+/// Users that must fit: those asked for; the most that a log's server takes is a limit.
+fn asked_users(scenario: &Scenario) -> u32 {
+    let asked = scenario
+        .input("concurrency")
+        .is_some_and(|loads| loads.source.starts_with("--"));
+    let most = scenario.concurrency.iter().copied().max();
+    most.filter(|_| asked).unwrap_or(1)
+}
+
+/// What a request is taken to hold, where nobody said it: the same here as in `predict`.
+fn assumed_context(scenario: &Scenario) -> Option<String> {
+    if scenario.asked_context().is_some() {
+        return None;
+    }
+    let own = scenario
+        .model
+        .max_positions
+        .map_or_else(String::new, |tokens| {
+            format!("; the model takes up to {}", thousands(tokens as f64))
+        });
+    Some(format!(
+        "a request is taken to hold {} tokens, as in predict (--context){own}",
+        thousands(scenario.context as f64)
+    ))
+}
+
+fn pool(plan: &Plan, by_context: bool, context: u64) -> String {
+    let requests = plan.pool.requests(context);
     if plan.pool.grouped() {
         // A window or a state takes the same however long the request is, so no figure of bytes a
         // token holds at every context.
@@ -98,8 +127,8 @@ fn pool(plan: &Plan, by_context: bool) -> String {
             "{:.2} GiB of KV, {} tokens ({tokens}), {:.2} requests of {} tokens",
             plan.pool_gib,
             thousands(plan.kv_tokens as f64),
-            plan.max_concurrency,
-            thousands(plan.context_tokens as f64),
+            requests,
+            thousands(context as f64),
         );
     }
     format!(
@@ -108,8 +137,8 @@ fn pool(plan: &Plan, by_context: bool) -> String {
         own_pool(plan),
         thousands(plan.kv_tokens as f64),
         plan.kv_bytes_per_token,
-        plan.max_concurrency,
-        thousands(plan.context_tokens as f64),
+        requests,
+        thousands(context as f64),
     )
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Answer {
     pub(crate) replicas: Option<Replicas>,
     pub(crate) flips: Vec<Flip>,
     pub(crate) engine_flags: BTreeMap<&'static str, Vec<String>>,
+    /// What MODEL_PATH and DRAFT_PATH stand for in them.
+    pub(crate) placeholders: Option<String>,
     pub(crate) depth_table: Vec<DepthRow>,
     /// Best depth over load and context.
     pub(crate) depth_map: Vec<DepthCell>,
@@ -208,6 +210,9 @@ pub(crate) struct LedgerLine {
 /// Time of one all-reduce by one algorithm.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct AllReduceTime {
+    /// Name of the choice, where `algorithm` is what that comes to at this size.
+    #[serde(skip)]
+    pub(crate) choice: &'static str,
     pub(crate) algorithm: String,
     pub(crate) bytes: u64,
     pub(crate) time_us: f64,
@@ -216,6 +221,9 @@ pub(crate) struct AllReduceTime {
     pub(crate) measured: bool,
     /// All-reduces of one pass at this size, ms.
     pub(crate) per_pass_ms: f64,
+    /// What switches it on in the engine asked for (`by itself`: nothing has to); `null` where the
+    /// engine does not have it.
+    pub(crate) switched_by: Option<String>,
 }
 
 /// An input that would flip the verdict, and where.

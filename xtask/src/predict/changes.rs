@@ -2,6 +2,7 @@
 
 use super::answer::{Change, Compared, Verdict};
 use super::costs::{Costs, all_reduce_us};
+use super::kernels::{self, Group};
 use super::links::{Choice, Links};
 use super::points::{self, best, try_depths};
 use crate::cli::ScenarioArgs;
@@ -77,28 +78,36 @@ fn of_the_links(
         Ok(tok_s(scenario, &other, users) / now)
     };
     let bytes = super::payload_bytes(scenario, users, 1);
+    let group = Group::of(links);
+    let mut bounds = Vec::new();
     for algorithm in pcie_sim::Algorithm::SHOWN {
         let choice = Choice::One(algorithm);
         if links.time(choice, bytes).is_err() {
             continue;
         }
-        found.push(Change {
-            change: format!("all-reduce by {}", algorithm.name()),
-            gain: gain(links, choice)?,
-            why: match algorithm {
-                pcie_sim::Algorithm::Island | pcie_sim::Algorithm::HostStaged => {
-                    "no engine ships it; the allreduce crate here does"
-                }
-                _ => "time of the all-reduces alone",
-            }
-            .to_string(),
-        });
+        let gain = gain(links, choice)?;
+        let change = format!("all-reduce by {}", algorithm.name());
+        match kernels::switch(algorithm, group, &scenario.engine) {
+            Ok(switch) => found.push(Change {
+                change,
+                gain,
+                why: switch.shown(),
+            }),
+            Err(why) => bounds.push(Change {
+                change,
+                gain,
+                why: format!("{why}; {}", kernels::BOUND),
+            }),
+        }
     }
+    // Of the kernels that cannot be had the fastest says it all.
+    found.extend(bounds.into_iter().max_by(|a, b| a.gain.total_cmp(&b.gain)));
     if let Some(mended) = links.with_graph_file() {
         found.push(Change {
             change: "give NCCL a graph file (NCCL_GRAPH_FILE)".to_string(),
             gain: gain(&mended, Choice::parse(&scenario.allreduce)?)?,
-            why: "its own search finds no ring on this wiring and falls back to Simple at small sizes"
+            why: "its own search finds no ring on this wiring and takes Simple at small sizes: dump what \
+                  it found (NCCL_GRAPH_DUMP_FILE), write the ring of all GPUs into it, load that"
                 .to_string(),
         });
     }

@@ -182,8 +182,7 @@ impl<'a> Costs<'a> {
     }
 
     fn draft(&self) -> Option<Draft<'_>> {
-        let draft = self.scenario.draft.as_ref()?;
-        Some(draft.model.as_ref().map_or(Draft::Mtp, Draft::Head))
+        self.scenario.draft.as_ref()?.passes()
     }
 
     /// The server behind the user's sweep, which ran at the scenario's own context.

@@ -6,6 +6,9 @@ use serde_json::json;
 use spec_decode::HeadKind;
 
 use super::answer::{Answer, Memory};
+use super::kernels::{self, BOUND, Group, Switch};
+use super::launch;
+use super::links::Choice;
 use crate::scenario::file::ObservedFile;
 use crate::scenario::{EngineChoice, EngineKind, Ran, Scenario};
 
@@ -16,7 +19,9 @@ pub(super) struct Setting<'a> {
     pub(super) steps: u32,
     pub(super) topk: u32,
     pub(super) draft_tokens: u32,
-    pub(super) allreduce: &'a str,
+    /// The all-reduce that was asked for and the GPUs that run it.
+    pub(super) allreduce: Choice,
+    pub(super) group: Group,
     /// The ledger of the engine that was asked for.
     pub(super) memory: &'a Memory,
     /// Depth by load in vLLM's form, where it varies.
@@ -36,11 +41,17 @@ pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<
         flags.insert("llamacpp", llamacpp(setting));
         return flags;
     }
-    flags.insert("sglang", sglang(setting));
+    let mut with_env = |engine, env_key, (env, line): (Vec<String>, Vec<String>)| {
+        flags.insert(engine, line);
+        if !env.is_empty() {
+            flags.insert(env_key, env);
+        }
+    };
+    with_env("sglang", "sglang_env", sglang(setting));
     // SGLang alone drafts trees.
     let tree = setting.topk > 1 && setting.steps > 0;
     if !tree {
-        flags.insert("vllm", vllm(setting));
+        with_env("vllm", "vllm_env", vllm(setting));
     }
     if asked == EngineKind::TrtLlm && !tree {
         flags.insert("trtllm", trtllm(setting));
@@ -62,6 +73,13 @@ fn named_by_user(source: &str) -> bool {
     source != "assumed" && !source.starts_with("scenario ")
 }
 
+/// The engine of an answer, without its version.
+pub(super) fn engine_name(answer: &Answer) -> String {
+    let engine = answer.scenario.iter().find(|input| input.name == "engine");
+    let text = engine.and_then(|input| input.value.as_str());
+    crate::scenario::parse::engine(text.unwrap_or_default()).0
+}
+
 /// The lines to show: of the engine that the user named alone, where it can run the setting.
 pub(crate) fn shown(answer: &Answer) -> Vec<(&'static str, &Vec<String>)> {
     let all = || {
@@ -72,10 +90,7 @@ pub(crate) fn shown(answer: &Answer) -> Vec<(&'static str, &Vec<String>)> {
     };
     let engine = answer.scenario.iter().find(|input| input.name == "engine");
     let named = engine.filter(|engine| named_by_user(&engine.source));
-    let name = named.and_then(|engine| {
-        let (name, _) = crate::scenario::parse::engine(engine.value.as_str()?);
-        EngineKind::parse(&name).map(EngineKind::name)
-    });
+    let name = named.and_then(|_| EngineKind::parse(&engine_name(answer)).map(EngineKind::name));
     match name.filter(|name| answer.engine_flags.contains_key(name)) {
         Some(name) => all()
             .filter(|(engine, _)| engine.starts_with(name))
@@ -145,7 +160,7 @@ fn draft_path(setting: &Setting<'_>) -> Option<String> {
     let given = setting.scenario.input("draft");
     let named = given.and_then(|input| input.value.as_str());
     let path = named.filter(|name| name.contains('/') && !name.ends_with(".json"));
-    Some(path.unwrap_or("DRAFT_PATH").to_string())
+    Some(path.unwrap_or(launch::DRAFT).to_string())
 }
 
 /// The head, where speculation is on.
@@ -165,9 +180,42 @@ fn push(flags: &mut Vec<String>, name: &str, value: impl ToString) {
     flags.push(value.to_string());
 }
 
-fn sglang(setting: &Setting<'_>) -> Vec<String> {
+/// What switches the all-reduce on that was asked for; nothing where the engine has none.
+fn switched(setting: &Setting<'_>, engine: EngineKind) -> Switch {
+    let Choice::One(algorithm) = setting.allreduce else {
+        return Switch::default();
+    };
+    if setting.scenario.tp < 2 {
+        return Switch::default();
+    }
+    let engine = engine_of(setting, engine);
+    kernels::switch(algorithm, setting.group, &engine)
+        .ok()
+        .or_else(|| kernels::nearest(algorithm, setting.group, &engine))
+        .unwrap_or_default()
+}
+
+/// The engine with the version asked for; another one than asked for is the newest.
+fn engine_of(setting: &Setting<'_>, kind: EngineKind) -> EngineChoice {
+    let asked = &setting.scenario.engine;
+    let version = asked.version.clone().filter(|_| asked.kind == kind);
+    EngineChoice { kind, version }
+}
+
+/// Environment and flags of SGLang.
+fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
+    let scenario = setting.scenario;
     let mut flags = Vec::new();
-    push(&mut flags, "--tp", setting.scenario.tp);
+    let switch = switched(setting, EngineKind::Sglang);
+    let mut env: Vec<String> = switch.env.iter().map(ToString::to_string).collect();
+    push(&mut flags, "--model-path", launch::model_path(scenario));
+    if launch::own_code(scenario) {
+        flags.push("--trust-remote-code".to_string());
+    }
+    if let Some(format) = launch::online(scenario) {
+        push(&mut flags, "--quantization", format);
+    }
+    push(&mut flags, "--tp", scenario.tp);
     if expert_parallel(setting) {
         push(&mut flags, "--ep-size", setting.scenario.tp);
     }
@@ -184,6 +232,10 @@ fn sglang(setting: &Setting<'_>) -> Vec<String> {
         if let Some(path) = draft_path(setting) {
             push(&mut flags, "--speculative-draft-model-path", path);
         }
+        if head == HeadKind::NGram {
+            // By itself it drafts a tree of ten branches.
+            push(&mut flags, "--speculative-ngram-max-bfs-breadth", 1);
+        }
         // Look-ups and block drafts have no steps of their own.
         if !matches!(head, HeadKind::NGram | HeadKind::Parallel) {
             push(&mut flags, "--speculative-num-steps", setting.steps);
@@ -194,25 +246,44 @@ fn sglang(setting: &Setting<'_>) -> Vec<String> {
             "--speculative-num-draft-tokens",
             setting.draft_tokens,
         );
+        if let Some((strategy, variable)) = launch::sglang_hybrid(scenario) {
+            flags.extend(strategy.map(str::to_string));
+            env.push(variable.to_string());
+        }
     }
-    if setting.allreduce.starts_with("nccl") && setting.scenario.tp > 1 {
-        flags.push("--disable-custom-all-reduce".to_string());
-    }
+    flags.extend(switch.flags.iter().map(ToString::to_string));
     let memory = memory_of(setting, EngineKind::Sglang);
     if let Some(fraction) = memory.as_ref().and_then(fraction) {
         push(&mut flags, "--mem-fraction-static", fraction);
+    }
+    if let Some(tokens) = scenario.max_model_len {
+        push(&mut flags, "--context-length", tokens);
+    }
+    let drafts = head(setting).is_some();
+    if let Some(running) = launch::max_running(scenario, EngineKind::Sglang, drafts) {
+        push(&mut flags, "--max-running-requests", running);
     }
     match setting.scenario.kv_dtype {
         kvplan::KvDtype::Fp8 => push(&mut flags, "--kv-cache-dtype", "fp8_e4m3"),
         kvplan::KvDtype::Fp4 => push(&mut flags, "--kv-cache-dtype", "fp4_e2m1"),
         _ => {}
     }
-    flags
+    (env, flags)
 }
 
-fn vllm(setting: &Setting<'_>) -> Vec<String> {
-    let mut flags = Vec::new();
-    push(&mut flags, "--tensor-parallel-size", setting.scenario.tp);
+/// Environment and flags of vLLM.
+fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
+    let scenario = setting.scenario;
+    let switch = switched(setting, EngineKind::Vllm);
+    let env = switch.env.iter().map(ToString::to_string).collect();
+    let mut flags = vec![launch::model_path(scenario)];
+    if launch::own_code(scenario) {
+        flags.push("--trust-remote-code".to_string());
+    }
+    if let Some(format) = launch::online(scenario) {
+        push(&mut flags, "--quantization", format);
+    }
+    push(&mut flags, "--tensor-parallel-size", scenario.tp);
     if expert_parallel(setting) {
         flags.push("--enable-expert-parallel".to_string());
     }
@@ -223,32 +294,38 @@ fn vllm(setting: &Setting<'_>) -> Vec<String> {
             vllm_config(setting, head),
         );
     }
-    if setting.allreduce.starts_with("nccl") && setting.scenario.tp > 1 {
-        flags.push("--disable-custom-all-reduce".to_string());
-    }
+    flags.extend(switch.flags.iter().map(ToString::to_string));
     let memory = memory_of(setting, EngineKind::Vllm);
     if let Some(fraction) = memory.as_ref().and_then(fraction) {
         push(&mut flags, "--gpu-memory-utilization", fraction);
     }
-    if let Some(longest) = memory.as_ref().and_then(|memory| memory.longest_context) {
-        // By default it serves the model's own context, and refuses one that the pool cannot hold.
-        let asked = setting
-            .scenario
-            .asked_context()
-            .filter(|asked| *asked <= longest && !setting.scenario.by_log("context"));
-        push(&mut flags, "--max-model-len", asked.unwrap_or(longest));
+    if let Some(tokens) = vllm_context(scenario, memory.as_ref()) {
+        push(&mut flags, "--max-model-len", tokens);
     }
-    if setting.scenario.kv_dtype == kvplan::KvDtype::Fp8 {
+    let drafts = head(setting).is_some();
+    if let Some(running) = launch::max_running(scenario, EngineKind::Vllm, drafts) {
+        push(&mut flags, "--max-num-seqs", running);
+    }
+    if scenario.kv_dtype == kvplan::KvDtype::Fp8 {
         push(&mut flags, "--kv-cache-dtype", "fp8");
     }
-    if setting.scenario.dcp > 1 {
-        push(
-            &mut flags,
-            "--decode-context-parallel-size",
-            setting.scenario.dcp,
-        );
+    if scenario.dcp > 1 {
+        push(&mut flags, "--decode-context-parallel-size", scenario.dcp);
     }
-    flags
+    (env, flags)
+}
+
+/// The context to tell vLLM: what was asked for as such, else one that its pool holds, since by
+/// default it serves the model's own and refuses to start where that does not fit.
+fn vllm_context(scenario: &Scenario, memory: Option<&Memory>) -> Option<u64> {
+    if scenario.max_model_len.is_some() {
+        return scenario.max_model_len;
+    }
+    let longest = memory?.longest_context?;
+    let asked = scenario
+        .asked_context()
+        .filter(|asked| *asked <= longest && !scenario.by_log("context"));
+    Some(asked.unwrap_or(longest))
 }
 
 fn vllm_config(setting: &Setting<'_>, head: HeadKind) -> serde_json::Value {
@@ -263,6 +340,11 @@ fn vllm_config(setting: &Setting<'_>, head: HeadKind) -> serde_json::Value {
     let mut config = json!({"method": method, "num_speculative_tokens": setting.steps});
     if let (Some(path), Some(map)) = (draft_path(setting), config.as_object_mut()) {
         map.insert("model".to_string(), json!(path));
+    }
+    if let (HeadKind::NGram, Some(map)) = (head, config.as_object_mut()) {
+        // As in vLLM's own example; left out it takes 5 words alone.
+        map.insert("prompt_lookup_max".to_string(), json!(4));
+        map.insert("prompt_lookup_min".to_string(), json!(2));
     }
     let schedule = setting
         .schedule
@@ -285,7 +367,7 @@ fn vllm_config(setting: &Setting<'_>, head: HeadKind) -> serde_json::Value {
 
 /// Flags of trtllm-serve; speculation stands in the file of [`trtllm_extra`].
 fn trtllm(setting: &Setting<'_>) -> Vec<String> {
-    let mut flags = Vec::new();
+    let mut flags = vec![launch::model_path(setting.scenario)];
     push(&mut flags, "--tp_size", setting.scenario.tp);
     let memory = memory_of(setting, EngineKind::TrtLlm);
     if let Some(fraction) = memory.as_ref().and_then(fraction) {
@@ -321,6 +403,7 @@ fn trtllm_extra(setting: &Setting<'_>) -> Option<String> {
 
 fn llamacpp(setting: &Setting<'_>) -> Vec<String> {
     let mut flags = Vec::new();
+    push(&mut flags, "-m", "MODEL.gguf");
     match head(setting) {
         Some(HeadKind::DraftModel) => {
             push(&mut flags, "-md", "DRAFT.gguf");
@@ -339,6 +422,27 @@ fn llamacpp(setting: &Setting<'_>) -> Vec<String> {
         push(&mut flags, "-ctv", cache.name());
     }
     flags
+}
+
+/// Why no flag gives the all-reduce that was asked for, where none does.
+pub(super) fn no_switch(scenario: &Scenario, choice: Choice, group: Group) -> Option<String> {
+    if scenario.tp < 2 {
+        return None;
+    }
+    let Choice::One(algorithm) = choice else {
+        return Some(format!(
+            "--allreduce auto is the fastest kernel at each size, which no engine picks: {BOUND}"
+        ));
+    };
+    let why = kernels::switch(algorithm, group, &scenario.engine).err()?;
+    let instead = match kernels::nearest(algorithm, group, &scenario.engine) {
+        Some(_) => "the engine's own kernel (engine, all-reduce table) is what it can run",
+        None => "so no flag gives it",
+    };
+    Some(format!(
+        "--allreduce {}: {why}; {instead}; {BOUND}",
+        algorithm.name()
+    ))
 }
 
 /// What no flags are given for, and why.

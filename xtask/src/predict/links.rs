@@ -33,6 +33,14 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
+    /// Name as typed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::One(algorithm) => algorithm.name(),
+            Self::Fastest => "auto",
+        }
+    }
+
     /// Reads the flag's value.
     pub(crate) fn parse(name: &str) -> anyhow::Result<Self> {
         if name == "auto" {
@@ -161,6 +169,7 @@ impl<'a> Links<'a> {
     pub(crate) fn row(&self, choice: Choice, bytes: u64, per_pass: u64) -> Option<AllReduceTime> {
         let time = self.time(choice, bytes).ok()?;
         Some(AllReduceTime {
+            choice: choice.name(),
             algorithm: time.algorithm_name,
             bytes,
             time_us: time.time_us,
@@ -168,6 +177,7 @@ impl<'a> Links<'a> {
             time_us_high: time.high_us,
             measured: time.basis == pcie_sim::Basis::Measured,
             per_pass_ms: time.time_us * per_pass as f64 / 1000.0,
+            switched_by: None,
         })
     }
 }

@@ -5,6 +5,8 @@ mod changes;
 mod costs;
 pub(crate) mod flags;
 mod flips;
+mod kernels;
+pub(crate) mod launch;
 pub(crate) mod links;
 mod map;
 mod observed;
@@ -19,6 +21,7 @@ use answer::{AllReduceTime, Answer, Assumption, Best, Memory, Point, SCHEMA, Ver
 use costs::{Costs, Pin, all_reduce_us};
 use links::{Choice, ELEMENT_BYTES, Links};
 
+use spec_decode::HeadKind;
 use spec_decode::bands::Conditions;
 
 use crate::cli::PredictArgs;
@@ -28,10 +31,15 @@ use crate::simulate;
 
 /// Runs `cargo xtask predict`.
 pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
+    if let Some(list) = args.scenario.list() {
+        crate::input::print(&list)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut wanted = args.scenario.clone();
     wanted.context = wanted.context.or_else(|| args.max_model_len.clone());
     let mut scenario = Scenario::resolve(&wanted)?;
     scenario.max_running = args.max_running;
+    scenario.max_model_len = args.max_model_len.as_ref().map(|_| scenario.context);
     let links = Links::new(&scenario)?;
     let mut answer = answer(&scenario, &links)?;
     if let Some(list) = &args.compare {
@@ -53,15 +61,23 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     } else {
         crate::input::print(&text::render(&answer, args.sources))?;
     }
-    Ok(if args.exit_code {
-        ExitCode::from(match answer.verdict {
-            Verdict::Pays => 0,
-            Verdict::DoesNotPay => 10,
-            Verdict::MeasureFirst => 11,
-        })
-    } else {
-        ExitCode::SUCCESS
+    Ok(match args.exit_code {
+        true => ExitCode::from(exit_code(&answer)),
+        false => ExitCode::SUCCESS,
     })
+}
+
+/// What `--exit-code` ends with. Without a draft nothing was asked that could pay: 0 where it runs.
+fn exit_code(answer: &Answer) -> u8 {
+    match answer.verdict {
+        Verdict::DoesNotPay if answer.best.is_none() => match does_not_fit(&answer.memory) {
+            true => 10,
+            false => 0,
+        },
+        Verdict::Pays => 0,
+        Verdict::DoesNotPay => 10,
+        Verdict::MeasureFirst => 11,
+    }
 }
 
 /// The rows of the answer alone, one a load, each with the conditions that its band rests on:
@@ -105,8 +121,15 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let map = map::Map::new(scenario, &costs, &memory);
     let depth_map = map.as_ref().map_or_else(Vec::new, map::Map::cells);
     let depth_table = map.as_ref().map_or_else(Vec::new, map::Map::rows);
-    let engine_flags = paste(scenario, &summary, &points, &memory, map.as_ref());
-    let mut assumptions = assumptions(scenario, links, &summary, map.as_ref());
+    let setting = setting(
+        scenario,
+        (&summary, &points),
+        &memory,
+        (choice, links),
+        map.as_ref(),
+    );
+    let engine_flags = flags::engine_flags(&setting);
+    let mut assumptions = assumptions(&setting, links, &points);
     let observed = observed::rows(scenario, links, &memory)?;
     assumptions.extend(observed::by_log::outside(scenario, &observed));
     drop(map);
@@ -126,6 +149,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         replicas: replicas::of(links, choice, heaviest_bytes(scenario, &points)),
         flips: flips::flips(scenario, &costs, links, &points, &depth_map),
         assumptions,
+        placeholders: launch::placeholders(scenario, &engine_flags),
         engine_flags,
         depth_table,
         goodput: map::of_the_day(scenario, &costs),
@@ -156,27 +180,29 @@ fn best(scenario: &Scenario, point: &Point, draft_tp: u32) -> Best {
     }
 }
 
-fn paste(
-    scenario: &Scenario,
-    summary: &verdict::Summary,
-    points: &[Point],
-    memory: &Memory,
+/// What the flags to paste express.
+fn setting<'a>(
+    scenario: &'a Scenario,
+    (summary, points): (&verdict::Summary, &[Point]),
+    memory: &'a Memory,
+    (choice, links): (Choice, &Links<'_>),
     map: Option<&map::Map<'_>>,
-) -> std::collections::BTreeMap<&'static str, Vec<String>> {
+) -> flags::Setting<'a> {
     let first = points.first();
-    flags::engine_flags(&flags::Setting {
+    let off = summary.verdict == Verdict::DoesNotPay;
+    flags::Setting {
         scenario,
-        steps: if summary.verdict == Verdict::DoesNotPay {
-            0
-        } else {
-            first.map_or(0, |p| p.steps)
-        },
+        steps: first.filter(|_| !off).map_or(0, |p| p.steps),
         topk: scenario.topk.unwrap_or(1),
         draft_tokens: first.map_or(0, |p| p.draft_tokens),
-        allreduce: &scenario.allreduce,
+        allreduce: choice,
+        group: kernels::Group::of(links),
         memory,
-        schedule: map.and_then(map::Map::vllm_schedule),
-    })
+        // Look-up takes one depth for all loads.
+        schedule: map
+            .filter(|_| scenario.acceptance.head != HeadKind::NGram)
+            .and_then(map::Map::vllm_schedule),
+    }
 }
 
 /// Bytes of one all-reduce: every token's hidden state.
@@ -248,12 +274,17 @@ fn allreduce_rows(
             choices.push(Choice::One(algorithm));
         }
     }
+    let group = kernels::Group::of(links);
     let mut rows: Vec<AllReduceTime> = Vec::new();
     for choice in choices {
         for bytes in &sizes {
-            let Some(row) = links.row(choice, *bytes, per_pass) else {
+            let Some(mut row) = links.row(choice, *bytes, per_pass) else {
                 continue;
             };
+            if let Choice::One(algorithm) = choice {
+                let switch = kernels::switch(algorithm, group, &scenario.engine);
+                row.switched_by = switch.ok().map(|switch| switch.shown());
+            }
             // The engine's own choice is one of the algorithms listed after it.
             let listed = rows
                 .iter()
@@ -267,17 +298,20 @@ fn allreduce_rows(
 }
 
 fn assumptions(
-    scenario: &Scenario,
+    setting: &flags::Setting<'_>,
     links: &Links<'_>,
-    summary: &verdict::Summary,
-    map: Option<&map::Map<'_>>,
+    points: &[Point],
 ) -> Vec<Assumption> {
+    let scenario = setting.scenario;
     let mut all = scenario.assumptions.clone();
-    let schedule = map
-        .filter(|_| summary.verdict != Verdict::DoesNotPay)
-        .and_then(map::Map::vllm_schedule);
-    let by_load = flags::depth_by_load(scenario, schedule.as_deref());
-    let notes = flags::missing(scenario).into_iter().chain(by_load);
+    let schedule = setting.schedule.as_deref().filter(|_| setting.steps > 0);
+    let by_load = flags::depth_by_load(scenario, schedule);
+    let kernel = flags::no_switch(scenario, setting.allreduce, setting.group);
+    let notes = flags::missing(scenario)
+        .into_iter()
+        .chain(by_load)
+        .chain(kernel)
+        .chain(launch::loads_not_run(scenario).filter(|_| points.len() > 1));
     all.extend(notes.map(|what| Assumption {
         what,
         settled_by: String::new(),

@@ -1,5 +1,6 @@
 //! Operating points: the best depth at a load and context, its speedup and its band.
 
+use spec_decode::HeadKind;
 use spec_decode::bands::{
     AcceptSource, Band, Conditions, READING_HALF_WIDTH, ResidualModel, Situation, StepSource,
 };
@@ -11,6 +12,8 @@ use crate::scenario::{Known, Scenario};
 
 /// Depths tried where the user fixes none.
 const DEPTHS: std::ops::RangeInclusive<u32> = 1..=8;
+/// Tokens looked up where nobody measured, as in vLLM's own example.
+const LOOKED_UP: u32 = 5;
 /// Depths whose predicted speed is within this of the best are ties: the model cannot tell them
 /// apart (its own error is of that size).
 const TIE: f64 = 0.05;
@@ -40,12 +43,24 @@ pub(super) fn depths(scenario: &Scenario) -> Vec<Depth> {
             tokens,
         }],
         (None, None) => DEPTHS
+            .filter(|steps| *steps <= deepest(scenario))
             .map(|steps| Depth {
                 steps,
                 tokens: steps + 1,
             })
             .collect(),
     }
+}
+
+/// Deepest chain tried: how a copied run goes on beyond what was measured nobody knows.
+fn deepest(scenario: &Scenario) -> u32 {
+    if scenario.acceptance.head != HeadKind::NGram {
+        return u32::MAX;
+    }
+    let measured = scenario
+        .input("accept_depth")
+        .and_then(|d| d.value.as_u64());
+    measured.map_or(LOOKED_UP, |depth| u32::try_from(depth).unwrap_or(u32::MAX))
 }
 
 /// Accept length at a depth, of a chain or of the scenario's tree: low, mid, high.

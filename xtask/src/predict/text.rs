@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::answer::{Answer, Parts, Point, Verdict};
+use crate::scenario::EngineKind;
 use crate::table::{bytes, plain, text as table_text, thousands, three};
 
 /// The whole answer as people read it.
@@ -76,7 +77,7 @@ fn head(answer: &Answer, out: &mut String) {
             best.topk,
             best.allreduce,
         ),
-        _ => "NO DRAFT   none was asked for: plain speeds".to_string(),
+        _ => "NO DRAFT   plain speeds alone".to_string(),
     };
     let _ = writeln!(out, "{line}");
     let _ = writeln!(
@@ -106,6 +107,9 @@ fn memory_cost(answer: &Answer) -> Option<String> {
     let without = memory
         .kv_tokens_without_speculation
         .filter(|tokens| *tokens > 0)?;
+    if with >= without {
+        return Some("costs no KV tokens".to_string());
+    }
     Some(format!(
         "costs {} of {} KV tokens",
         thousands(without.saturating_sub(with) as f64),
@@ -287,19 +291,34 @@ fn allreduce(answer: &Answer, out: &mut String) {
     if answer.allreduce.is_empty() {
         return;
     }
-    let mut table = plain(
-        &["all-reduce", "bytes", "us", "(90 %)", "ms a pass", ""],
-        &[0, 5],
-    );
-    for time in &answer.allreduce {
-        table.add_row([
-            format!("  {}", time.algorithm),
-            bytes(time.bytes),
-            three(time.time_us),
-            format!("{}-{}", three(time.time_us_low), three(time.time_us_high)),
-            three(time.per_pass_ms),
-            if time.measured { "measured" } else { "" }.to_string(),
-        ]);
+    let mut sizes: Vec<u64> = answer.allreduce.iter().map(|time| time.bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let engine = EngineKind::parse(&super::flags::engine_name(answer));
+    let in_engine = format!("in {}", engine.map_or("the engine", EngineKind::title));
+    let columns: Vec<String> = sizes.iter().map(|size| bytes(*size)).collect();
+    let mut header = vec!["all-reduce, us (90 %)"];
+    header.extend(columns.iter().map(String::as_str));
+    header.push(&in_engine);
+    let mut table = plain(&header, &[0, header.len() - 1]);
+    for rows in answer.allreduce.chunk_by(|a, b| a.choice == b.choice) {
+        let Some(first) = rows.first() else { continue };
+        let same = rows.iter().all(|row| row.algorithm == first.algorithm);
+        let name = if same { &first.algorithm } else { first.choice };
+        let mut cells = vec![format!("  {name}")];
+        cells.extend(sizes.iter().map(|size| {
+            let row = rows.iter().find(|row| row.bytes == *size);
+            row.map_or_else(String::new, |row| {
+                let (low, high) = (three(row.time_us_low), three(row.time_us_high));
+                format!("{} ({low}-{high})", three(row.time_us))
+            })
+        }));
+        cells.push(match &first.switched_by {
+            _ if first.measured => "measured".to_string(),
+            Some(switch) => switch.clone(),
+            None => "no".to_string(),
+        });
+        table.add_row(cells);
     }
     out.push('\n');
     out.push_str(&table_text(&table, 0));
@@ -407,9 +426,10 @@ fn closing(answer: &Answer, out: &mut String) {
     );
     section(
         "paste",
-        super::flags::shown(answer)
+        super::launch::lines(answer)
             .into_iter()
-            .map(|(engine, flags)| format!("{engine}: {}", shell_words(flags)))
+            .map(|(engine, line)| format!("{engine}: {line}"))
+            .chain(answer.placeholders.clone())
             .collect(),
     );
 }

@@ -5,7 +5,7 @@ use spec_decode::verdict::{doubts, worth};
 
 use super::answer::{Measure, Memory, Point, Verdict};
 use super::points::{Depth, accept_widths};
-use crate::scenario::{Known, Scenario};
+use crate::scenario::{Known, PRIOR_DEPTH, Scenario};
 use crate::table::thousands;
 
 /// The verdict and its reason.
@@ -21,8 +21,7 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
     let Some(first) = points.first().filter(|_| scenario.draft.is_some()) else {
         return Summary {
             verdict: Verdict::DoesNotPay,
-            because: "no draft was asked for (--draft none), so there is nothing to gain"
-                .to_string(),
+            because: "--draft none: nothing drafts, so nothing is gained".to_string(),
             measure: None,
             pays_up_to: None,
         };
@@ -42,23 +41,20 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
     }
     let because = match first.verdict {
         Verdict::Pays => format!(
-            "accept length {:.2} (at {}) must stay above {:.2}; {}",
-            first.accept_length,
-            steps(first),
+            "accept length {} must stay above {:.2}; {}",
+            expected(scenario, first),
             first.break_even_accept_length,
             until(points, pays_up_to, held(memory, scenario.context))
         ),
         Verdict::DoesNotPay => format!(
-            "accept length {:.2} (at {}) is under the break-even of {:.2}",
-            first.accept_length,
-            steps(first),
+            "accept length {} is under the break-even of {:.2}",
+            expected(scenario, first),
             first.break_even_accept_length
         ),
         Verdict::MeasureFirst => format!(
-            "break-even is accept length {:.2}, {:.2} is expected (at {}), and the band holds 1",
+            "break-even is accept length {:.2}, expected {}, and the band holds 1",
             first.break_even_accept_length,
-            first.accept_length,
-            steps(first)
+            expected(scenario, first)
         ),
     };
     let because = match &memory.set_instead {
@@ -151,6 +147,29 @@ fn users(count: u32) -> String {
 fn steps(point: &Point) -> String {
     let plural = if point.steps == 1 { "" } else { "s" };
     format!("{} step{plural}", point.steps)
+}
+
+/// The accept length at the best depth and, where it was given or assumed at another, there.
+fn expected(scenario: &Scenario, first: &Point) -> String {
+    let given = scenario
+        .input("accept_depth")
+        .and_then(|d| d.value.as_u64());
+    let known = match (&scenario.acceptance.known, given) {
+        (Known::Measured(_), Some(depth)) => Some((depth, "measured")),
+        (Known::Prior(_), _) => Some((u64::from(PRIOR_DEPTH), "assumed")),
+        _ => None,
+    };
+    let mut words = format!("{:.2} at {}", first.accept_length, steps(first));
+    let chain = scenario.topk.unwrap_or(1) <= 1;
+    if let Some((depth, how)) = known.filter(|(depth, _)| chain && *depth != u64::from(first.steps))
+    {
+        let there = scenario
+            .acceptance
+            .band(u32::try_from(depth).unwrap_or(u32::MAX))
+            .1;
+        words.push_str(&format!(" ({there:.2} at {depth}, as {how})"));
+    }
+    words
 }
 
 /// Whole requests of a context that the pool holds.

@@ -343,9 +343,10 @@ fn changes(answer: &Answer) -> Markup {
             } }
         }
         h3 { "Flags to paste" }
-        @for (engine, flags) in crate::predict::flags::shown(answer) {
-            p { (engine) } pre class="flags" { (crate::predict::text::shell_words(flags)) }
+        @for (engine, line) in crate::predict::launch::lines(answer) {
+            p { (engine) } pre class="flags" { (line) }
         }
+        @if let Some(words) = &answer.placeholders { p { (words) } }
     }
 }
 

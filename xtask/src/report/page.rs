@@ -25,7 +25,7 @@ h3{font-size:1rem;margin:1.1rem 0 .4rem}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.92rem;margin:.6rem 0}
 th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid var(--line);vertical-align:top;white-space:nowrap}
 .text{white-space:normal;min-width:9.5rem}.quiet.text{min-width:14rem}
-pre.flags{white-space:pre-wrap;overflow-wrap:anywhere}
+pre.flags{white-space:pre-wrap}pre.flags,li,p{overflow-wrap:anywhere}
 th{font-weight:600;white-space:normal}thead th{vertical-align:bottom}.map th{vertical-align:middle}.left{text-align:left}.map td,.map th{text-align:center}
 figure{margin:0}svg{width:100%;height:auto;max-width:600px;display:block}svg text{fill:currentColor}
 pre{background:var(--panel);padding:.7rem;overflow-x:auto;font-size:.85rem;line-height:1.35}

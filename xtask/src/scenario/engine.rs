@@ -1,8 +1,57 @@
 //! The engine and its version.
 
 use super::merge::Merged;
-use super::{EngineChoice, EngineKind, Notes, parse};
+use super::{Notes, parse};
 use crate::input;
+
+/// Which serving engine, and the version that its formulas are taken from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct EngineChoice {
+    pub(crate) kind: EngineKind,
+    pub(crate) version: Option<String>,
+}
+
+/// The engines whose memory and step costs are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EngineKind {
+    Sglang,
+    Vllm,
+    TrtLlm,
+    LlamaCpp,
+}
+
+impl EngineKind {
+    /// Name as typed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sglang => "sglang",
+            Self::Vllm => "vllm",
+            Self::TrtLlm => "trtllm",
+            Self::LlamaCpp => "llamacpp",
+        }
+    }
+
+    /// Name as its makers write it.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Sglang => "SGLang",
+            Self::Vllm => "vLLM",
+            Self::TrtLlm => "TensorRT-LLM",
+            Self::LlamaCpp => "llama.cpp",
+        }
+    }
+
+    /// The engine of a name, however it is spelt.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        match name.replace(['-', '_', '.'], "").as_str() {
+            "sglang" => Some(Self::Sglang),
+            "vllm" => Some(Self::Vllm),
+            "trtllm" | "tensorrtllm" => Some(Self::TrtLlm),
+            "llamacpp" | "llama" => Some(Self::LlamaCpp),
+            _ => None,
+        }
+    }
+}
 
 /// Reads `--engine NAME[@VERSION]`; SGLang where nothing says it.
 pub(super) fn resolve(merged: &Merged, notes: &mut Notes) -> anyhow::Result<EngineChoice> {

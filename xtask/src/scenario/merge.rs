@@ -204,6 +204,7 @@ fn apply_log(
     });
     merged.draft = text(log.draft)
         .or_else(|| algorithm.map(|(_, line)| Given::new("mtp".to_string(), at(line))))
+        .or_else(|| look_up.map(|(_, line)| Given::new("ngram".to_string(), at(line))))
         .or(merged.draft.take());
     merged.tp = number(log.tp).or(merged.tp.take());
     merged.dcp = number(log.dcp).or(merged.dcp.take());
@@ -222,16 +223,6 @@ fn apply_log(
     }
     if args.gpus.is_none() && merged.hardware.gpus.is_none() {
         merged.hardware.gpus = log.tp.map(|(tp, _)| tp);
-    }
-    if let Some((look_up, line)) = look_up {
-        notes.assume(
-            format!(
-                "{}: {look_up} drafts by look-up, which is not modelled: this is the answer for a head",
-                at(line)
-            ),
-            "",
-        );
-        return;
     }
     apply_log_speculation(merged, &whole, shown, notes);
 }

@@ -5,6 +5,7 @@ mod context;
 mod engine;
 pub(crate) mod file;
 pub(crate) mod hardware;
+pub(crate) mod lists;
 pub(crate) mod merge;
 pub(crate) mod model;
 pub(crate) mod parse;
@@ -14,7 +15,8 @@ mod shapes;
 mod sweep;
 mod tree;
 
-pub(crate) use acceptance::{Acceptance, Known};
+pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH};
+pub(crate) use engine::{EngineChoice, EngineKind};
 pub(crate) use model::Draft;
 pub(crate) use ran::Ran;
 
@@ -31,49 +33,14 @@ use served::Served;
 /// Loads that are shown where the user names none.
 const DEFAULT_CONCURRENCY: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 
-/// Which serving engine, and the version that its formulas are taken from.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct EngineChoice {
-    pub(crate) kind: EngineKind,
-    pub(crate) version: Option<String>,
-}
-
-/// The engines whose memory and step costs are known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EngineKind {
-    Sglang,
-    Vllm,
-    TrtLlm,
-    LlamaCpp,
-}
-
-impl EngineKind {
-    /// Name as typed.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sglang => "sglang",
-            Self::Vllm => "vllm",
-            Self::TrtLlm => "trtllm",
-            Self::LlamaCpp => "llamacpp",
-        }
-    }
-
-    /// The engine of a name, however it is spelt.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        match name.replace(['-', '_', '.'], "").as_str() {
-            "sglang" => Some(Self::Sglang),
-            "vllm" => Some(Self::Vllm),
-            "trtllm" | "tensorrtllm" => Some(Self::TrtLlm),
-            "llamacpp" | "llama" => Some(Self::LlamaCpp),
-            _ => None,
-        }
-    }
-}
-
 /// Everything a prediction needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) model: kvplan::Model,
+    /// The model as it was named: a catalogue name, a repository, a file or a folder.
+    pub(crate) model_given: String,
+    /// The weight format that was asked for beside it.
+    pub(crate) quant_given: Option<String>,
     pub(crate) draft: Option<Draft>,
     pub(crate) gpu: &'static Gpu,
     pub(crate) wiring: BoxSpec,
@@ -112,6 +79,8 @@ pub(crate) struct Scenario {
     pub(crate) seed: u64,
     /// Most requests at once that the engine is told to run, where `predict` was told.
     pub(crate) max_running: Option<u64>,
+    /// Longest context that the engine is told to serve, where `predict` was told, tokens.
+    pub(crate) max_model_len: Option<u64>,
 }
 
 /// Collects inputs and assumptions while resolving.
@@ -154,23 +123,7 @@ impl Scenario {
 
     fn from_merged(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Self> {
         let hardware = hardware::resolve(&merged.hardware)?;
-        notes.input("box", hardware.wiring.name.clone(), hardware.source.clone());
-        notes.input(
-            "gpu",
-            hardware.gpu.name.clone(),
-            hardware.gpu.source.clone(),
-        );
-        notes.input(
-            "gpus",
-            hardware.wiring.gpu_count() as u64,
-            hardware.source.clone(),
-        );
-        for assumption in &hardware.wiring.assumptions {
-            notes.assume(
-                format!("wiring: {}", assumption.what),
-                assumption.settles_it.clone(),
-            );
-        }
+        note_hardware(&hardware, notes);
         let engine = engine::resolve(merged, notes)?;
         let model = model::target(merged, notes)?;
         let (tp, ranks) = tensor_parallel(merged, &hardware.wiring, &model, notes)?;
@@ -202,6 +155,11 @@ impl Scenario {
             observed: merged.observed.clone(),
             ran: merged.ran.clone(),
             observed_context: merged.assumed.context.as_ref().map_or(context, |c| c.value),
+            quant_given: merged.quant.as_ref().map(|g| g.value.to_ascii_lowercase()),
+            model_given: merged
+                .model
+                .as_ref()
+                .map_or_else(String::new, |g| g.value.clone()),
             model,
             draft,
             gpu: hardware.gpu,
@@ -220,6 +178,7 @@ impl Scenario {
             assumptions: Vec::new(),
             seed: merged.seed,
             max_running: None,
+            max_model_len: None,
         })
     }
 
@@ -245,6 +204,27 @@ impl Scenario {
     /// The resolved input of a name, as text.
     pub(crate) fn input(&self, name: &str) -> Option<&Input> {
         self.inputs.iter().find(|i| i.name == name)
+    }
+}
+
+/// The box and its card, with what is assumed of the wiring.
+fn note_hardware(hardware: &hardware::Hardware, notes: &mut Notes) {
+    notes.input("box", hardware.wiring.name.clone(), hardware.source.clone());
+    notes.input(
+        "gpu",
+        hardware.gpu.name.clone(),
+        hardware.gpu.source.clone(),
+    );
+    notes.input(
+        "gpus",
+        hardware.wiring.gpu_count() as u64,
+        hardware.source.clone(),
+    );
+    for assumption in &hardware.wiring.assumptions {
+        notes.assume(
+            format!("wiring: {}", assumption.what),
+            assumption.settles_it.clone(),
+        );
     }
 }
 

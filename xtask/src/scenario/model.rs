@@ -8,14 +8,25 @@ use spec_decode::HeadKind;
 
 use super::Notes;
 use super::merge::Merged;
-use crate::input;
+use crate::{input, step_time};
 
 /// What proposes tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
     pub(crate) head: HeadKind,
-    /// Shapes of a separate head; `None` for the target's own MTP layers.
+    /// Shapes of a separate head; `None` for the target's own MTP layers and for look-up.
     pub(crate) model: Option<Model>,
+}
+
+impl Draft {
+    /// The draft's passes as the step model takes them; look-up has none.
+    pub(crate) fn passes(&self) -> Option<step_time::Draft<'_>> {
+        match &self.model {
+            Some(head) => Some(step_time::Draft::Head(head)),
+            None if self.head == HeadKind::NGram => None,
+            None => Some(step_time::Draft::Mtp),
+        }
+    }
 }
 
 /// Vocabulary of an assumed EAGLE-3 head (SpecForge's default).
@@ -211,6 +222,9 @@ pub(super) fn draft(
         notes.input("method", "none", given.source.clone());
         return Ok(None);
     }
+    if super::merge::is_look_up(&lower) && config_files(wanted)?.is_none() {
+        return Ok(Some(look_up(&given.source, notes)));
+    }
     if ["mtp", "nextn"].contains(&lower.as_str()) {
         if target.mtp_layers.is_empty() {
             return Err(input::error(format!(
@@ -247,7 +261,7 @@ pub(super) fn draft(
         Err(_) if kind == "eagle3" => assumed_head(target, named(wanted), notes).map(Some),
         Err(_) if !KINDS.contains(&kind) => Err(input::error(format!(
             "{}: no such file, draft kind or catalogue model; give a head's config.json, `eagle3`, `mtp`, \
-             `none`, or a small model of the catalogue such as qwen3-0.6b",
+             `ngram`, `none`, or a small model of the catalogue such as qwen3-0.6b",
             given.shown("--draft")
         ))),
         Err(e) => Err(input::error(format!(
@@ -326,6 +340,20 @@ fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
         HeadKind::Mtp
     };
     Draft { head, model: None }
+}
+
+/// Tokens copied from where the last ones stood before, in prompt or output: no weights, no cache.
+fn look_up(source: &str, notes: &mut Notes) -> Draft {
+    notes.input("method", "n-gram look-up", source);
+    notes.assume(
+        "n-gram look-up: the search on the host is not counted; the accept length is of all passes (vLLM \
+         prints that of passes which found something to copy)",
+        "tokens generated over passes, as --accept LENGTH@DEPTH",
+    );
+    Draft {
+        head: HeadKind::NGram,
+        model: None,
+    }
 }
 
 fn head(

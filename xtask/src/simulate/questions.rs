@@ -2,14 +2,13 @@
 //! fight, which GPUs belong together, where does one algorithm overtake another.
 
 use pcie_sim::nccl::NcclSetup;
-use pcie_sim::plan::Plan;
 use pcie_sim::{
-    Access, Algorithm, Options, Transfer, all_gather, all_reduce, all_reduce_plan, alone_gb_s,
-    concurrent, contention,
+    Access, Algorithm, Options, Transfer, all_gather, all_reduce, alone_gb_s, contention,
 };
 use serde_json::{Value, json};
 
 use super::Answer;
+use super::groups::{self, Groups};
 use crate::table;
 
 /// Sizes between which an overtaking is looked for, bytes.
@@ -27,14 +26,6 @@ struct Facts {
     graph_file_us: Option<(f64, f64)>,
     offload_slowdown: f64,
     logits_us: Option<f64>,
-}
-
-/// Two GPUs a group, all groups at once, against one group of all.
-struct Groups {
-    count: usize,
-    alone_us: f64,
-    together_us: f64,
-    all_us: f64,
 }
 
 /// Best and worst half of the GPUs for one group.
@@ -70,7 +61,7 @@ fn facts(answer: &Answer) -> Facts {
         all_pairs_gb_s: together.until_last_gb_s / n,
         triggered: together.triggered,
         overtakings: overtakings(answer),
-        groups: groups(answer, bytes),
+        groups: groups::of(answer, bytes),
         placement: placement(answer, bytes),
         graph_file_us: graph_file(answer, bytes),
         offload_slowdown: offload(answer),
@@ -134,46 +125,6 @@ fn overtakings(answer: &Answer) -> Vec<(Algorithm, Option<u64>)> {
         out.push((algorithm, last));
     }
     out
-}
-
-fn plan(answer: &Answer, ranks: &[usize], bytes: u64) -> Option<Plan> {
-    all_reduce_plan(
-        &answer.topology,
-        ranks,
-        Algorithm::Nccl,
-        bytes,
-        &answer.options,
-    )
-    .ok()
-    .map(|(plan, _)| plan)
-}
-
-fn groups(answer: &Answer, bytes: u64) -> Option<Groups> {
-    let n = answer.ranks.len();
-    if n < 4 || !n.is_multiple_of(2) {
-        return None;
-    }
-    let plans: Vec<Plan> = answer
-        .ranks
-        .chunks(2)
-        .map(|pair| plan(answer, pair, bytes))
-        .collect::<Option<_>>()?;
-    let run = concurrent(&answer.topology, &plans, &answer.options.constants);
-    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-    Some(Groups {
-        count: plans.len(),
-        alone_us: most(&run.alone_us),
-        together_us: most(&run.together_us),
-        all_us: all_reduce(
-            &answer.topology,
-            &answer.ranks,
-            Algorithm::Nccl,
-            bytes,
-            &answer.options,
-        )
-        .ok()?
-        .time_us,
-    })
 }
 
 /// All halves of up to 8 GPUs that hold the first one.
@@ -278,16 +229,8 @@ pub(super) fn text(answer: &Answer) -> String {
     if !over.is_empty() {
         out.push_str(&format!("beats NCCL  {}\n", over.join(", ")));
     }
-    if let Some(g) = &f.groups {
-        out.push_str(&format!(
-            "groups      NCCL, {size}: {} groups of 2 ({:?} and on) at once {} us each ({} alone); one group of {}: {} us\n",
-            g.count,
-            &answer.ranks[..2],
-            table::three(g.together_us),
-            table::three(g.alone_us),
-            answer.ranks.len(),
-            table::three(g.all_us)
-        ));
+    if let Some(groups) = &f.groups {
+        out.push_str(&groups.line(&size, answer.ranks.len()));
     }
     if let Some(p) = &f.placement {
         out.push_str(&format!(
@@ -329,7 +272,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "all_pairs_gb_s_per_gpu": f.all_pairs_gb_s,
         "signatures": f.triggered,
         "beats_nccl_up_to_bytes": f.overtakings.iter().map(|(a, b)| json!({"algorithm": a.name(), "bytes": b})).collect::<Vec<_>>(),
-        "groups_of_two": f.groups.map(|g| json!({"groups": g.count, "alone_us": g.alone_us, "together_us": g.together_us, "one_group_us": g.all_us})),
+        "groups": f.groups.map(|groups| groups.json()),
         "placement": f.placement.map(|p| json!({
             "best": p.best.gpus, "best_us": p.best.time_us, "best_algorithm": p.best.algorithm,
             "worst": p.worst.gpus, "worst_us": p.worst.time_us, "worst_algorithm": p.worst.algorithm,

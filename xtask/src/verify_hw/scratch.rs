@@ -83,8 +83,7 @@ impl<'a> Scratch<'a> {
     }
 
     fn draft(&self) -> Option<Draft<'_>> {
-        let draft = self.scenario.draft.as_ref()?;
-        Some(draft.model.as_ref().map_or(Draft::Mtp, Draft::Head))
+        self.scenario.draft.as_ref()?.passes()
     }
 
     fn parts(&self, point: &Point) -> CycleParts {

@@ -183,6 +183,10 @@ pub(crate) fn draft(scenario: &Scenario) -> anyhow::Result<Option<DraftShapes>> 
     let Some(draft) = &scenario.draft else {
         return Ok(None);
     };
+    if draft.passes().is_none() {
+        // Look-up drafts nothing on the GPU.
+        return Ok(None);
+    }
     let Some(model) = &draft.model else {
         return mtp(scenario).map(Some);
     };

@@ -1,0 +1,263 @@
+//! Which engine ships which all-reduce kernel, and what switches it on.
+//!
+//! Read in the engines' sources: vLLM `csrc/custom_all_reduce.cuh`, `cuda_communicator.py`,
+//! `flashinfer_pcie_ipc_all_reduce.py` (PR 53576, first in 0.30); SGLang `custom_all_reduce.py` and
+//! `custom_all_reduce_v2.py` (PR 17674 the variable, PR 24363 the second generation by default).
+//! SGLang's PCIe kernel (PR 34528) and vLLM's host-staged one (PR 56551) are not merged.
+
+use pcie_sim::Algorithm;
+
+use super::links::Links;
+use crate::scenario::{EngineChoice, EngineKind};
+
+/// What stands beside a kernel that cannot be had.
+pub(super) const BOUND: &str = "a bound on what a better kernel would give";
+
+/// Variables and flags that make an engine run a kernel; none where it does so by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Switch {
+    /// Environment, `NAME=value`.
+    pub(super) env: Vec<&'static str>,
+    /// Flags of the engine.
+    pub(super) flags: Vec<&'static str>,
+}
+
+impl Switch {
+    /// As one types it; `by itself` where nothing has to be typed.
+    pub(super) fn shown(&self) -> String {
+        let words: Vec<&str> = self.env.iter().chain(&self.flags).copied().collect();
+        match words.is_empty() {
+            true => "by itself".to_string(),
+            false => words.join(" "),
+        }
+    }
+}
+
+/// The GPUs that reduce.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Group {
+    gpus: usize,
+    /// Each talks to each over NVLink.
+    mesh: bool,
+    /// Hopper or newer.
+    fused: bool,
+}
+
+impl Group {
+    pub(super) fn of(links: &Links<'_>) -> Self {
+        let (ranks, topology) = (links.ranks(), links.topology());
+        Self {
+            gpus: ranks.len(),
+            mesh: topology.full_gpu_link(ranks),
+            fused: topology.arch >= pcie_sim::Arch::HOPPER,
+        }
+    }
+}
+
+/// What switches `algorithm` on in the engine; otherwise why nothing does.
+///
+/// # Errors
+/// One line: the engine that has it, or that none has.
+pub(super) fn switch(
+    algorithm: Algorithm,
+    group: Group,
+    engine: &EngineChoice,
+) -> Result<Switch, String> {
+    match algorithm {
+        Algorithm::Nccl | Algorithm::NcclRing(_) | Algorithm::NcclTree(_) => {
+            Ok(nccl(group, engine))
+        }
+        Algorithm::Engine | Algorithm::EnginePush => Ok(Switch::default()),
+        Algorithm::OneShotPush if group.mesh && group.fused => flashinfer(engine),
+        Algorithm::OneShotPush if !group.mesh && matches!(group.gpus, 2 | 4) => pcie_ipc(engine),
+        Algorithm::Island if !group.mesh && group.gpus == 8 => pcie_ipc(engine),
+        Algorithm::OneShot => Err("in no release, only in forks (b12x)".to_string()),
+        _ => Err("in no engine".to_string()),
+    }
+}
+
+/// What comes nearest to a lean kernel that no release ships: the engine's own, held to the same
+/// number of stages.
+pub(super) fn nearest(algorithm: Algorithm, group: Group, engine: &EngineChoice) -> Option<Switch> {
+    let one = match algorithm {
+        Algorithm::OneShot => true,
+        Algorithm::TwoShot => false,
+        _ => return None,
+    };
+    if !group.mesh && (group.gpus != 2 || !one) {
+        return None;
+    }
+    staged(one, group, engine)
+}
+
+/// FlashInfer's kernels over NVLink, whose one-shot pushes: vLLM from 0.17 (PR 34109), by itself
+/// from 0.29 (PR 52998); SGLang fused with the norm behind.
+fn flashinfer(engine: &EngineChoice) -> Result<Switch, String> {
+    let mut switch = Switch::default();
+    match engine.kind {
+        EngineKind::Vllm if at_least(engine, (0, 29, 0), (2026, 9)) => {}
+        EngineKind::Vllm if at_least(engine, (0, 17, 0), (2026, 3)) => {
+            switch.env.push("VLLM_ALLREDUCE_USE_FLASHINFER=1");
+        }
+        EngineKind::Sglang if at_least(engine, (0, 5, 14), (2026, 7)) => {
+            switch
+                .flags
+                .push("--flashinfer-allreduce-fusion-backend=auto");
+        }
+        EngineKind::Sglang if at_least(engine, (0, 5, 0), (2025, 8)) => {
+            switch.flags.push("--enable-flashinfer-allreduce-fusion");
+        }
+        _ => return Err("in newer SGLang and vLLM (FlashInfer)".to_string()),
+    }
+    Ok(switch)
+}
+
+/// NCCL for every size.
+fn nccl(group: Group, engine: &EngineChoice) -> Switch {
+    let engines_flag = matches!(engine.kind, EngineKind::Sglang | EngineKind::Vllm);
+    let mut switch = Switch::default();
+    if engines_flag {
+        switch.flags.push("--disable-custom-all-reduce");
+    }
+    if engine.kind == EngineKind::Vllm && group.mesh {
+        // On by default on NVLink: torch's symmetric memory from 0.11, FlashInfer's from 0.29.
+        switch.env.push("VLLM_ALLREDUCE_USE_SYMM_MEM=0");
+        switch.env.push("VLLM_ALLREDUCE_USE_FLASHINFER=0");
+    }
+    switch
+}
+
+/// The engines' own kernel, held to one of its two stages.
+fn staged(one: bool, group: Group, engine: &EngineChoice) -> Option<Switch> {
+    if group.gpus == 2 && one {
+        // Two GPUs always reduce in one stage.
+        return Some(Switch::default());
+    }
+    let env = match (engine.kind, one) {
+        (EngineKind::Vllm, true) => vec!["VLLM_CUSTOM_ALLREDUCE_ALGO=1stage"],
+        (EngineKind::Vllm, false) => vec!["VLLM_CUSTOM_ALLREDUCE_ALGO=2stage"],
+        (EngineKind::Sglang, one) => {
+            let mut env = vec![match one {
+                true => "SGLANG_CUSTOM_ALLREDUCE_ALGO=1stage",
+                false => "SGLANG_CUSTOM_ALLREDUCE_ALGO=2stage",
+            }];
+            if at_least(engine, (0, 5, 14), (2026, 7)) {
+                // The second generation of the kernel does not read it.
+                env.push("SGLANG_OPT_USE_CUSTOM_ALL_REDUCE_V2=0");
+            }
+            env
+        }
+        (EngineKind::TrtLlm | EngineKind::LlamaCpp, _) => return None,
+    };
+    let flags = Vec::new();
+    Some(Switch { env, flags })
+}
+
+/// FlashInfer's kernels over PCIe: staged pushes, for eight GPUs in two islands.
+fn pcie_ipc(engine: &EngineChoice) -> Result<Switch, String> {
+    const SWITCH: &str = "VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1";
+    match engine.kind {
+        EngineKind::Vllm if at_least(engine, (0, 30, 0), (2026, 9)) => Ok(Switch {
+            env: vec![SWITCH],
+            flags: Vec::new(),
+        }),
+        EngineKind::Vllm => Err(format!("vLLM has one from 0.30 ({SWITCH})")),
+        _ => Err(format!(
+            "in no {} release; vLLM 0.30 has one ({SWITCH})",
+            engine.kind.title()
+        )),
+    }
+}
+
+/// Whether the engine's version is that old at least; without one it is the newest.
+fn at_least(engine: &EngineChoice, number: (u32, u32, u32), date: (u32, u32)) -> bool {
+    let version = engine.version.as_deref().and_then(kvplan::Version::find);
+    version.is_none_or(|version| version.since(number, date))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn engine(kind: EngineKind, version: Option<&str>) -> EngineChoice {
+        EngineChoice {
+            kind,
+            version: version.map(str::to_string),
+        }
+    }
+
+    fn group(gpus: usize, mesh: bool) -> Group {
+        let fused = true;
+        Group { gpus, mesh, fused }
+    }
+
+    #[test]
+    fn islands_over_pcie_are_vllm_s_from_0_30_and_no_other_engine_s() {
+        let pcie = group(8, false);
+        let new = switch(Algorithm::Island, pcie, &engine(EngineKind::Vllm, None));
+        assert_eq!(
+            new.map(|s| s.shown()),
+            Ok("VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1".to_string())
+        );
+        let old = engine(EngineKind::Vllm, Some("0.24.0"));
+        let why = switch(Algorithm::Island, pcie, &old).expect_err("too old");
+        assert!(why.contains("0.30"), "{why}");
+        let why = switch(Algorithm::Island, pcie, &engine(EngineKind::Sglang, None));
+        assert!(why.is_err_and(|why| why.contains("no SGLang release")));
+        let four = group(4, false);
+        let why = switch(Algorithm::Island, four, &engine(EngineKind::Vllm, None));
+        assert_eq!(why, Err("in no engine".to_string()));
+    }
+
+    #[test]
+    fn the_engines_own_kernel_is_held_to_a_stage_by_the_variable_it_reads() {
+        let nvlink = group(8, true);
+        let old = engine(EngineKind::Sglang, Some("0.5.9"));
+        let shown = nearest(Algorithm::OneShot, nvlink, &old).map(|s| s.shown());
+        assert_eq!(
+            shown.as_deref(),
+            Some("SGLANG_CUSTOM_ALLREDUCE_ALGO=1stage")
+        );
+        let new = nearest(
+            Algorithm::OneShot,
+            nvlink,
+            &engine(EngineKind::Sglang, None),
+        );
+        assert!(new.is_some_and(|s| s.shown().contains("ALL_REDUCE_V2=0")));
+        let vllm = engine(EngineKind::Vllm, None);
+        assert_eq!(nearest(Algorithm::OneShot, group(8, false), &vllm), None);
+        let why = switch(Algorithm::OneShot, group(8, false), &vllm);
+        assert!(why.is_err_and(|why| why.contains("forks")));
+    }
+
+    #[test]
+    fn nccl_on_nvlink_needs_more_than_the_flag_in_vllm() {
+        let vllm = switch(
+            Algorithm::Nccl,
+            group(8, true),
+            &engine(EngineKind::Vllm, None),
+        );
+        let shown = vllm.map(|s| s.shown()).unwrap_or_default();
+        assert!(shown.contains("SYMM_MEM=0") && shown.ends_with("--disable-custom-all-reduce"));
+        let sglang = engine(EngineKind::Sglang, None);
+        let sglang = switch(Algorithm::Nccl, group(8, false), &sglang);
+        assert_eq!(
+            sglang.map(|s| s.shown()),
+            Ok("--disable-custom-all-reduce".to_string())
+        );
+    }
+
+    #[test]
+    fn flashinfer_s_push_is_vllm_s_default_since_0_29() {
+        let by = |version| {
+            let vllm = engine(EngineKind::Vllm, Some(version));
+            switch(Algorithm::OneShotPush, group(8, true), &vllm).map(|s| s.shown())
+        };
+        assert_eq!(by("0.29.0"), Ok("by itself".to_string()));
+        assert_eq!(
+            by("0.24.0"),
+            Ok("VLLM_ALLREDUCE_USE_FLASHINFER=1".to_string())
+        );
+        assert!(by("0.11.0").is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! What a start line needs besides the draft: the checkpoint, its format, how many requests, how
+//! long a context; and the words around the flags.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use kvplan::Attention;
+use spec_decode::HeadKind;
+
+use super::answer::Answer;
+use crate::scenario::{EngineKind, Scenario};
+
+/// Stands where the checkpoint belongs that nobody named.
+pub(super) const MODEL: &str = "MODEL_PATH";
+/// Stands where the draft's checkpoint belongs.
+pub(super) const DRAFT: &str = "DRAFT_PATH";
+/// Requests at once that SGLang runs with a draft unless it is told (server_args.py, since 2025-06).
+const SGLANG_RUNNING_WITH_DRAFT: u32 = 48;
+/// The same of vLLM on any card: its smallest default of max_num_seqs.
+const VLLM_RUNNING: u32 = 256;
+/// Families whose own start lines carry --trust-remote-code: the repository brings code.
+const OWN_CODE: [&str; 6] = ["kimi", "deepseek", "minimax", "nemotron", "mimo", "step"];
+
+/// The checkpoint as it was named, where that can be served.
+pub(super) fn model_path(scenario: &Scenario) -> String {
+    let given = scenario.model_given.as_str();
+    let by_flag = scenario.quant_given.is_some();
+    let path = Path::new(given);
+    if given.ends_with(".json") {
+        let folder = path.parent().filter(|_| path.ends_with("config.json"));
+        let named = folder.and_then(Path::to_str).filter(|f| !f.is_empty());
+        return named.unwrap_or(MODEL).to_string();
+    }
+    let named = path.is_dir() || given.contains('/');
+    // The repository is of another format than asked for: only FP8 is made while loading.
+    match named && (!by_flag || says_format(scenario) || online(scenario).is_some()) {
+        true => given.to_string(),
+        false => MODEL.to_string(),
+    }
+}
+
+/// Whether the name itself says the format that --quant asks for.
+fn says_format(scenario: &Scenario) -> bool {
+    let name = scenario.model_given.to_ascii_lowercase();
+    let quant = scenario.quant_given.as_deref();
+    quant.is_some_and(|quant| name.contains(quant))
+}
+
+/// The format that the engine makes of a BF16 checkpoint while loading, where that is asked for.
+pub(super) fn online(scenario: &Scenario) -> Option<&'static str> {
+    let quant = scenario.quant_given.as_deref()?;
+    let engine = matches!(scenario.engine.kind, EngineKind::Sglang | EngineKind::Vllm);
+    let named = scenario.model_given.contains('/') && !scenario.model_given.ends_with(".json");
+    let wanted = quant == "fp8" && !says_format(scenario);
+    (engine && named && wanted).then_some("fp8")
+}
+
+/// Whether the repository brings code of its own.
+pub(super) fn own_code(scenario: &Scenario) -> bool {
+    let name = scenario.model.name.to_ascii_lowercase();
+    OWN_CODE.iter().any(|family| name.starts_with(family))
+}
+
+/// Whether layers keep a state beside those that keep a cache.
+fn hybrid(scenario: &Scenario) -> bool {
+    let layers = scenario.model.layers.iter();
+    layers
+        .map(|layer| layer.attention)
+        .any(|a| matches!(a, Attention::Linear(_) | Attention::Mamba(_)))
+}
+
+/// What SGLang wants for a draft on a hybrid: state of every step kept. Releases from December 2025
+/// refuse the draft otherwise (pull requests 14792, 19391); from June 2026 (28151) it is their own
+/// choice.
+pub(super) fn sglang_hybrid(scenario: &Scenario) -> Option<([&'static str; 2], &'static str)> {
+    let version = scenario.engine.version.as_deref();
+    let version = version
+        .filter(|_| scenario.engine.kind == EngineKind::Sglang)
+        .and_then(kvplan::Version::find)?;
+    let refuses = version.since((0, 5, 7), (2025, 12)) && !version.since((0, 5, 14), (2026, 7));
+    (refuses && hybrid(scenario)).then_some((
+        ["--mamba-scheduler-strategy", "extra_buffer"],
+        "SGLANG_ENABLE_SPEC_V2=1",
+    ))
+}
+
+/// Requests at once to tell the engine, where it runs fewer by itself than were asked for.
+pub(super) fn max_running(scenario: &Scenario, engine: EngineKind, drafts: bool) -> Option<u64> {
+    if scenario.max_running.is_some() {
+        return scenario.max_running;
+    }
+    let asked = scenario
+        .input("concurrency")
+        .is_some_and(|loads| loads.source.starts_with("--"));
+    let most = scenario.concurrency.last().copied().filter(|_| asked)?;
+    (most > by_itself(engine, drafts)?).then_some(u64::from(most))
+}
+
+/// Requests at once that an engine runs by itself, where that is a fixed figure.
+fn by_itself(engine: EngineKind, drafts: bool) -> Option<u32> {
+    match engine {
+        EngineKind::Sglang => drafts.then_some(SGLANG_RUNNING_WITH_DRAFT),
+        EngineKind::Vllm => Some(VLLM_RUNNING),
+        EngineKind::TrtLlm | EngineKind::LlamaCpp => None,
+    }
+}
+
+/// Loads of the table that the pasted line does not run, where nobody asked for them.
+pub(super) fn loads_not_run(scenario: &Scenario) -> Option<String> {
+    let (engine, drafts) = (scenario.engine.kind, scenario.draft.is_some());
+    let most = scenario.concurrency.last().copied()?;
+    let limit = by_itself(engine, drafts).filter(|limit| most > *limit)?;
+    if scenario.max_running.is_some() || max_running(scenario, engine, drafts).is_some() {
+        return None;
+    }
+    Some(format!(
+        "{most} users: {} runs {limit} at once by itself; --max-running {most} (here) plans for them and \
+         pastes its flag",
+        engine.title()
+    ))
+}
+
+/// What the placeholders of the pasted lines stand for.
+pub(super) fn placeholders(
+    scenario: &Scenario,
+    flags: &BTreeMap<&'static str, Vec<String>>,
+) -> Option<String> {
+    let holds = |word: &str| flags.values().flatten().any(|flag| flag.contains(word));
+    let mut parts = Vec::new();
+    if holds(MODEL) {
+        let quant = scenario.input("quant").and_then(|q| q.value.as_str());
+        let format = quant.filter(|quant| *quant != "as in the config");
+        let in_format = format.map_or_else(String::new, |format| format!(" in {format}"));
+        let or = match format {
+            Some("fp8") => ", or its BF16 one with --quantization fp8",
+            _ => "",
+        };
+        parts.push(format!(
+            "{MODEL}: the checkpoint of {}{in_format}{or}",
+            scenario.model.name
+        ));
+    }
+    if holds(DRAFT) {
+        let what = match scenario.draft.as_ref().map(|draft| draft.head) {
+            Some(HeadKind::DraftModel) => "the small model",
+            _ => "the head trained for it",
+        };
+        parts.push(format!("{DRAFT}: {what}"));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// The start lines to show, each as typed in a shell, with the engine's name.
+pub(crate) fn lines(answer: &Answer) -> Vec<(&'static str, String)> {
+    let env = |engine: &str| {
+        let key = format!("{engine}_env");
+        let found = answer.engine_flags.iter().find(|(name, _)| **name == key);
+        found.map_or_else(String::new, |(_, env)| format!("{} ", env.join(" ")))
+    };
+    super::flags::shown(answer)
+        .into_iter()
+        .filter(|(engine, _)| !engine.ends_with("_env"))
+        .map(|(engine, flags)| {
+            let program = match engine {
+                "sglang" => "python -m sglang.launch_server ",
+                "vllm" => "vllm serve ",
+                "trtllm" => "trtllm-serve ",
+                "llamacpp" => "llama-server ",
+                _ => "",
+            };
+            let words = super::text::shell_words(flags);
+            (engine, format!("{}{program}{words}", env(engine)))
+        })
+        .collect()
+}

@@ -1,0 +1,71 @@
+//! `--model list`, `--gpu list`, `--box list`: the names that are known, one a line.
+
+use crate::gpus;
+use crate::table::{plain, text};
+
+/// What to print where one of the flags asks for its list; no other flag is needed beside it.
+pub(crate) fn asked(
+    model: Option<&str>,
+    card: Option<&str>,
+    wiring: Option<&str>,
+) -> Option<String> {
+    let list = |flag: Option<&str>| flag.is_some_and(|name| name.trim() == "list");
+    if list(model) {
+        return Some(models());
+    }
+    if list(card) {
+        return Some(cards());
+    }
+    list(wiring).then(boxes)
+}
+
+fn models() -> String {
+    let mut table = plain(
+        &["model", "10^9 parameters", "usual format", "drafts"],
+        &[0, 2, 3],
+    );
+    for entry in kvplan::catalog::entries() {
+        let params = kvplan::catalog::find(&entry.name).map_or_else(
+            |_| "?".to_string(),
+            |found| billions(found.model.total_params()),
+        );
+        table.add_row([
+            entry.name.clone(),
+            params,
+            entry.default_quant.clone(),
+            kvplan::catalog::draft_kinds(&entry.name).join(", "),
+        ]);
+    }
+    text(&table, 0)
+}
+
+fn billions(params: u64) -> String {
+    format!("{:.1}", params as f64 / 1e9)
+}
+
+fn cards() -> String {
+    let mut table = plain(&["gpu", "GiB", "GB/s"], &[0]);
+    for gpu in gpus::all() {
+        table.add_row([
+            gpu.name.clone(),
+            format!("{:.0}", gpu.memory_gib),
+            format!("{:.0}", gpu.bandwidth_gb_s),
+        ]);
+    }
+    text(&table, 0)
+}
+
+fn boxes() -> String {
+    let mut table = plain(&["box", "GPUs"], &[0, 1]);
+    for name in pcie_sim::catalog::names() {
+        let cards = pcie_sim::catalog::find(name).map_or_else(
+            |_| String::new(),
+            |wiring| {
+                let gpu = wiring.gpu.clone().unwrap_or_default();
+                format!("{} x {gpu}", wiring.gpu_count())
+            },
+        );
+        table.add_row([name.to_string(), cards]);
+    }
+    text(&table, 0)
+}

@@ -1,0 +1,166 @@
+//! What newcomers stumbled over: lists that wanted more flags, figures of two commands that seemed to
+//! disagree, advice that could not be followed.
+
+mod common;
+
+use common::{answers, refusal, xtask};
+
+#[test]
+fn a_list_needs_no_other_flag() {
+    for (arguments, name) in [
+        (["predict", "--model", "list"], "qwen3-32b"),
+        (["plan", "--gpu", "list"], "rtx-5090"),
+        (["simulate", "--box", "list"], "two-switch-8"),
+    ] {
+        let list = answers(&arguments);
+        assert!(list.lines().count() > 20, "{list}");
+        assert!(list.lines().any(|line| line.starts_with(name)), "{list}");
+    }
+}
+
+#[test]
+fn without_a_draft_the_exit_code_says_whether_it_fits() {
+    let code = |model: &str| {
+        let flags = [
+            "predict",
+            "--model",
+            model,
+            "--gpu",
+            "rtx-4090",
+            "--draft",
+            "none",
+            "--exit-code",
+        ];
+        xtask(&flags).status.code()
+    };
+    assert_eq!(code("qwen3-8b"), Some(0));
+    assert_eq!(code("qwen3-32b"), Some(10), "66 GB of weights on 24 GiB");
+}
+
+#[test]
+fn plan_and_predict_take_the_same_context_and_plan_says_so() {
+    for engine in ["sglang", "vllm"] {
+        let common = [
+            "--model",
+            "qwen3-32b",
+            "--quant",
+            "int4",
+            "--gpu",
+            "rtx-5090",
+            "--gpus",
+            "2",
+            "--engine",
+            engine,
+        ];
+        let of = |command: &str, more: &[&str]| {
+            let arguments = [&[command], &common[..], more].concat();
+            answers(&arguments)
+        };
+        let plan = of("plan", &[]);
+        assert!(plan.contains("requests of 2,048 tokens"), "{plan}");
+        assert!(
+            plan.contains("a request is taken to hold 2,048 tokens, as in predict (--context); the model takes up to 40,960"),
+            "{plan}"
+        );
+        assert!(!plan.contains("TIGHT"), "nobody asked for 64 users: {plan}");
+        assert!(of("predict", &[]).contains("context 2048 tokens"));
+        let asked = of("plan", &["--context", "8k"]);
+        assert!(
+            asked.contains("requests of 8,192 tokens") && !asked.contains("is taken to hold"),
+            "{asked}"
+        );
+    }
+}
+
+#[test]
+fn an_accept_length_at_another_depth_than_given_names_both() {
+    let model = [
+        "predict",
+        "--model",
+        "qwen3-30b-a3b",
+        "--gpu",
+        "h100",
+        "--gpus",
+        "2",
+        "--concurrency",
+        "1",
+    ];
+    let given = answers(&[&model[..], &["--accept", "2.4@3", "--steps", "2"]].concat());
+    assert!(
+        given.contains("at 2 steps (2.40 at 3, as measured)"),
+        "{given}"
+    );
+    let assumed = answers(&[&model[..], &["--steps", "5"]].concat());
+    assert!(assumed.contains(" at 3, as assumed)"), "{assumed}");
+    let same = answers(&[&model[..], &["--accept", "2.4@3", "--steps", "3"]].concat());
+    assert!(!same.contains("as measured)"), "{same}");
+}
+
+#[test]
+fn groups_that_reduce_at_once_are_named_and_can_be_chosen() {
+    let common = ["simulate", "--box", "4x-rtx-3090-nvlink", "--bytes", "32k"];
+    let by_number = answers(&common);
+    assert!(by_number.contains("0,1 / 2,3 at once"), "{by_number}");
+    let bridged = answers(&[&common[..], &["--groups", "0,2/1,3"]].concat());
+    assert!(bridged.contains("0,2 / 1,3 at once"), "{bridged}");
+    let error = refusal(&[&common[..], &["--groups", "0,2/2,3"]].concat());
+    assert!(error.contains("GPU 2 stands in two groups"), "{error}");
+}
+
+#[test]
+fn every_kernel_shown_says_what_switches_it_on_or_that_nothing_does() {
+    let text = answers(&["predict"]);
+    let start = text.find("all-reduce, us (90 %)").expect("the table");
+    let table: Vec<&str> = text[start..]
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .collect();
+    assert!(table[0].ends_with("in SGLang"), "{}", table[0]);
+    let row = |name: &str| {
+        let found = table
+            .iter()
+            .find(|line| line.trim_start().starts_with(name));
+        found.copied().unwrap_or_default()
+    };
+    assert!(
+        row("nccl").ends_with("--disable-custom-all-reduce"),
+        "{text}"
+    );
+    for kernel in ["one-shot ", "island", "host-staged"] {
+        assert!(row(kernel).ends_with(" no"), "{kernel}: {text}");
+    }
+    assert!(
+        text.contains("all-reduce by island (in no SGLang release; vLLM 0.30 has one"),
+        "{text}"
+    );
+    assert!(
+        text.contains("a bound on what a better kernel would give"),
+        "{text}"
+    );
+}
+
+#[test]
+fn look_up_without_a_measured_accept_length_is_measured_first() {
+    let card = [
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--quant",
+        "int4",
+        "--gpu",
+        "rtx-5090",
+        "--draft",
+        "ngram",
+    ];
+    let open = answers(&card);
+    assert!(open.starts_with("MEASURE FIRST"), "{open}");
+    assert!(open.contains("vLLM PR 24344"), "{open}");
+    assert!(open.contains("costs no KV tokens"), "{open}");
+    let measured = answers(&[&card[..], &["--accept", "2.9@5"]].concat());
+    assert!(measured.starts_with("PAYS"), "{measured}");
+    let draft = measured
+        .lines()
+        .find(|line| line.trim_start().starts_with("sum"));
+    let draft_ms = draft.and_then(|line| line.split_whitespace().nth(2));
+    assert_eq!(draft_ms, Some("0.00"), "{measured}");
+}
