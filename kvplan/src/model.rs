@@ -1,5 +1,7 @@
 //! What a model is: its layers, their shapes, and the format each group of tensors is stored in.
 
+use std::collections::HashMap;
+
 use crate::formats::{KvDtype, WeightFormat};
 
 /// A decoder language model as its `config.json` describes it.
@@ -115,6 +117,8 @@ pub struct Gqa {
     pub v_head_dim: u64,
     /// Tokens a sliding-window or chunked layer can see; `None` sees all.
     pub window: Option<u64>,
+    /// Rank of a query projection in two steps, the first of which every rank holds (Step-3).
+    pub q_rank: Option<u64>,
     /// The query projection also makes an output gate (twice the rows).
     pub output_gate: bool,
     /// No value projection: values are the keys (both are cached all the same).
@@ -299,15 +303,27 @@ pub enum DraftKind {
     BlockDiffusion,
 }
 
+/// Kinds of layers that are looked for one by one.
+const FEW_KINDS: usize = 16;
+
 impl Model {
     /// The distinct layers with how often each occurs, in order of first appearance.
     pub fn layer_kinds(&self) -> Vec<(Layer, u64)> {
         let mut kinds: Vec<(Layer, u64)> = Vec::new();
+        // A model has a handful of kinds; only a searched one (DeciLM) has many.
+        let mut rest: HashMap<Layer, usize> = HashMap::new();
         for layer in &self.layers {
-            match kinds.iter_mut().find(|(kind, _)| kind == layer) {
-                Some((_, count)) => *count += 1,
-                None => kinds.push((*layer, 1)),
+            let few = kinds.iter().take(FEW_KINDS);
+            let at = few.enumerate().find(|(_, (kind, _))| kind == layer);
+            let at = at.map(|(at, _)| at).or_else(|| rest.get(layer).copied());
+            if let Some((_, count)) = at.and_then(|at| kinds.get_mut(at)) {
+                *count += 1;
+                continue;
             }
+            if kinds.len() >= FEW_KINDS {
+                rest.insert(*layer, kinds.len());
+            }
+            kinds.push((*layer, 1));
         }
         kinds
     }

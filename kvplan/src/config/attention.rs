@@ -1,19 +1,20 @@
 //! Which token mixer a layer has, and its shape.
 
+use super::ConfigError;
+use super::layers::LayerLists;
 use super::node::{MAX_HEADS, MAX_LAYERS, MAX_TOKENS, MAX_WIDTH, Node};
-use super::{ConfigError, ffn};
 use crate::model::{Attention, CompressedMla, Gqa, Indexer, LinearState, Mamba2, Mla};
 
 /// Token mixer of decoder layer `index`.
 pub(super) fn read(
     node: &Node<'_>,
+    lists: &LayerLists<'_>,
     index: u64,
     hidden: u64,
     max_positions: Option<u64>,
 ) -> Result<Attention, ConfigError> {
-    if let Some(kinds) = ffn::block_kinds(node, "layers_block_type", "hybrid_override_pattern") {
-        let kind = usize::try_from(index).ok().and_then(|i| kinds.get(i));
-        return match kind {
+    if lists.blocks.is_some() {
+        return match lists.block(index) {
             Some(kind) => of_block(node, kind, hidden),
             None => Err(node.error(
                 "hybrid_override_pattern",
@@ -31,13 +32,13 @@ pub(super) fn read(
             return mamba_of_width(node, hidden).map(Attention::Mamba);
         }
     }
-    if let Some(attends) = in_index_list(node, "attn_layer_indices", index) {
+    if let Some(attends) = lists.attends(index) {
         // Bamba: attention in the listed layers, Mamba-2 else.
         if !attends {
             return mamba(node, hidden).map(Attention::Mamba);
         }
     }
-    if in_index_list(node, "full_attn_idxs", index) == Some(false) {
+    if lists.attends_fully(index) == Some(false) {
         // LFM2 before it had layer_types: short convolutions else.
         return Ok(Attention::None);
     }
@@ -47,10 +48,10 @@ pub(super) fn read(
         Some("conv") => return Ok(Attention::None),
         _ => {}
     }
-    if node.listed_whole("attn_type_list", index) == Some(0) {
+    if node.listed_whole("attn_type_list", index) == Some(0) || lightning_group(node, index)? {
         return lightning(node, hidden).map(Attention::Linear);
     }
-    if is_linear(node, index) {
+    if is_linear(node, lists, index) {
         return linear(node, hidden);
     }
     if node.list("compress_ratios").is_some() {
@@ -71,10 +72,17 @@ pub(super) fn of_block(node: &Node<'_>, kind: &str, hidden: u64) -> Result<Atten
     }
 }
 
-/// Whether `index` is in a list of layer numbers, where there is such a list.
-fn in_index_list(node: &Node<'_>, list: &str, index: u64) -> Option<bool> {
-    let list = node.list(list)?;
-    Some(list.iter().any(|entry| entry.as_u64() == Some(index)))
+/// Whether layer `index` is linear in Ling's and Ring's hybrids: every group ends in a layer that
+/// attends, and so does a rest that fills no group.
+fn lightning_group(node: &Node<'_>, index: u64) -> Result<bool, ConfigError> {
+    let kind = node.model_type();
+    if !kind.starts_with("bailing") || !(kind.ends_with("linear") || kind.ends_with("hybrid")) {
+        return Ok(false);
+    }
+    let group = node.whole(&["layer_group_size"], MAX_LAYERS)?.unwrap_or(1);
+    let layers = node.whole(&["num_hidden_layers"], MAX_LAYERS)?.unwrap_or(0);
+    let whole = layers - layers.checked_rem(group).unwrap_or(layers);
+    Ok(index < whole && !index.saturating_add(1).is_multiple_of(group))
 }
 
 /// MiniMax-01's lightning attention: one square state a head.
@@ -173,12 +181,9 @@ fn nas_attention(
     Ok(Attention::Gqa(gqa))
 }
 
-fn is_linear(node: &Node<'_>, index: u64) -> bool {
-    if let Some(config) = node.child("linear_attn_config") {
-        // Layer numbers start at 1 here.
-        return config
-            .list("kda_layers")
-            .is_some_and(|list| list.iter().any(|v| v.as_u64() == index.checked_add(1)));
+fn is_linear(node: &Node<'_>, lists: &LayerLists<'_>, index: u64) -> bool {
+    if let Some(linear) = lists.linear(index) {
+        return linear;
     }
     if let Some(kind) = node.listed_text("layer_types", index) {
         return kind == "linear_attention";
@@ -269,10 +274,19 @@ fn mla(node: &Node<'_>, index: u64) -> Result<Attention, ConfigError> {
         kv_lora_rank: node.need(&["kv_lora_rank"], MAX_WIDTH)?,
         qk_nope_head_dim: node.need(&["qk_nope_head_dim"], MAX_WIDTH)?,
         qk_rope_head_dim: node.whole(&["qk_rope_head_dim"], MAX_WIDTH)?.unwrap_or(0),
-        v_head_dim: node.need(&["v_head_dim"], MAX_WIDTH)?,
+        v_head_dim: mla_value_dim(node)?,
         output_gate: node.flag("mla_use_output_gate").unwrap_or(false),
         indexer,
     }))
+}
+
+/// Value elements a head; MiniCPM3 leaves them to the hidden size over the heads.
+fn mla_value_dim(node: &Node<'_>) -> Result<u64, ConfigError> {
+    if node.value("v_head_dim").is_none() && node.model_type() == "minicpm3" {
+        let hidden = node.need(&["hidden_size"], MAX_WIDTH)?;
+        return Ok(hidden / node.need(&["num_attention_heads"], MAX_HEADS)?);
+    }
+    node.need(&["v_head_dim"], MAX_WIDTH)
 }
 
 /// How a layer sees: fully, or through a window of that many tokens.
@@ -299,6 +313,10 @@ fn layer_window(
         kind.contains("sliding") || kind.contains("chunked")
     } else if let Some(slides) = node.listed_whole("hybrid_layer_pattern", index) {
         slides == 1
+    } else if let Some(letters) = node.text("sliding_window_pattern") {
+        // Exaone: L for a local layer, G for a global one, over and over.
+        let at = index.checked_rem(letters.len() as u64).unwrap_or(0);
+        letters.as_bytes().get(at as usize) == Some(&b'L')
     } else if let Some(period) = node.whole(&["sliding_window_pattern"], 4096)? {
         period > 0 && !(index.saturating_add(1)).is_multiple_of(period)
     } else if kind.starts_with("gemma3") {
@@ -332,6 +350,7 @@ pub(super) fn gqa(
         head_dim,
         v_head_dim,
         window,
+        q_rank: node.whole(&["share_q_dim"], MAX_WIDTH)?,
         output_gate: node
             .flag("attn_output_gate")
             .unwrap_or(gated_by_family(node)),
@@ -371,7 +390,7 @@ fn head_shapes(
         }
     };
     let heads_names = own("num_attention_heads", "swa_num_attention_heads");
-    let heads = node.need(&[heads_names[0], heads_names[1], "n_head"], MAX_HEADS)?;
+    let mut heads = node.need(&[heads_names[0], heads_names[1], "n_head"], MAX_HEADS)?;
     let kv_names = own("num_key_value_heads", "swa_num_key_value_heads");
     let kv_heads = node.whole(
         &[
@@ -380,6 +399,7 @@ fn head_shapes(
             "multi_query_group_num",
             "n_head_kv",
             "num_kv_heads",
+            "num_attention_groups",
         ],
         MAX_HEADS,
     )?;
@@ -398,6 +418,15 @@ fn head_shapes(
     let v_names = own("v_head_dim", "swa_v_head_dim");
     let mut v_head_dim = node.whole(&v_names, MAX_WIDTH)?.unwrap_or(head_dim);
     let mut v_is_k = false;
+    if window.is_some()
+        && let Some(sliding) = node.child("attention_other_setting")
+    {
+        // Step 3.5: layers with a window have more query heads.
+        let more = sliding.whole(&["num_attention_heads"], MAX_HEADS)?;
+        heads = more.filter(|more| *more > 0).unwrap_or(heads);
+        let groups = sliding.whole(&["num_attention_groups"], MAX_HEADS)?;
+        kv_heads = groups.unwrap_or(kv_heads);
+    }
     if window.is_none() {
         // Gemma 4: layers that see all have fewer, wider heads, and values equal keys.
         if let Some(global) = node.whole(&["global_head_dim"], MAX_WIDTH)? {
@@ -411,10 +440,10 @@ fn head_shapes(
     Ok((heads, kv_heads, head_dim, v_head_dim, v_is_k))
 }
 
-/// Qwen3-Next gates its attention output without a flag for it.
+/// Qwen3-Next and Trinity gate their attention output without a flag for it.
 fn gated_by_family(node: &Node<'_>) -> bool {
     let kind = node.model_type();
-    kind.starts_with("qwen3_next") || kind.starts_with("qwen3_5")
+    kind.starts_with("qwen3_next") || kind.starts_with("qwen3_5") || kind == "afmoe"
 }
 
 /// MiniMax-M3's index over blocks of keys.

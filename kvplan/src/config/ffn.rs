@@ -1,26 +1,9 @@
 //! Which feed-forward a layer has, and its shape.
 
 use super::ConfigError;
+use super::layers::LayerLists;
 use super::node::{MAX_EXPERTS, MAX_LAYERS, MAX_WIDTH, Node};
 use crate::model::{Ffn, Moe};
-
-/// The block kinds of a hybrid: one mixer or feed-forward a layer, from a list of names or from a
-/// string of `M * E -`.
-pub(super) fn block_kinds(node: &Node<'_>, list: &str, pattern: &str) -> Option<Vec<String>> {
-    if let Some(kinds) = node.list(list) {
-        let name = |v: &serde_json::Value| v.as_str().unwrap_or("unknown").to_string();
-        return Some(kinds.iter().map(name).collect());
-    }
-    let letters = node.text(pattern)?;
-    let kinds = letters.chars().map(|letter| match letter {
-        'M' => "mamba",
-        '*' => "attention",
-        'E' => "moe",
-        '-' => "mlp",
-        _ => "unknown",
-    });
-    Some(kinds.map(str::to_string).collect())
-}
 
 /// Feed-forward of one block of a hybrid pattern.
 pub(super) fn of_block(node: &Node<'_>, kind: &str, hidden: u64) -> Result<Ffn, ConfigError> {
@@ -36,16 +19,21 @@ pub(super) fn of_block(node: &Node<'_>, kind: &str, hidden: u64) -> Result<Ffn, 
 }
 
 /// Feed-forward of decoder layer `index`.
-pub(super) fn read(node: &Node<'_>, index: u64, hidden: u64) -> Result<Ffn, ConfigError> {
-    if let Some(kinds) = block_kinds(node, "layers_block_type", "hybrid_override_pattern") {
-        let kind = usize::try_from(index).ok().and_then(|i| kinds.get(i));
+pub(super) fn read(
+    node: &Node<'_>,
+    lists: &LayerLists<'_>,
+    index: u64,
+    hidden: u64,
+) -> Result<Ffn, ConfigError> {
+    if lists.blocks.is_some() {
+        let kind = lists.block(index);
         return kind.map_or(Ok(Ffn::None), |kind| of_block(node, kind, hidden));
     }
     if let Some(blocks) = node.list("block_configs") {
         let block = usize::try_from(index).ok().and_then(|i| blocks.get(i));
         return Ok(block.map_or(Ffn::None, |block| nas_ffn(block, hidden)));
     }
-    if expert_count(node)? > 0 && is_sparse(node, index)? {
+    if expert_count(node)? > 0 && is_sparse(node, lists, index)? {
         return moe(node).map(Ffn::Moe);
     }
     dense(node, hidden)
@@ -64,17 +52,18 @@ fn expert_count(node: &Node<'_>) -> Result<u64, ConfigError> {
     Ok(node.whole(&names, MAX_EXPERTS)?.unwrap_or(0))
 }
 
-/// Whether layer `index` is a mixture of experts, in the eight ways configs say so.
-fn is_sparse(node: &Node<'_>, index: u64) -> Result<bool, ConfigError> {
+/// Whether layer `index` is a mixture of experts, in the nine ways configs say so.
+fn is_sparse(node: &Node<'_>, lists: &LayerLists<'_>, index: u64) -> Result<bool, ConfigError> {
+    if let Some(sparse) = lists.sparse(index) {
+        return Ok(sparse);
+    }
     if let Some(kind) = node.listed_text("mlp_layer_types", index) {
         return Ok(kind == "sparse");
     }
     if let Some(sparse) = node.listed_whole("moe_layer_freq", index) {
         return Ok(sparse > 0);
     }
-    if let Some(list) = node.list("mlp_only_layers")
-        && list.iter().any(|v| v.as_u64() == Some(index))
-    {
+    if lists.dense(index) {
         return Ok(false);
     }
     let first_names = [
@@ -112,26 +101,39 @@ fn is_sparse(node: &Node<'_>, index: u64) -> Result<bool, ConfigError> {
     }
 }
 
+/// Families whose feed-forward is two matrices whatever the activation is called.
+const UNGATED: &[&str] = &[
+    "gpt2",
+    "gpt_bigcode",
+    "gpt_neox",
+    "gptj",
+    "falcon",
+    "RefinedWeb",
+    "RefinedWebModel",
+    "phi",
+    "opt",
+    "bloom",
+    "mpt",
+    "starcoder2",
+];
+
 fn gated(node: &Node<'_>) -> bool {
     let activation = ["mlp_hidden_act", "hidden_act", "hidden_activation"]
         .iter()
         .find_map(|name| node.text(name));
     let kind = node.model_type();
     match activation {
-        Some("relu2" | "relu_squared") => false,
-        _ => {
-            !(["gpt2", "falcon", "RefinedWeb", "RefinedWebModel"].contains(&kind.as_str())
-                || kind.starts_with("phi-msft")
-                || kind == "phi")
-        }
+        Some("relu2" | "relu_squared" | "xielu") => false,
+        _ => !(UNGATED.contains(&kind.as_str()) || kind.starts_with("phi-msft")),
     }
 }
 
-fn moe(node: &Node<'_>) -> Result<Moe, ConfigError> {
+pub(super) fn moe(node: &Node<'_>) -> Result<Moe, ConfigError> {
     let experts = expert_count(node)?;
     let expert_names = [
         "moe_intermediate_size",
         "expert_intermediate_size",
+        "expert_ffn_hidden_size",
         "intermediate_size",
     ];
     let expert_inter = node.need(&expert_names, MAX_WIDTH)?;
@@ -153,11 +155,6 @@ fn moe(node: &Node<'_>) -> Result<Moe, ConfigError> {
     }
     let gate = node.value("shared_expert_intermediate_size").is_some();
     let kind = node.model_type();
-    let parallel_dense_inter = if kind.starts_with("gemma4") {
-        node.whole(&["intermediate_size"], MAX_WIDTH)?.unwrap_or(0)
-    } else {
-        0
-    };
     Ok(Moe {
         experts,
         topk,
@@ -165,10 +162,24 @@ fn moe(node: &Node<'_>) -> Result<Moe, ConfigError> {
         latent: node.whole(&["moe_latent_size", "routed_expert_hidden_size"], MAX_WIDTH)?,
         shared_inter: shared_inter(node, expert_inter)?,
         shared_gate: gate && kind.starts_with("qwen"),
-        parallel_dense_inter,
+        parallel_dense_inter: parallel_dense_inter(node)?,
         gated: gated(node),
         bias: kind == "gpt_oss",
     })
+}
+
+/// Inner width of a feed-forward that every token takes beside the experts: Gemma 4, Grok-2, and
+/// Arctic's, which is as wide as the residual stream.
+fn parallel_dense_inter(node: &Node<'_>) -> Result<u64, ConfigError> {
+    let kind = node.model_type();
+    let name = if kind.starts_with("gemma4") || node.flag("residual_moe") == Some(true) {
+        "intermediate_size"
+    } else if kind == "arctic" && node.flag("parallel_attn_mlp_res") == Some(true) {
+        "hidden_size"
+    } else {
+        return Ok(0);
+    };
+    Ok(node.whole(&[name], MAX_WIDTH)?.unwrap_or(0))
 }
 
 /// Inner width of all shared experts together.
@@ -195,12 +206,13 @@ fn shared_inter(node: &Node<'_>, expert_inter: u64) -> Result<u64, ConfigError> 
     Ok(count.unwrap_or(0).saturating_mul(expert_inter))
 }
 
-fn dense(node: &Node<'_>, hidden: u64) -> Result<Ffn, ConfigError> {
+pub(super) fn dense(node: &Node<'_>, hidden: u64) -> Result<Ffn, ConfigError> {
     let names = [
         "dense_intermediate_size",
         "intermediate_size_mlp",
         "intermediate_size",
         "ffn_hidden_size",
+        "ffn_dim",
         "n_inner",
     ];
     let kind = node.model_type();

@@ -4,6 +4,7 @@
 mod attention;
 mod draft;
 mod ffn;
+mod layers;
 mod node;
 mod pattern;
 mod quant;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use crate::formats::WeightFormat;
 use crate::model::{Attention, Ffn, Layer, LayerFormats, Model, Vision};
 use crate::product;
+use layers::LayerLists;
 use node::Node;
 use quant::QuantScheme;
 
@@ -158,11 +160,28 @@ fn decoder_layers(
     model: &mut Model,
 ) -> Result<(), ConfigError> {
     let hidden = model.hidden;
+    let lists = LayerLists::read(node);
+    let kind = node.model_type();
     for index in 0..count {
-        let attention = attention::read(node, index, hidden, model.max_positions)?;
-        let ffn = ffn::read(node, index, hidden)?;
+        let node = &node.at_layer(index, count);
+        let attention = attention::read(node, &lists, index, hidden, model.max_positions)?;
+        let mut ffn = ffn::read(node, &lists, index, hidden)?;
         let formats = scheme.layer(index, None);
-        if node.model_type().starts_with("falcon_h1") {
+        if let (true, Ffn::Moe(moe)) = (kind == "longcat_flash", &mut ffn) {
+            // Two attentions and two dense feed-forwards a layer, the experts beside them: as a
+            // dense layer before one whose experts run beside its dense part. What a token is
+            // routed to may be one of the experts that do nothing; they have no weights.
+            let dense = ffn::dense(node, hidden)?;
+            if let Ffn::Dense { inter, .. } = dense {
+                moe.parallel_dense_inter = inter;
+            }
+            model.layers.push(Layer {
+                attention,
+                ffn: dense,
+                formats,
+            });
+        }
+        if kind.starts_with("falcon_h1") {
             // Both mixers run side by side in every layer: as a layer without a feed-forward
             // before the one with it, which has the same tensors, cache and state.
             model.layers.push(Layer {
@@ -317,10 +336,27 @@ fn other_params(node: &Node<'_>, hidden: u64, layers: &[Layer]) -> Result<u64, C
     Ok(params)
 }
 
-/// Families whose config leaves the flag out because their default differs from false.
+/// Families whose configuration class ties the tables unless the file says otherwise.
+const TIED_BY_DEFAULT: &[&str] = &[
+    "gemma",
+    "lfm2",
+    "gpt2",
+    "gpt_bigcode",
+    "cohere",
+    "ernie4_5",
+    "starcoder2",
+    "opt",
+    "bloom",
+    "mpt",
+    "minicpm",
+];
+
+/// Whether the head is the embedding table.
 fn tied(node: &Node<'_>) -> bool {
     let kind = node.model_type();
-    let by_default = kind.starts_with("gemma") || kind.starts_with("lfm2") || kind == "gpt2";
+    let by_default = TIED_BY_DEFAULT
+        .iter()
+        .any(|family| kind.starts_with(family));
     let written = node
         .flag("tie_word_embeddings")
         .or_else(|| node.flag("tie_embedding"));
@@ -342,12 +378,13 @@ fn read_mtp(node: &Node<'_>, scheme: &QuantScheme, model: &mut Model) -> Result<
         return Ok(());
     }
     let count = model.layers.len() as u64;
-    let per_module = ffn::block_kinds(node, "mtp_layers_block_type", "mtp_hybrid_override_pattern");
+    let per_module =
+        layers::block_kinds(node, "mtp_layers_block_type", "mtp_hybrid_override_pattern");
     for module in 0..modules {
         let formats = scheme.layer(count.saturating_add(module), Some(module));
         match &per_module {
             Some(kinds) => {
-                for kind in kinds {
+                for kind in kinds.iter().copied() {
                     let attention = attention::of_block(node, kind, model.hidden)?;
                     let ffn = ffn::of_block(node, kind, model.hidden)?;
                     model.mtp_layers.push(Layer {
@@ -357,16 +394,23 @@ fn read_mtp(node: &Node<'_>, scheme: &QuantScheme, model: &mut Model) -> Result<
                     });
                 }
             }
-            None => model.mtp_layers.push(mtp_layer(model, formats)),
+            None => model.mtp_layers.push(mtp_layer(node, model, formats)?),
         }
     }
     model.mtp_modules = modules;
     Ok(())
 }
 
-fn mtp_layer(model: &Model, formats: LayerFormats) -> Layer {
+/// Families whose MTP layers have a dense feed-forward though the decoder's last ones have experts.
+const DENSE_MTP: &[&str] = &["step3p", "longcat_flash"];
+
+fn mtp_layer(node: &Node<'_>, model: &Model, formats: LayerFormats) -> Result<Layer, ConfigError> {
     let last_ffn = model.layers.iter().rev().map(|layer| layer.ffn);
-    let ffn = last_ffn.into_iter().find(|ffn| *ffn != Ffn::None);
+    let mut ffn = last_ffn.into_iter().find(|ffn| *ffn != Ffn::None);
+    let kind = node.model_type();
+    if DENSE_MTP.iter().any(|family| kind.starts_with(family)) {
+        ffn = Some(ffn::dense(node, model.hidden)?);
+    }
     let full = model.layers.iter().rev().map(|layer| layer.attention);
     let attention = full.into_iter().find(|attention| match attention {
         Attention::Gqa(gqa) => gqa.window.is_none(),
@@ -388,11 +432,11 @@ fn mtp_layer(model: &Model, formats: LayerFormats) -> Layer {
         }
         _ => {}
     }
-    Layer {
+    Ok(Layer {
         attention,
         ffn: ffn.unwrap_or(Ffn::None),
         formats,
-    }
+    })
 }
 
 /// Size of the vision tower from its own config block.

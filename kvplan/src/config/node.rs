@@ -8,7 +8,7 @@ use super::ConfigError;
 /// Widest hidden or inner size accepted, elements.
 pub(super) const MAX_WIDTH: u64 = 1 << 24;
 /// Most layers accepted.
-pub(super) const MAX_LAYERS: u64 = 4096;
+pub(super) const MAX_LAYERS: u64 = 1 << 14;
 /// Most heads accepted.
 pub(super) const MAX_HEADS: u64 = 1 << 16;
 /// Most experts accepted.
@@ -24,6 +24,9 @@ pub(super) struct Node<'a> {
     value: &'a Value,
     outer: Option<&'a Value>,
     config: &'a str,
+    /// The decoder layer that is read and how many there are: a list with an entry for each
+    /// stands for its entry.
+    layer: Option<(u64, u64)>,
 }
 
 impl<'a> Node<'a> {
@@ -32,6 +35,15 @@ impl<'a> Node<'a> {
             value,
             outer: None,
             config,
+            layer: None,
+        }
+    }
+
+    /// The same object, read for decoder layer `index` of `count`.
+    pub(super) fn at_layer(self, index: u64, count: u64) -> Self {
+        Self {
+            layer: Some((index, count)),
+            ..self
         }
     }
 
@@ -50,7 +62,7 @@ impl<'a> Node<'a> {
                 let nested = Self {
                     value: inner,
                     outer: Some(self.value),
-                    config: self.config,
+                    ..self
                 };
                 // Thinker configs nest once more.
                 return if name == "thinker_config" {
@@ -69,7 +81,7 @@ impl<'a> Node<'a> {
         Some(Self {
             value,
             outer: None,
-            config: self.config,
+            ..*self
         })
     }
 
@@ -93,7 +105,7 @@ impl<'a> Node<'a> {
             let Some(value) = self.value(name) else {
                 continue;
             };
-            return match uniform_number(value) {
+            return match self.number(value) {
                 Some(number) if number <= max => Ok(Some(number)),
                 Some(_) => Err(self.error(
                     name,
@@ -111,6 +123,22 @@ impl<'a> Node<'a> {
             return Ok(names.iter().find_map(|name| family_default(kind, name)));
         }
         Ok(None)
+    }
+
+    /// A whole number; of a list the entry of the layer that is read, else the one it repeats
+    /// (Hunyuan writes one entry a layer).
+    fn number(&self, value: &Value) -> Option<u64> {
+        let Some(list) = value.as_array() else {
+            return whole_number(value);
+        };
+        match self.layer {
+            Some((index, count)) if list.len() as u64 >= count => {
+                whole_number(list.get(usize::try_from(index).ok()?)?)
+            }
+            // Shorter than the layers are: a handful of equal values, or nothing that can be read.
+            Some(_) if list.len() > 64 => None,
+            _ => uniform_number(list),
+        }
     }
 
     /// As [`Node::whole`], at least 1, or an error that lists the names looked for.
@@ -174,17 +202,12 @@ fn whole_number(value: &Value) -> Option<u64> {
     (number >= 0.0 && number.fract() == 0.0 && number.is_finite()).then_some(number as u64)
 }
 
-/// A whole number, or a list that repeats one (Hunyuan writes one entry a layer).
-fn uniform_number(value: &Value) -> Option<u64> {
-    match value.as_array() {
-        None => whole_number(value),
-        Some(list) => {
-            let first = whole_number(list.first()?)?;
-            list.iter()
-                .all(|entry| whole_number(entry) == Some(first))
-                .then_some(first)
-        }
-    }
+/// The number that a list repeats.
+fn uniform_number(list: &[Value]) -> Option<u64> {
+    let first = whole_number(list.first()?)?;
+    list.iter()
+        .all(|entry| whole_number(entry) == Some(first))
+        .then_some(first)
 }
 
 /// What a family's configuration class fills in where the file says nothing (transformers).

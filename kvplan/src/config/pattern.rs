@@ -1,6 +1,8 @@
 //! Module-name patterns of quantisation blocks: plain names, globs, and the small part of regular
 //! expressions that compressed-tensors configs use.
 
+use std::collections::{HashMap, HashSet};
+
 /// A pattern that names modules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Pattern {
@@ -43,7 +45,77 @@ pub(super) fn bare(name: &str) -> &str {
         .unwrap_or(name)
 }
 
+/// Patterns that are asked about many modules: plain names are looked up, and what begins with
+/// `layers.7.` is held against modules of that layer alone.
+#[derive(Debug, Default)]
+pub(super) struct PatternSet {
+    plain: HashSet<String>,
+    of_layer: HashMap<String, Vec<Pattern>>,
+    anywhere: Vec<Pattern>,
+}
+
+impl PatternSet {
+    pub(super) fn parse(texts: &[&str]) -> Self {
+        let mut set = Self::default();
+        for text in texts {
+            match Pattern::parse(text) {
+                Pattern::Plain(name) => {
+                    set.plain.insert(name);
+                }
+                pattern => match pattern.layer() {
+                    Some(layer) => set.of_layer.entry(layer).or_default().push(pattern),
+                    None => set.anywhere.push(pattern),
+                },
+            }
+        }
+        set
+    }
+
+    /// Whether one of the patterns names `module`, given as [`bare`] names are.
+    pub(super) fn matches(&self, module: &str) -> bool {
+        self.names_plainly(module)
+            || self.anywhere.iter().any(|pattern| pattern.matches(module))
+            || layer_of(module)
+                .and_then(|layer| self.of_layer.get(layer))
+                .is_some_and(|patterns| patterns.iter().any(|p| p.matches(module)))
+    }
+
+    /// A full name, a leading part of it that ends at a dot, or one of its segments.
+    fn names_plainly(&self, module: &str) -> bool {
+        if self.plain.is_empty() {
+            return false;
+        }
+        let leads = module.match_indices('.').map(|(dot, _)| &module[..dot]);
+        leads
+            .chain([module])
+            .chain(module.split('.'))
+            .any(|name| self.plain.contains(name))
+    }
+}
+
+/// The number in `layers.7.…`, as text.
+fn layer_of(name: &str) -> Option<&str> {
+    let (number, _) = name.strip_prefix("layers.")?.split_once('.')?;
+    let whole = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    whole.then_some(number)
+}
+
 impl Pattern {
+    /// The layer whose modules alone can match, where the pattern begins with its full name.
+    fn layer(&self) -> Option<String> {
+        match self {
+            Self::Plain(name) | Self::Glob(name) => layer_of(name).map(str::to_string),
+            Self::Regex(tokens) => {
+                let literal = tokens.iter().map_while(|token| match token {
+                    Token::Char(c) => Some(*c),
+                    _ => None,
+                });
+                let literal: String = literal.collect();
+                layer_of(literal.strip_prefix("model.")?).map(str::to_string)
+            }
+        }
+    }
+
     pub(super) fn parse(text: &str) -> Self {
         if let Some(regex) = text.strip_prefix("re:") {
             Self::Regex(tokens(regex))

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::node::Node;
-use super::pattern::{Pattern, bare};
+use super::pattern::{PatternSet, bare};
 use super::{ConfigError, dtype_format};
 use crate::formats::{KvDtype, WeightFormat};
 use crate::model::LayerFormats;
@@ -20,7 +20,7 @@ pub(super) struct QuantScheme {
     linear: WeightFormat,
     /// Routed experts, where the block names a format for them alone.
     experts: Option<WeightFormat>,
-    excluded: Vec<Pattern>,
+    excluded: PatternSet,
     named: HashMap<String, WeightFormat>,
     /// KV format the block asks for.
     pub(super) kv_dtype: Option<KvDtype>,
@@ -81,7 +81,7 @@ impl QuantScheme {
             base,
             linear: base,
             experts: None,
-            excluded: Vec::new(),
+            excluded: PatternSet::default(),
             named: HashMap::new(),
             kv_dtype: None,
             notes,
@@ -122,7 +122,7 @@ impl QuantScheme {
         if method == "fp8" && block.get("quantized_layers").is_some() {
             names.clear();
         }
-        self.excluded = names.iter().map(|name| Pattern::parse(name)).collect();
+        self.excluded = PatternSet::parse(&names);
     }
 
     fn read_named(&mut self, block: &Value) {
@@ -149,7 +149,7 @@ impl QuantScheme {
                 None => break,
             }
         }
-        if self.excluded.iter().any(|pattern| pattern.matches(module)) {
+        if self.excluded.matches(module) {
             return self.base;
         }
         self.linear

@@ -44,9 +44,21 @@ fn gqa_pieces(gqa: &Gqa, layer: &Layer, hidden: u64, sink: &mut Sink<'_>) {
     let kv_rows = product(&[gqa.kv_heads, gqa.head_dim.saturating_add(v_dim)]);
     let attention = ParamGroup::Attention;
     let format_in = layer.formats.attention_in;
+    let q_in = match gqa.q_rank {
+        Some(rank) => {
+            sink.put(
+                attention,
+                product(&[width_in, rank]),
+                format_in,
+                Split::None,
+            );
+            rank
+        }
+        None => width_in,
+    };
     sink.put(
         attention,
-        product(&[width_in, q_rows]),
+        product(&[q_in, q_rows]),
         format_in,
         Split::Heads(gqa.heads),
     );

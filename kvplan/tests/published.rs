@@ -1,0 +1,173 @@
+//! Families of 2024 to 2026 by the fields their public configs use: parameters as the model cards
+//! publish them, KV bytes a token by hand. Configs as deep as a pattern can make them.
+
+use std::time::{Duration, Instant};
+
+use kvplan::{Attention, Ffn, KvDtype, KvLayout, Model, Sharding};
+use serde_json::{Value, json};
+
+fn table() -> Vec<Value> {
+    serde_json::from_str(include_str!("published.json")).expect("the table is JSON")
+}
+
+fn read(config: &Value, name: &str) -> Model {
+    Model::from_config_json(&config.to_string(), name).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn named(name: &str) -> Model {
+    let row = table().into_iter().find(|row| row["name"] == name);
+    read(&row.expect("in the table")["config"], name)
+}
+
+fn cell(model: &Model) -> u64 {
+    model.kv_bytes_per_token(&Sharding::tp(1), &KvLayout::new(KvDtype::Bf16))
+}
+
+#[test]
+fn parameters_are_within_one_percent_of_the_model_cards() {
+    let mut wrong = Vec::new();
+    for row in table() {
+        let name = row["name"].as_str().expect("a name");
+        let model = read(&row["config"], name);
+        let billions = model.total_params() as f64 / 1e9;
+        let published = row["billions"].as_f64().expect("billions");
+        if (billions / published - 1.0).abs() > 0.01 {
+            wrong.push(format!("{name}: {billions:.2} B, published {published}"));
+        }
+        if Some(cell(&model)) != row["kv_bytes_per_token"].as_u64() {
+            wrong.push(format!("{name}: {} bytes a token", cell(&model)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Ring and Ling linear: four full layers of twenty; the rest were counted as full attention.
+#[test]
+fn lightning_groups_end_in_a_layer_that_attends() {
+    let ring = named("ring-mini-linear");
+    for (index, layer) in ring.layers.iter().enumerate() {
+        let attends = matches!(layer.attention, Attention::Gqa(_));
+        assert_eq!(attends, index % 5 == 4, "layer {index}");
+    }
+    assert_eq!(cell(&ring), 4 * 4 * 128 * 2 * 2);
+    let state = ring.state_bytes_per_request(&Sharding::tp(1)).ssm;
+    assert_eq!(state, 16 * 16 * 128 * 128 * 4);
+}
+
+/// LongCat's layer has two attentions: 56 latents a token in 28 layers.
+#[test]
+fn a_longcat_layer_caches_twice_and_has_experts_once() {
+    let longcat = named("longcat-flash");
+    assert_eq!(cell(&longcat), 2 * 28 * (512 + 64) * 2);
+    let mixtures = longcat.layers.iter().map(|layer| layer.ffn);
+    let mixtures = mixtures.filter(|ffn| matches!(ffn, Ffn::Moe(_)));
+    assert_eq!(mixtures.count(), 28);
+    // The module drafts with a dense layer: well under a billion, not 20.
+    assert!(longcat.mtp_params() < 1_000_000_000);
+}
+
+/// Step 3.5: 8 KV heads in every layer under another name, 96 query heads where there is a window,
+/// experts by an enumeration in text, dense draft layers.
+#[test]
+fn step_names_its_kv_heads_groups() {
+    let step = named("step-3.5-flash");
+    for (index, layer) in step.layers.iter().enumerate() {
+        let Attention::Gqa(gqa) = layer.attention else {
+            panic!("layer {index} has no softmax attention")
+        };
+        assert_eq!(
+            (gqa.heads, gqa.kv_heads),
+            if index % 4 == 0 { (64, 8) } else { (96, 8) }
+        );
+        assert_eq!(matches!(layer.ffn, Ffn::Moe(_)), index >= 3);
+    }
+    assert!(step.mtp_params() < 1_000_000_000, "{}", step.mtp_params());
+}
+
+/// Exaone writes the pattern as letters; it was refused as no number.
+#[test]
+fn a_window_pattern_of_letters_is_read() {
+    let exaone = named("exaone-4-32b");
+    let full = exaone.layers.iter().filter(|layer| match layer.attention {
+        Attention::Gqa(gqa) => gqa.window.is_none(),
+        _ => false,
+    });
+    assert_eq!(full.count(), 16);
+}
+
+/// Lists as long as the model is deep were searched, or built, anew for every layer: 4000 layers by
+/// letters took 1.6 s, 4000 with their exclusions 18 s.
+#[test]
+fn a_config_of_ten_thousand_layers_is_read_in_linear_time() {
+    let layers = 10_000;
+    let pattern = json!({"model_type": "nemotron_h", "hidden_size": 4480, "vocab_size": 131_072,
+        "num_hidden_layers": layers, "intermediate_size": 15_680, "num_attention_heads": 40,
+        "num_key_value_heads": 8, "head_dim": 128, "mamba_num_heads": 128, "mamba_head_dim": 80,
+        "ssm_state_size": 128, "n_groups": 8,
+        "hybrid_override_pattern": "M-*-".repeat(layers / 4)});
+    let mixture = |more: Value| {
+        let mut config = json!({"model_type": "qwen3_moe", "hidden_size": 4096,
+            "num_hidden_layers": layers, "num_attention_heads": 64, "num_key_value_heads": 8,
+            "head_dim": 128, "intermediate_size": 12_288, "moe_intermediate_size": 1536,
+            "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151_936});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            config[key] = value.clone();
+        }
+        config
+    };
+    let names = |tail: &str| -> Vec<String> {
+        (0..layers)
+            .map(|layer| format!("model.layers.{layer}.{tail}"))
+            .collect()
+    };
+    let excluding = |names: Vec<String>| {
+        let block = json!({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": names});
+        mixture(json!({"quantization_config": block}))
+    };
+    let searched: Vec<Value> = (0..layers)
+        .map(|layer| {
+            json!({"attention": {"n_heads_in_group": 8, "window_length": layer + 1},
+                            "ffn": {"ffn_mult": 2.0}})
+        })
+        .collect();
+    let configs = [
+        ("letters", pattern),
+        (
+            "dense layers",
+            mixture(json!({"mlp_only_layers": (0..layers).collect::<Vec<_>>()})),
+        ),
+        (
+            "a width a layer",
+            mixture(json!({"moe_intermediate_size": vec![1536; layers]})),
+        ),
+        ("exclusions", excluding(names("self_attn.q_proj"))),
+        ("globs", excluding(names("self_attn*"))),
+        ("a search", mixture(json!({"block_configs": searched}))),
+    ];
+    for (what, config) in configs {
+        let text = config.to_string();
+        let start = Instant::now();
+        let model = Model::from_config_json(&text, what).unwrap_or_else(|e| panic!("{e}"));
+        assert!(model.total_params() > 0);
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(3), "{what}: {took:?}");
+        println!("{what}: {took:?}");
+    }
+}
+
+/// A list with an entry a layer gives each layer its own.
+#[test]
+fn a_width_a_layer_is_taken_layer_by_layer() {
+    let config = json!({"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 3,
+        "num_attention_heads": 8, "vocab_size": 1000, "intermediate_size": [1024, 2048, 4096]});
+    let model = read(&config, "matryoshka");
+    let widths = model.layers.iter().map(|layer| match layer.ffn {
+        Ffn::Dense { inter, .. } => inter,
+        _ => 0,
+    });
+    assert_eq!(widths.collect::<Vec<_>>(), [1024, 2048, 4096]);
+    let short = json!({"model_type": "llama", "hidden_size": 1024, "num_hidden_layers": 3,
+        "num_attention_heads": 8, "vocab_size": 1000, "intermediate_size": [1024, 2048]});
+    let error = Model::from_config_json(&short.to_string(), "short").expect_err("two for three");
+    assert!(error.to_string().contains("intermediate_size"), "{error}");
+}
