@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::formats::KvDtype;
+use crate::formats::{KvDtype, WeightFormat};
 use crate::gguf::GgufMix;
-use crate::model::Model;
+use crate::model::{Ffn, Model};
 use crate::quant::{QUANT_NAMES, Quant, format_named};
 
 const FILES: [&str; 10] = [
@@ -54,6 +54,8 @@ struct QuantEntry {
     format: String,
     groups: Vec<String>,
     kv: Option<String>,
+    /// Width of the feed-forward where the quantised checkpoint pads it.
+    intermediate_size: Option<u64>,
 }
 
 /// A draft head of the catalogue.
@@ -144,12 +146,22 @@ pub fn find_in(name: &str, quant: Option<&str>) -> Result<Found, NotFound> {
     let wanted = quant.map(str::to_string).or(in_name);
     let wanted = wanted.unwrap_or_else(|| entry.default_quant.clone());
     let mut model = entry.shapes()?;
+    if wanted.trim().eq_ignore_ascii_case("fp8") && entry.default_quant != "fp8" {
+        model.assumptions.extend(entry.published_fp8());
+    }
     for part in wanted.split('+') {
         let quant = entry.quant(part).ok_or_else(|| NotFound {
             wanted: part.to_string(),
             message: format!("`{part}` is no weight format for {name}; known: {QUANT_NAMES}"),
         })?;
         model = apply(model, &quant, part == wanted);
+        if let Some(padded) = entry.padded_inter(part) {
+            for layer in &mut model.layers {
+                if let Ffn::Dense { inter, .. } = &mut layer.ffn {
+                    *inter = padded;
+                }
+            }
+        }
     }
     Ok(Found {
         model,
@@ -261,6 +273,16 @@ impl Entry {
         })
     }
 
+    /// What FP8 is taken for, where the published checkpoint is in blocks.
+    fn published_fp8(&self) -> Option<String> {
+        let blocks = self.quant("fp8")?.format == WeightFormat::Fp8Block;
+        blocks.then(|| {
+            "FP8 as its maker publishes it, in blocks of 128 x 128 (one scale a channel or tensor: \
+             --quant fp8-dynamic)"
+                .to_string()
+        })
+    }
+
     /// A precision: the entry's own definition, else the usual meaning of the name.
     fn quant(&self, name: &str) -> Option<Quant> {
         let name = name.trim().to_ascii_lowercase().replace('_', "-");
@@ -279,8 +301,21 @@ impl Entry {
             .or_else(|| aliases.iter().find_map(|alias| self.quants.get(*alias)));
         match own {
             Some(own) => own.quant(),
+            // The maker's own checkpoint is in blocks, whatever it is called.
+            None if name == "fp8" && self.default_quant.starts_with("fp8-block") => {
+                Quant::parse("fp8-block")
+            }
             None => Quant::parse(&name),
         }
+    }
+
+    /// The width of the feed-forward in a precision whose checkpoint pads it.
+    fn padded_inter(&self, name: &str) -> Option<u64> {
+        let name = match name {
+            "awq" | "gptq" | "w4a16" => "int4",
+            name => name,
+        };
+        self.quants.get(name)?.intermediate_size
     }
 }
 
@@ -303,7 +338,7 @@ impl QuantEntry {
 
 /// Endings of repository names that say the precision, longest first.
 const PRECISIONS: [(&str, &str); 18] = [
-    ("-fp8-dynamic", "fp8"),
+    ("-fp8-dynamic", "fp8-dynamic"),
     ("-fp8-block", "fp8-block"),
     ("-gptq-int4", "gptq"),
     ("-awq-int4", "awq"),

@@ -5,6 +5,7 @@
 
 pub mod catalog;
 mod config;
+mod cut;
 mod engine;
 mod formats;
 mod gguf;
@@ -23,6 +24,7 @@ mod setup;
 mod weights;
 
 pub use config::ConfigError;
+pub use cut::Uncut;
 pub use engine::{Engine, EngineKind, Version};
 pub use formats::{KvDtype, WeightFormat};
 pub use gguf::GgufMix;

@@ -63,6 +63,21 @@ impl Sharding {
                     "tp {ranks} does not divide the {heads} attention heads; choose a divisor of {heads}"
                 ));
             }
+            // States are cut by heads too (the projections of both engines divide by the ranks).
+            let state_heads = match layer.attention {
+                Attention::Linear(linear) => [linear.key_heads, linear.value_heads],
+                Attention::Mamba(mamba) => [mamba.heads, mamba.heads],
+                _ => [0, 0],
+            };
+            if let Some(heads) = state_heads
+                .iter()
+                .find(|heads| !heads.is_multiple_of(ranks))
+            {
+                return Err(format!(
+                    "tp {ranks} does not divide the {heads} heads of a layer with a state; choose \
+                     a divisor of {heads}"
+                ));
+            }
             // Engines copy a KV head to several ranks, or give a rank several; they split none.
             if let Attention::Gqa(gqa) = &layer.attention {
                 let (kv, ranks) = (gqa.kv_heads.max(1), ranks.max(1));

@@ -9,11 +9,16 @@ use super::memory::to_memory;
 pub(super) fn to_json(report: &Report) -> Value {
     let known = report.inferred.known;
     let plan = &report.cost.with;
+    let mut memory = to_memory(report);
+    if report.uncut.is_some() {
+        memory["fits"] = json!(false);
+    }
     json!({
         "schema": 1,
         "ignored_flags": report.ignored,
         "engine": report.engine.to_string(),
-        "memory": to_memory(report),
+        "memory": memory,
+        "refused_cut": report.uncut,
         "pool_gib": plan.pool_gib,
         "kv_dtype": plan.kv_dtype.name(),
         "kv_bytes_per_token": plan.kv_bytes_per_token,

@@ -45,6 +45,8 @@ pub(crate) struct Report {
     pub(crate) ran: bool,
     /// Tokens that a request holds.
     pub(crate) context: u64,
+    /// Why the engine refuses the weights cut like this, whatever room there is.
+    pub(crate) uncut: Option<String>,
 }
 
 /// Runs `cargo xtask plan`.
@@ -119,6 +121,11 @@ fn report(
         target,
         other_kv,
         ignored: Vec::new(),
+        uncut: scenario
+            .uncut
+            .as_ref()
+            .filter(|_| scenario.ran.kv_tokens.is_none())
+            .map(|uncut| uncut.why.clone()),
         ran: scenario.ran.kv_tokens.is_some() && fraction.is_none(),
         context: scenario.context,
     })

@@ -23,7 +23,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     let users = asked_users(scenario);
     let load = scenario.context.saturating_mul(u64::from(users));
     let carried = with.pool.requests(scenario.context) >= f64::from(users);
-    let word = match (starts(with), with.fits && carried) {
+    let word = match (starts(with) && report.uncut.is_none(), with.fits && carried) {
         (true, true) => "FITS",
         (true, false) => "TIGHT",
         (false, _) => "REFUSED",
@@ -40,6 +40,9 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
         fraction_flag(report),
         with.fraction_source
     ));
+    if let Some(why) = &report.uncut {
+        line(format!("         {why}; below is what it would take"));
+    }
     if let Some(refusal) = &with.refusal {
         line(format!(
             "         short by {:.2} GiB; {} says: {}",

@@ -49,7 +49,7 @@ pub(crate) struct Scenario {
     pub(crate) tp: u32,
     pub(crate) dcp: u32,
     /// A cut of the weights that the engine refuses.
-    pub(crate) uncut: Option<shapes::Uncut>,
+    pub(crate) uncut: Option<kvplan::Uncut>,
     pub(crate) engine: EngineChoice,
     pub(crate) mem_fraction: Option<f64>,
     pub(crate) kv_dtype: kvplan::KvDtype,
@@ -146,7 +146,7 @@ impl Scenario {
         Ok(Self {
             kv_dtype: kv_dtype(merged, engine.kind, &model, notes)?,
             mem_fraction: mem_fraction(merged, notes)?,
-            uncut: shapes::uncut(&model, merged, tp, engine.kind),
+            uncut: shapes::uncut(&model, tp, engine.kind),
             dcp: dcp(merged, tp, engine.kind, notes)?,
             baseline: baseline.map(|sweep| sweep.points),
             allreduce,

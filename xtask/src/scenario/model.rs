@@ -50,6 +50,13 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
                 ))
             })?;
             model = model.requantised(&quant);
+            if quant.format == kvplan::WeightFormat::Fp8 {
+                notes.assume(
+                    "FP8 with one scale a tensor or channel; a checkpoint in blocks of 128 x 128 \
+                     is fp8-block",
+                    "--quant fp8-block",
+                );
+            }
         }
         if model.draft.is_some() {
             return Err(input::error(format!(

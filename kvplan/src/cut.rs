@@ -1,0 +1,210 @@
+//! Cuts of the weights that an engine refuses although the bytes would fit: widths that the ranks
+//! do not divide, or divide into pieces that the stored format cannot hold.
+//!
+//! Sources, the same lines in SGLang and vLLM: `divide` of the linear layers and the assertion of
+//! `FusedMoE` (any format), `validate_fp8_block_shape` and the experts' `create_weights` in fp8.py
+//! ("is not divisible by weight quantization block_n"), gptq.py and awq.py ("The input size is not
+//! aligned with the quantized weight shape. This can be caused by too large tensor parallel size"),
+//! moe_wna16.py (halves the group of experts down to 32), modelopt.py ("in features size is not
+//! multiple of 16"), vocab_parallel_embedding.py (tables padded to 64 rows, then divided). MXFP4
+//! experts are padded instead, and one scale a tensor or channel needs nothing (`parts.rs`).
+
+use crate::engine::EngineKind;
+use crate::formats::WeightFormat;
+use crate::model::{Attention, Ffn, Layer, Model};
+use crate::product;
+use crate::weights::Sharding;
+
+/// A cut that the engine refuses when it loads the weights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Uncut {
+    /// What is wrong and the cure, in one sentence that begins with the engine's name.
+    pub why: String,
+    /// Whether whole experts on each rank mend it.
+    pub by_expert_parallelism: bool,
+}
+
+/// Rows that vocabulary tables are padded to a multiple of.
+const VOCAB_ROWS: u64 = 64;
+/// Rows and columns that share a scale in block-quantised FP8.
+const FP8_BLOCK: u64 = 128;
+/// Smallest group that the engines halve the group of INT4 experts to.
+const LEAST_EXPERT_GROUP: u64 = 32;
+
+/// A width that is cut over ranks.
+struct Width {
+    what: &'static str,
+    width: u64,
+    ranks: u64,
+    format: WeightFormat,
+    experts: bool,
+}
+
+impl Width {
+    /// What a rank's part must be a multiple of, and why.
+    fn step(&self) -> (u64, &'static str) {
+        match self.format {
+            WeightFormat::Fp8Block => (FP8_BLOCK, " of the FP8 blocks"),
+            WeightFormat::Int4 { group, .. } => {
+                let group = u64::from(group.max(1));
+                let least = if self.experts {
+                    group.min(LEAST_EXPERT_GROUP)
+                } else {
+                    group
+                };
+                (least, " that share a scale")
+            }
+            WeightFormat::Mxfp8 => (32, " that share a scale"),
+            WeightFormat::Nvfp4 => (16, " that share a scale"),
+            _ => (1, ""),
+        }
+    }
+
+    /// Whether the engine pads what does not divide.
+    fn padded(&self) -> bool {
+        self.experts && self.format == WeightFormat::Mxfp4
+    }
+
+    fn refused(&self, ranks: u64) -> bool {
+        let ranks = ranks.max(1);
+        ranks > 1
+            && !self.padded()
+            && (!self.width.is_multiple_of(ranks)
+                || !(self.width / ranks).is_multiple_of(self.step().0))
+    }
+}
+
+impl Sharding {
+    /// Why `engine` refuses weights cut like this, or `None` where it takes them. Heads are
+    /// [`Sharding::check`]'s.
+    pub fn uncut(&self, model: &Model, engine: EngineKind) -> Option<Uncut> {
+        if !matches!(engine, EngineKind::Sglang | EngineKind::Vllm) || self.tp < 2 {
+            return None;
+        }
+        let rows = model.vocab.div_ceil(VOCAB_ROWS).saturating_mul(VOCAB_ROWS);
+        let ranks = self.attention_tp();
+        if !rows.is_multiple_of(ranks) {
+            return Some(Uncut {
+                why: format!(
+                    "{} refuses this cut: the vocabulary of {} is padded to {rows} rows, which {ranks} \
+                     ranks do not divide; --tp {}",
+                    engine.name(),
+                    model.vocab,
+                    fewer(ranks, |n| !rows.is_multiple_of(n))
+                ),
+                by_expert_parallelism: false,
+            });
+        }
+        let lenient = model.architecture.contains("MiMoV2");
+        let (mut experts, mut other) = (None, None);
+        for (layer, _) in model.layer_kinds() {
+            self.widths(&layer, lenient, &mut |width| {
+                let slot = if width.experts {
+                    &mut experts
+                } else {
+                    &mut other
+                };
+                if slot.is_none() && width.refused(width.ranks) {
+                    *slot = Some(width);
+                }
+            });
+        }
+        let by_expert_parallelism = other.is_none();
+        let found = other.or(experts)?;
+        Some(self.sentence(&found, by_expert_parallelism, engine))
+    }
+
+    fn sentence(&self, cut: &Width, by_expert_parallelism: bool, engine: EngineKind) -> Uncut {
+        let Width {
+            what, width, ranks, ..
+        } = cut;
+        let engine = engine.name();
+        let cure = fewer(*ranks, |n| cut.refused(n));
+        let or = if by_expert_parallelism {
+            " or expert parallelism (--enable-expert-parallel, --ep-size)"
+        } else {
+            ""
+        };
+        let (step, of) = cut.step();
+        let fault = if width.is_multiple_of(*ranks) {
+            let own = width / ranks;
+            format!("over {ranks} ranks are {own} wide, not a multiple of the {step}{of}")
+        } else {
+            format!("are not divided by {ranks} ranks")
+        };
+        Uncut {
+            why: format!(
+                "{engine} refuses this cut: {what} of width {width} {fault}; --tp {cure}{or}"
+            ),
+            by_expert_parallelism,
+        }
+    }
+
+    /// Every width of a layer that is cut; `lenient`: attention is exempt (vLLM and SGLang let
+    /// MiMo-V2's projections share blocks).
+    fn widths(&self, layer: &Layer, lenient: bool, emit: &mut dyn FnMut(Width)) {
+        let formats = layer.formats;
+        let mut put = |what, width, ranks, format, experts| {
+            if width > 0 {
+                emit(Width {
+                    what,
+                    width,
+                    ranks,
+                    format,
+                    experts,
+                });
+            }
+        };
+        let tp = self.tp.max(1);
+        match layer.ffn {
+            Ffn::Dense { inter, .. } => put("feed-forward", inter, tp, formats.dense, false),
+            Ffn::Moe(moe) => {
+                let inside = (tp / self.ep.clamp(1, tp)).max(1);
+                put("experts", moe.expert_inter, inside, formats.experts, true);
+                put(
+                    "shared experts",
+                    moe.shared_inter,
+                    tp,
+                    formats.shared,
+                    false,
+                );
+                put(
+                    "feed-forward",
+                    moe.parallel_dense_inter,
+                    tp,
+                    formats.dense,
+                    false,
+                );
+            }
+            Ffn::None => {}
+        }
+        let ranks = self.attention_tp();
+        let out = match layer.attention {
+            _ if lenient => 0,
+            Attention::Gqa(gqa) => {
+                // A rank holds whole KV heads, copied where there are fewer than ranks.
+                let rows = product(&[gqa.kv_heads.max(ranks), gqa.head_dim]);
+                if formats.attention_in == WeightFormat::Fp8Block {
+                    put("keys", rows, ranks, formats.attention_in, false);
+                }
+                product(&[gqa.heads, gqa.v_head_dim])
+            }
+            Attention::Mla(mla) => product(&[mla.heads, mla.v_head_dim]),
+            _ => 0,
+        };
+        put(
+            "attention outputs",
+            out,
+            ranks,
+            formats.attention_out,
+            false,
+        );
+    }
+}
+
+/// The most ranks below `ranks` that divide it and are not `refused`; one never is.
+fn fewer(ranks: u64, refused: impl Fn(u64) -> bool) -> u64 {
+    let below = (1..ranks.min(1 << 16)).rev();
+    let mut fits = below.filter(|n| ranks.is_multiple_of(*n) && !refused(*n));
+    fits.next().unwrap_or(1)
+}

@@ -1,0 +1,145 @@
+//! Cuts that engines refuse, as users reported them (the ids are of public issues), and cuts that
+//! run.
+
+mod common;
+
+use common::model;
+use kvplan::{EngineKind, Model, Sharding};
+
+fn uncut(model: &Model, tp: u64) -> Option<kvplan::Uncut> {
+    Sharding::tp(tp).uncut(model, EngineKind::Vllm)
+}
+
+/// (model, format, tp refused, what a rank's part is, tp advised, whether whole experts mend it).
+#[rustfmt::skip]
+const REFUSED: &[(&str, Option<&str>, u64, &str, &str, bool)] = &[
+    // vllm#25292.
+    ("qwen3-30b-a3b", Some("fp8"), 4, "192 wide", "--tp 2", true),
+    ("qwen3-235b-a22b", Some("fp8"), 8, "192 wide", "--tp 4", true),
+    ("qwen3-coder-480b-a35b", Some("fp8"), 8, "320 wide", "--tp 4", true),
+    ("minimax-m2.5", Some("fp8"), 8, "192 wide", "--tp 4", true),
+    // vllm#52915: the shared expert too, so expert parallelism does not mend it.
+    ("qwen3.5-35b-a3b", Some("fp8"), 8, "64 wide", "--tp 4", false),
+    // sglang#26107, the next release of the same shapes.
+    ("step-3.7-flash", Some("fp8"), 4, "320 wide", "--tp 2", false),
+    ("qwen3-4b", Some("fp8"), 8, "1216 wide", "--tp 4", false),
+    // 18,944 over 8 ranks are 18.5 groups of 128: "The input size is not aligned".
+    ("qwen2.5-7b", Some("awq"), 8, "2368 wide", "--tp 4", false),
+];
+
+#[test]
+fn reported_refusals_are_refused_with_the_cut_that_runs() {
+    for (name, quant, tp, part, cure, by_experts) in REFUSED {
+        let model = model(name, *quant);
+        let found = uncut(&model, *tp).unwrap_or_else(|| panic!("{name} is refused at {tp}"));
+        assert!(
+            found.why.contains(part) && found.why.contains(cure),
+            "{}",
+            found.why
+        );
+        assert_eq!(
+            found.by_expert_parallelism, *by_experts,
+            "{name}: {}",
+            found.why
+        );
+        let advised = cure.trim_start_matches("--tp ").parse().expect("a number");
+        assert_eq!(uncut(&model, advised), None, "{name} at the cut advised");
+    }
+}
+
+#[test]
+fn servers_that_are_known_to_run_are_not_refused() {
+    for (name, quant, tp) in [
+        ("kimi-k2.5", None, 8),
+        ("kimi-k2.5", Some("nvfp4"), 8),
+        ("deepseek-v3.1", None, 8),
+        ("deepseek-v3.1", None, 16),
+        ("deepseek-r1", Some("nvfp4"), 4),
+        ("qwen3-235b-a22b", Some("fp8"), 4),
+        ("qwen3-235b-a22b", Some("awq"), 8),
+        ("qwen3-235b-a22b", None, 8),
+        ("qwen3-32b", Some("fp8"), 8),
+        ("minimax-m2.5", Some("fp8"), 4),
+        ("glm-5.1", None, 8),
+        ("gpt-oss-120b", None, 8),
+        ("gpt-oss-20b", None, 4),
+        ("mimo-v2-flash", None, 8),
+        ("deepseek-v4-pro", None, 8),
+        ("llama-3.1-70b", Some("awq"), 8),
+        // Published with 29,568 padded to 29,696, for exactly this.
+        ("qwen2.5-72b", Some("awq"), 8),
+        ("qwen3.5-397b-a17b", Some("fp8"), 8),
+    ] {
+        assert_eq!(uncut(&model(name, quant), tp), None, "{name} at {tp}");
+    }
+}
+
+#[test]
+fn whole_experts_on_each_rank_mend_what_says_so() {
+    let minimax = model("minimax-m2.5", Some("fp8"));
+    let sharding = Sharding {
+        ep: 8,
+        ..Sharding::tp(8)
+    };
+    assert_eq!(sharding.uncut(&minimax, EngineKind::Sglang), None);
+}
+
+/// 151,936 rows are padded to a multiple of 64, which 2, 4 and 8 divide and 5 does not.
+#[test]
+fn a_vocabulary_is_padded_to_64_rows_and_no_further() {
+    let config = r#"{"model_type": "llama", "hidden_size": 5120, "num_hidden_layers": 2,
+        "num_attention_heads": 40, "num_key_value_heads": 40, "vocab_size": 151936,
+        "intermediate_size": 20480}"#;
+    let model = Model::from_config_json(config, "forty heads").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(Sharding::tp(5).check(&model), Ok(()));
+    let found = uncut(&model, 5).expect("151,936 is no multiple of 5");
+    assert!(found.why.contains("vocabulary"), "{}", found.why);
+    assert_eq!(uncut(&model, 4), None);
+    // GPT-2's odd 50,257 rows are.
+    let odd = Model {
+        vocab: 50_257,
+        ..model
+    };
+    assert_eq!(uncut(&odd, 8), None);
+}
+
+/// Qwen3-Next has 16 key heads in its linear layers: 32 ranks were let through.
+#[test]
+fn heads_of_a_state_are_not_split() {
+    let next = model("qwen3-next-80b-a3b", None);
+    assert_eq!(Sharding::tp(8).check(&next), Ok(()));
+    let wide = Model {
+        layers: next
+            .layers
+            .iter()
+            .copied()
+            .filter(|l| matches!(l.attention, kvplan::Attention::Linear(_)))
+            .collect(),
+        ..next
+    };
+    let why = Sharding::tp(32)
+        .check(&wide)
+        .expect_err("16 heads over 32 ranks");
+    assert!(why.contains("16 heads"), "{why}");
+}
+
+/// A user who says fp8 of a model means its published checkpoint, which Qwen's are in blocks; the
+/// format is named where it differs.
+#[test]
+fn fp8_of_a_model_is_its_published_checkpoint() {
+    let format = |name: &str, quant| model(name, quant).layers[0].formats.attention_in;
+    use kvplan::WeightFormat::{Fp8, Fp8Block};
+    assert_eq!(format("qwen3-32b", Some("fp8")), Fp8Block);
+    assert_eq!(format("Qwen/Qwen3-235B-A22B-FP8", None), Fp8Block);
+    assert_eq!(format("deepseek-v3", Some("fp8")), Fp8Block);
+    assert_eq!(format("qwen3-32b", Some("fp8-dynamic")), Fp8);
+    assert_eq!(format("RedHatAI/Qwen3-32B-FP8-dynamic", None), Fp8);
+    assert_eq!(format("llama-3.1-70b", Some("fp8")), Fp8);
+    let said = |name, quant| {
+        let notes = model(name, quant).assumptions;
+        notes.iter().any(|note| note.contains("blocks of 128"))
+    };
+    assert!(said("qwen3-32b", Some("fp8")));
+    assert!(!said("llama-3.1-70b", Some("fp8")));
+    assert!(!said("qwen3-32b", Some("fp8-dynamic")));
+}
