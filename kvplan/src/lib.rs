@@ -36,6 +36,7 @@ pub use model::{
     LinearState, Mamba2, Mla, Model, Moe, Vision,
 };
 pub use params::{ParamGroup, ParamLine};
+pub use parts::usual_sm_count;
 pub use plan::{CostBasis, SpeculationCost, TargetAnswer, for_target, plan, speculation_cost};
 pub use pool::Pool;
 pub use quant::{QUANT_NAMES, Quant};

@@ -19,11 +19,21 @@ const CONTEXT_AND_NCCL_GIB: f64 = 2.0;
 /// NCCL's own part of it.
 pub(crate) const NCCL_GIB: f64 = CONTEXT_AND_NCCL_GIB - CONTEXT_GIB;
 /// Kernel modules that SGLang's weight figure (a difference of free memory) holds besides the
-/// segments of weights and rotary table, GiB. What is left of eight logs: -0.00 (Qwen2.5-0.5B, 0.98
-/// GiB), 0.02 and 0.07 (Qwen3-0.6B, 1.20 and 1.25), 0.05 (Qwen2.5-7B, 14.39), 0.07 and 0.09
-/// (Llama-8B, 15.09 and 15.11), 0.00 (Qwen2-32B tp4, 15.54), 0.12 (Kimi-K2.5 INT4 tp8, 72.3); the
-/// value with the least sum of relative errors.
+/// segments of weights and rotary table, GiB, where other kernels have run before. What is left of
+/// three logs: -0.00 (Qwen2.5-0.5B, July 2026), 0.02 (DeepSeek-R1 tp4), 0.04 (Qwen2-32B tp4).
 const SGLANG_MODULES_GIB: f64 = 0.016;
+/// What the first kernels of a process take beside that, GiB a multiprocessor: CUDA backs the
+/// stacks of all threads that can be resident, and loads its modules, when they are launched. Fitted
+/// on what is left of the five logs of one rank to 2025: 0.016 (4 GB laptop), 0.066 (RTX 5080), 0.07
+/// (H100), 0.09 and 0.09 (24 and 96 GB cards). Without the RTX 5080's it is 0.00066 too.
+const FIRST_KERNELS_GIB_PER_SM: f64 = 0.000_66;
+/// Multiprocessors by capacity where the card is not known: RTX 5080, 5090, 4090 and T4 have 5.3 a
+/// GiB, and server cards no more than an H100's 132.
+const SMS_PER_GIB: f64 = 5.3;
+const MOST_SMS: f64 = 132.0;
+/// What the system has taken of unified memory before weights load, GiB: two SGLang logs of a GB10,
+/// 115.3 and 115.4 free of the 121.6 that torch reports (and this counts as 122.1).
+const HOST_BEFORE_GIB: f64 = 6.8;
 /// Difference between the capacity of `nvidia-smi` and of torch, GiB: H100 79.65 and 79.18, RTX PRO
 /// 6000 95.59 and 95.0, H200 140.4 and 139.8, RTX 3090 24.0 and 23.58.
 pub(crate) const TORCH_CANNOT_SEE_GIB: f64 = 0.5;
@@ -33,10 +43,11 @@ const CUSTOM_ALL_REDUCE_BYTES: f64 = 3.0 * 8_388_608.0;
 
 /// Memory gone before weights load, GiB.
 pub(crate) fn runtime_gib(setup: &Setup<'_>) -> f64 {
-    let gib = if setup.ranks() > 1 {
-        CONTEXT_AND_NCCL_GIB
-    } else {
-        CONTEXT_GIB
+    let gib = match (setup.unified_memory, setup.ranks() > 1) {
+        (true, false) => HOST_BEFORE_GIB,
+        (true, true) => HOST_BEFORE_GIB + NCCL_GIB,
+        (false, true) => CONTEXT_AND_NCCL_GIB,
+        (false, false) => CONTEXT_GIB,
     };
     gib.min(setup.card_gib * 0.5)
 }
@@ -104,7 +115,7 @@ fn engine_bytes(setup: &Setup<'_>, engine: EngineKind) -> f64 {
                 + absorbed_bytes(model, sharding)
                 + expert_padding_bytes(setup)
                 + crate::segments::waste_bytes(model, sharding)
-                + SGLANG_MODULES_GIB * GIB
+                + first_kernels_gib(setup).max(SGLANG_MODULES_GIB) * GIB
         }
         EngineKind::Vllm => {
             rotary_bytes(model, 2.0) + absorbed_bytes(model, sharding) + expert_padding_bytes(setup)
@@ -112,6 +123,22 @@ fn engine_bytes(setup: &Setup<'_>, engine: EngineKind) -> f64 {
         EngineKind::TensorRtLlm => rotary_bytes(model, 4.0) + expert_padding_bytes(setup),
         EngineKind::LlamaCpp => 0.0,
     }
+}
+
+/// Multiprocessors that cards of a capacity usually have.
+pub fn usual_sm_count(card_gib: f64) -> f64 {
+    (card_gib * SMS_PER_GIB).min(MOST_SMS)
+}
+
+/// What SGLang counts of the first kernels as weights: several ranks run NCCL's before, and so does
+/// one rank since its start-up takes memory of its own (0.00 GiB in logs of 2025, 0.09 from May
+/// 2026).
+fn first_kernels_gib(setup: &Setup<'_>) -> f64 {
+    if setup.ranks() > 1 || setup.engine.version.since((0, 5, 12), (2026, 5)) {
+        return 0.0;
+    }
+    let known = setup.sm_count.map(|count| count as f64);
+    FIRST_KERNELS_GIB_PER_SM * known.unwrap_or_else(|| usual_sm_count(setup.card_gib))
 }
 
 /// The shared table of rotary cosines and sines: positions x rotary elements.

@@ -25,6 +25,10 @@ pub struct Setup<'a> {
     /// Whether the card has engine kernels for MXFP4 (Hopper, server Blackwell); others go through
     /// Marlin, which pads more. `None` takes them for there.
     pub mxfp4_kernels: Option<bool>,
+    /// Multiprocessors of the card; `None` takes the usual number at its capacity.
+    pub sm_count: Option<u64>,
+    /// Whether the card's memory is the host's (GB10, Jetson, GH200 as an integrated device).
+    pub unified_memory: bool,
     /// Memory fraction asked for; `None` takes the engine's own.
     pub fraction: Option<f64>,
     /// KV cache format; `None` takes what the checkpoint asks for, else bf16.
@@ -216,6 +220,8 @@ impl<'a> Setup<'a> {
             card_gib,
             big_card: None,
             mxfp4_kernels: None,
+            sm_count: None,
+            unified_memory: false,
             fraction: None,
             kv_dtype: None,
             context_tokens: None,

@@ -20,6 +20,7 @@ const WEIGHTS: &[Weights] = &[
     ("sgl-002", "llama-3.1-8b", None, 1, "sglang@0.4.1", 15.09),
     ("sgl-029", "llama-3.1-8b", None, 1, "sglang@0.5.5", 15.11),
     ("sgl-004", "qwen3-0.6b", None, 1, "sglang@0.4.6", 1.20),
+    ("sgl-005", "qwen3-0.6b", None, 1, "sglang@0.4.10", 1.25),
     ("sgl-020", "qwen2.5-0.5b", None, 1, "sglang@0.5.12", 0.975),
     ("sgl-27", "qwen2.5-7b", None, 1, "sglang@0.4.2", 14.39),
     ("sgl-001", "qwq-32b", None, 4, "sglang@0.4.3", 15.54),
@@ -93,8 +94,10 @@ const VLLM: &[Row] = &[
     ("v-13", "gpt-oss-120b", None, 4, "vllm@0.10.1", 79.15, 0.8, 16_384, Some(256), 45.32),
     ("vllm-023", "llama-3.1-8b", None, 1, "vllm@0.11", 79.18, 0.9, 16_000, None, 51.38),
     ("vllm-026", "qwen3-32b", None, 2, "vllm@0.11", 79.18, 0.9, 16_000, None, 34.49),
+    ("v-20", "gpt-oss-20b", None, 1, "vllm@0.13", 121.63, 0.25, 8192, Some(256), 12.94),
     ("v-16", "llama-3.1-8b", None, 1, "vllm@0.11.2", 139.8, 0.9, 1024, None, 105.97),
     ("vllm-002", "minimax-m2.5", None, 4, "vllm@2026-02", 95.0, 0.9, 196_608, None, 23.62),
+    ("vllm-039", "qwen3-next-80b-a3b", Some("w4a16"), 1, "vllm@2026-05", 63.4, 0.92, 65_536, Some(4), 16.63),
     ("vllm-012", "qwen2.5-7b", None, 1, "vllm@2026-03", 31.36, 0.9, 32_768, None, 13.1),
     ("vllm-032", "qwen2.5-7b", Some("awq"), 1, "vllm@0.21", 22.03, 0.6, 32_768, None, 6.6),
     ("vllm-032", "qwen2.5-7b", Some("awq"), 1, "vllm@0.21", 22.03, 0.45, 32_768, None, 3.3),
@@ -106,9 +109,7 @@ const VLLM: &[Row] = &[
 const VLLM_MISSES: &[(Row, f64)] = &[
     (("vllm-003", "qwen3-235b-a22b", Some("fp8"), 4, "vllm@0.10", 79.18, 0.9, 262_144, None, 8.11), 8.84),
     (("vllm-027", "mistral-small-3.2-24b", None, 1, "vllm@0.11", 79.18, 0.95, 16_000, None, 28.2), 25.71),
-    (("v-20", "gpt-oss-20b", None, 1, "vllm@0.13", 121.63, 0.25, 8192, Some(256), 12.94), 14.75),
     (("v-25", "glm-5.1", None, 8, "vllm@0.20.2", 95.0, 0.865, 202_752, Some(64), 19.55), 22.27),
-    (("vllm-039", "qwen3-next-80b-a3b", Some("w4a16"), 1, "vllm@2026-05", 63.4, 0.92, 65_536, Some(4), 16.63), 18.71),
 ];
 
 /// (id, model, quantisation, tp, engine, card GiB, free before, fraction, tokens).
@@ -162,6 +163,8 @@ impl Log {
         setup.max_running = self.requests;
         // Cards whose server defaults do not hold (A100, GB10) run 2048 tokens a pass, and MXFP4
         // through Marlin.
+        // Boards whose memory is the host's.
+        setup.unified_memory = ["v-20", "vllm-039"].contains(&self.id);
         if self.requests == Some(256) {
             setup.batched_tokens = Some(2048);
             setup.mxfp4_kernels = Some(false);
@@ -181,17 +184,24 @@ fn off(got: f64, logged: f64) -> f64 {
 }
 
 #[test]
-fn weights_of_17_logs_within_2_percent() {
+fn weights_of_18_logs_within_2_percent() {
     for (id, name, quant, tp, engine, logged) in WEIGHTS {
         let model = model(name, *quant);
-        let got = common::plan(&setup(&model, *tp, engine, 400.0)).computed_weights_gib;
+        let mut setup = setup(&model, *tp, engine, 400.0);
+        // What the first kernels take goes by multiprocessors: 84 of an RTX 5080, 20 of a laptop.
+        setup.sm_count = match *id {
+            "sgl-004" => Some(20),
+            "sgl-005" => Some(84),
+            _ => None,
+        };
+        let got = common::plan(&setup).computed_weights_gib;
         println!("{id:9} {got:8.3} {logged:8.3}");
         assert!(off(got, *logged) <= 0.02, "{id}: {got}, logged {logged}");
     }
 }
 
 #[test]
-fn vllm_pools_of_16_logs_within_6_percent() {
+fn vllm_pools_of_18_logs_within_6_percent() {
     for log in VLLM.iter().map(Log::of) {
         let got = log.plan().pool_gib;
         println!("{:9} {got:8.2} {:8.2}", log.id, log.pool_gib);

@@ -31,8 +31,15 @@ const GROWTH_RANKS_GIB: f64 = 0.55;
 /// (0.6.5, 80 GB) and 0.35 (0.6.4, RTX 3090) in all, less the growth.
 const CONTEXT_GIB: f64 = 0.18;
 
+/// Growth of the host's own use while the model loads, GiB, where host and device share memory:
+/// `MemorySnapshot.measure` takes the system's available memory for the device's free one there
+/// (mem_utils.py; by capability, since vllm#35356 by `is_integrated`). Pools of a GB10 and of a 64 GB
+/// board come out 1.8 and 2.1 too large without it.
+const HOST_GROWTH_GIB: f64 = 2.0;
+
 /// Memory outside torch that counts against the utilisation, GiB.
-fn non_torch_gib(version: Version, ranks: u64) -> f64 {
+fn non_torch_gib(setup: &Setup<'_>) -> f64 {
+    let (version, ranks) = (setup.engine.version, setup.ranks());
     let growth = if ranks > 1 {
         GROWTH_RANKS_GIB
     } else {
@@ -49,7 +56,12 @@ fn non_torch_gib(version: Version, ranks: u64) -> f64 {
     } else {
         0.0
     };
-    growth + context + nccl
+    let host = if setup.unified_memory {
+        HOST_GROWTH_GIB
+    } else {
+        0.0
+    };
+    growth + context + nccl + host
 }
 
 /// Bytes per logit of the sampler's dummy run, which sorts every row: logits, two copies, sorted
@@ -165,7 +177,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
         draft_counted,
         activation: activation_gib(setup),
         workspace: sparse_workspace_gib(setup),
-        non_torch: non_torch_gib(version, setup.ranks()),
+        non_torch: non_torch_gib(setup),
         graphs,
         draft_graphs,
         graphs_counted: version.since((0, 21, 0), (2026, 6)),

@@ -11,7 +11,7 @@ pub(super) fn to_json(report: &Report) -> Value {
     let plan = &report.cost.with;
     let mut memory = to_memory(report);
     if report.uncut.is_some() {
-        memory["fits"] = json!(false);
+        memory.fits = Some(false);
     }
     json!({
         "schema": 1,

@@ -78,6 +78,8 @@ pub(crate) fn setup<'a>(
         .iter()
         .any(|name| scenario.gpu.name.contains(name));
     setup.big_card = Some(torch_total >= 70.0 && !small);
+    setup.unified_memory = scenario.gpu.name.contains("gb10");
+    setup.sm_count = Some(u64::from(scenario.gpu.sm_count)).filter(|count| *count > 0);
     setup.mxfp4_kernels = Some(matches!(
         scenario.gpu.family,
         crate::gpus::Family::Hopper | crate::gpus::Family::Blackwell

@@ -210,8 +210,8 @@ fn scenarios(data: &Path) -> anyhow::Result<Vec<Area>> {
     }
     let mut flags = flags.area();
     flags.notes.push(
-        "partly in-sample: the sampler's bytes a logit and SGLang's modules are fitted on rows of \
-         this table"
+        "partly in-sample: the sampler's bytes a logit and SGLang's first kernels are fitted on rows \
+         of this table"
             .to_string(),
     );
     flags.notes.extend(refits.note());
@@ -271,6 +271,7 @@ impl Scenario {
         };
         setup.big_card = is_one_of(&["a100", "gb10"]).map(|small| self.card_gib >= 70.0 && !small);
         setup.mxfp4_kernels = is_one_of(&["h100", "h200", "h20", "b200", "b300", "gb200"]);
+        setup.unified_memory = is_one_of(&["gb10", "orin", "thor"]) == Some(true);
         setup.observed = Observed {
             free_before_gib: number(&given["free_before_gib"]),
             torch_total_gib: number(&given["total_gib"]),

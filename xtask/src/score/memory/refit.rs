@@ -24,7 +24,7 @@ struct Refit {
     by_itself: f64,
     /// The constant in use: GiB a unit.
     used: f64,
-    /// Units that the row has of it: logits, or 1.
+    /// Units that the row has of it: logits, or multiprocessors.
     units: f64,
     /// Pool or tokens, predicted and measured.
     predicted: f64,
@@ -75,7 +75,9 @@ impl Refits {
                     return;
                 };
                 // The constant adds to the weights, so what is left over moves it.
-                ("modules", weights - plan.computed_weights_gib, 0.0, 1.0)
+                let sms = kvplan::usual_sm_count(scenario.card_gib);
+                let left_gib = weights - plan.computed_weights_gib;
+                ("first kernels", left_gib / sms, 0.0, sms)
             }
             _ => return,
         };
