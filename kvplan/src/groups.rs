@@ -235,7 +235,12 @@ fn add(kinds: &mut Vec<Kind>, setup: &Setup<'_>, layout: &KvLayout, layer: &Laye
     let bytes = layer_kv_bytes(layer, &setup.sharding, layout);
     let kind = Kind {
         bytes_per_token: bytes.saturating_add(layer_index_bytes(layer)),
-        window: window(layer).filter(|_| windows),
+        // DeepSeek-V4's layers keep compressed entries beside the window: counted as full ones, as
+        // the 150,000 tokens in 7.7 GiB of a V4-Flash server are (vllm#51041).
+        window: match layer.attention {
+            Attention::Compressed(_) => None,
+            _ => window(layer).filter(|_| windows),
+        },
         state_bytes: one,
         layers: count,
     };

@@ -11,8 +11,17 @@ fn uncut(model: &Model, tp: u64) -> Option<kvplan::Uncut> {
 }
 
 /// (model, format, tp refused, what a rank's part is, tp advised, whether whole experts mend it).
+type Refused = (
+    &'static str,
+    Option<&'static str>,
+    u64,
+    &'static str,
+    &'static str,
+    bool,
+);
+
 #[rustfmt::skip]
-const REFUSED: &[(&str, Option<&str>, u64, &str, &str, bool)] = &[
+const REFUSED: &[Refused] = &[
     // vllm#25292.
     ("qwen3-30b-a3b", Some("fp8"), 4, "192 wide", "--tp 2", true),
     ("qwen3-235b-a22b", Some("fp8"), 8, "192 wide", "--tp 4", true),
