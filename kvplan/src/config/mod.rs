@@ -402,7 +402,7 @@ fn read_mtp(node: &Node<'_>, scheme: &QuantScheme, model: &mut Model) -> Result<
 }
 
 /// Families whose MTP layers have a dense feed-forward though the decoder's last ones have experts.
-const DENSE_MTP: &[&str] = &["step3p", "longcat_flash"];
+const DENSE_MTP: &[&str] = &["step3p", "longcat_flash", "exaone_moe"];
 
 fn mtp_layer(node: &Node<'_>, model: &Model, formats: LayerFormats) -> Result<Layer, ConfigError> {
     let last_ffn = model.layers.iter().rev().map(|layer| layer.ffn);
@@ -461,7 +461,10 @@ fn vision(outer: &Node<'_>, text_hidden: u64) -> Result<Option<Vision>, ConfigEr
             node::MAX_WIDTH,
         )?
         .unwrap_or_else(|| hidden.saturating_mul(4));
-    let block = product(&[4, hidden, hidden]).saturating_add(product(&[2, hidden, inter]));
+    // Pixtral's and Qwen2.5-VL's towers gate their feed-forward.
+    let gated = node.model_type() == "pixtral" || node.text("hidden_act") == Some("silu");
+    let matrices = if gated { 3 } else { 2 };
+    let block = product(&[4, hidden, hidden]).saturating_add(product(&[matrices, hidden, inter]));
     // The projector merges 2 x 2 patches and has two matrices.
     let merged = hidden.saturating_mul(4);
     let projector = product(&[merged, merged.saturating_add(text_hidden)]);

@@ -126,7 +126,7 @@ impl Scenario {
         note_hardware(&hardware, notes);
         let engine = engine::resolve(merged, notes)?;
         let model = model::target(merged, notes)?;
-        let (tp, ranks) = tensor_parallel(merged, &hardware.wiring, &model, notes)?;
+        let (tp, ranks) = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let draft = model::draft(merged, &model, notes)?;
         let allreduce = allreduce(merged, tp, notes)?;
         let served = sweep::served(
@@ -232,6 +232,7 @@ fn tensor_parallel(
     merged: &merge::Merged,
     wiring: &BoxSpec,
     model: &kvplan::Model,
+    engine: EngineKind,
     notes: &mut Notes,
 ) -> anyhow::Result<(u32, Vec<usize>)> {
     let have = u32::try_from(wiring.gpu_count()).unwrap_or(u32::MAX);
@@ -242,13 +243,16 @@ fn tensor_parallel(
                 Some(gpus) => gpus.min(have),
                 None => have,
             };
-            // The most GPUs that the heads divide by: 6 GPUs serve most models at TP 2, not 6.
-            let tp = (1..=all)
-                .rev()
-                .find(|tp| kvplan::Sharding::tp(u64::from(*tp)).check(model).is_ok())
-                .unwrap_or(1);
+            // The most GPUs that the heads and widths divide by: 6 GPUs serve most models at TP 2,
+            // not 6, and 8 one of 20 heads at 4, not 5.
+            let divides = |tp: u32| {
+                let heads = kvplan::Sharding::tp(u64::from(tp)).check(model).is_ok();
+                let uncut = shapes::uncut(model, tp, engine);
+                heads && uncut.is_none_or(|uncut| uncut.by_expert_parallelism)
+            };
+            let tp = (1..=all).rev().find(|tp| divides(*tp)).unwrap_or(1);
             let source = if tp < all {
-                "as many GPUs as the model's heads divide by"
+                "as many GPUs as the model's heads and widths divide by"
             } else if all < have {
                 "--gpus"
             } else {
