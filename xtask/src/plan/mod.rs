@@ -81,11 +81,7 @@ fn report(
     let plain = kvplan::plan(&setup.plain()).map_err(fail)?;
     known.bytes_per_token = Some(plain.kv_bytes_per_token);
     let sglang = setup.engine.kind == EngineKind::Sglang;
-    let inferred = if sglang {
-        known.infer()
-    } else {
-        Inferred::default()
-    };
+    let inferred = sglang.then(|| known.infer()).unwrap_or_default();
     let believed = scenario
         .mem_fraction
         .or_else(|| scenario.observed.mem_fraction.as_ref().map(|f| f.value));
@@ -121,11 +117,7 @@ fn report(
         target,
         other_kv,
         ignored: Vec::new(),
-        uncut: scenario
-            .uncut
-            .as_ref()
-            .filter(|_| scenario.ran.kv_tokens.is_none())
-            .map(|uncut| uncut.why.clone()),
+        uncut: uncut(scenario),
         ran: scenario.ran.kv_tokens.is_some() && fraction.is_none(),
         context: scenario.context,
     })
@@ -148,6 +140,13 @@ fn other_kv(setup: &kvplan::Setup<'_>, dtype: kvplan::KvDtype) -> Vec<(&'static 
             Some((dtype.name(), plan.kv_tokens))
         })
         .collect()
+}
+
+/// Why the engine refuses the cut, of a server that no log shows running.
+fn uncut(scenario: &Scenario) -> Option<String> {
+    let ran = scenario.ran.kv_tokens.is_some();
+    let uncut = scenario.uncut.as_ref().filter(|_| !ran);
+    uncut.map(|uncut| uncut.why.clone())
 }
 
 /// Whether the pool that was seen says the fraction: a fraction asked for is planned with instead,

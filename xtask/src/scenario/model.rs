@@ -43,20 +43,7 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
     if let Some(files) = config_files(&given.value)? {
         let mut model = read_config(&files, &given.value)?;
         if let Some(name) = quant {
-            let quant = kvplan::Quant::parse(name).ok_or_else(|| {
-                input::error(format!(
-                    "--quant {name}: not a weight format; known are {}",
-                    kvplan::QUANT_NAMES
-                ))
-            })?;
-            model = model.requantised(&quant);
-            if quant.format == kvplan::WeightFormat::Fp8 {
-                notes.assume(
-                    "FP8 with one scale a tensor or channel; a checkpoint in blocks of 128 x 128 \
-                     is fp8-block",
-                    "--quant fp8-block",
-                );
-            }
+            model = requantised(model, name, notes)?;
         }
         if model.draft.is_some() {
             return Err(input::error(format!(
@@ -109,6 +96,23 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
     let mut model = found.model;
     model.name = shown;
     Ok(model)
+}
+
+/// A config's model in the format of `--quant`; says which FP8 a bare `fp8` is.
+fn requantised(model: Model, name: &str, notes: &mut Notes) -> anyhow::Result<Model> {
+    let quant = kvplan::Quant::parse(name).ok_or_else(|| {
+        input::error(format!(
+            "--quant {name}: not a weight format; known are {}",
+            kvplan::QUANT_NAMES
+        ))
+    })?;
+    if quant.format == kvplan::WeightFormat::Fp8 {
+        notes.assume(
+            "FP8 with one scale a tensor or channel; a checkpoint in blocks of 128 x 128 is fp8-block",
+            "--quant fp8-block",
+        );
+    }
+    Ok(model.requantised(&quant))
 }
 
 /// Says in which format a catalogue model's weights are, and whether anyone said so.
