@@ -38,6 +38,8 @@ struct Width {
     ranks: u64,
     format: WeightFormat,
     experts: bool,
+    /// Whether the format is a name's, its group a guess.
+    by_name: bool,
 }
 
 impl Width {
@@ -47,12 +49,13 @@ impl Width {
             WeightFormat::Fp8Block => (FP8_BLOCK, " of the FP8 blocks"),
             WeightFormat::Int4 { group, .. } => {
                 let group = u64::from(group.max(1));
-                let least = if self.experts {
-                    group.min(LEAST_EXPERT_GROUP)
-                } else {
-                    group
+                let own = match (self.by_name, self.experts) {
+                    // Quantisers leave alone, or take a smaller group for, what would not be cut.
+                    (true, _) => 1,
+                    (false, true) => group.min(LEAST_EXPERT_GROUP),
+                    (false, false) => group,
                 };
-                (least, " that share a scale")
+                (own, " that share a scale")
             }
             WeightFormat::Mxfp8 => (32, " that share a scale"),
             WeightFormat::Nvfp4 => (16, " that share a scale"),
@@ -95,10 +98,9 @@ impl Sharding {
                 by_expert_parallelism: false,
             });
         }
-        let lenient = model.architecture.contains("MiMoV2");
         let (mut experts, mut other) = (None, None);
         for (layer, _) in model.layer_kinds() {
-            self.widths(&layer, lenient, &mut |width| {
+            self.widths(&layer, model, &mut |width| {
                 let slot = if width.experts {
                     &mut experts
                 } else {
@@ -140,9 +142,11 @@ impl Sharding {
         }
     }
 
-    /// Every width of a layer that is cut; `lenient`: attention is exempt (vLLM and SGLang let
-    /// MiMo-V2's projections share blocks).
-    fn widths(&self, layer: &Layer, lenient: bool, emit: &mut dyn FnMut(Width)) {
+    /// Every width of a layer that is cut.
+    fn widths(&self, layer: &Layer, model: &Model, emit: &mut dyn FnMut(Width)) {
+        // Both engines let MiMo-V2's attention projections share blocks.
+        let lenient = model.architecture.contains("MiMoV2");
+        let by_name = model.format_by_name;
         let formats = layer.formats;
         let mut put = |what, width, ranks, format, experts| {
             if width > 0 {
@@ -152,6 +156,7 @@ impl Sharding {
                     ranks,
                     format,
                     experts,
+                    by_name,
                 });
             }
         };

@@ -39,6 +39,9 @@ pub struct Model {
     pub draft: Option<DraftHead>,
     /// KV format the checkpoint asks for, where it says.
     pub kv_dtype: Option<KvDtype>,
+    /// Whether the weight format is a name's usual meaning, not a checkpoint's own description: then
+    /// the size of a group is a guess.
+    pub format_by_name: bool,
     /// Parameters the shapes above do not carry (counted in `ParamGroup::Other`).
     pub other_params: u64,
     /// Bytes of the checkpoint over the bytes computed from the shapes, where its safetensors

@@ -144,6 +144,7 @@ impl Model {
             layer.formats.shared = on(quant.shared);
         }
         self.kv_dtype = quant.kv_dtype.or(self.kv_dtype);
+        self.format_by_name = true;
         // The checkpoint that was read is not stored like this.
         self.checkpoint_scale = 1.0;
         self

@@ -32,8 +32,6 @@ const REFUSED: &[Refused] = &[
     // sglang#26107, the next release of the same shapes.
     ("step-3.7-flash", Some("fp8"), 4, "320 wide", "--tp 2", false),
     ("qwen3-4b", Some("fp8"), 8, "1216 wide", "--tp 4", false),
-    // 18,944 over 8 ranks are 18.5 groups of 128: "The input size is not aligned".
-    ("qwen2.5-7b", Some("awq"), 8, "2368 wide", "--tp 4", false),
 ];
 
 #[test]
@@ -75,12 +73,33 @@ fn servers_that_are_known_to_run_are_not_refused() {
         ("mimo-v2-flash", None, 8),
         ("deepseek-v4-pro", None, 8),
         ("llama-3.1-70b", Some("awq"), 8),
+        // 2736 and 352 columns a rank: its quantisers left such layers alone, or took groups of 32.
+        ("glm-4.5-air", Some("awq"), 4),
         // Published with 29,568 padded to 29,696, for exactly this.
         ("qwen2.5-72b", Some("awq"), 8),
         ("qwen3.5-397b-a17b", Some("fp8"), 8),
     ] {
         assert_eq!(uncut(&model(name, quant), tp), None, "{name} at {tp}");
     }
+}
+
+/// Llama-2-7B-AWQ: 11,008 columns over 4 ranks are 21.5 groups of 128 ("The input size is not aligned
+/// with the quantized weight shape"). A name alone does not say the group.
+#[test]
+fn groups_are_cut_whole_where_the_config_says_how_large_they_are() {
+    let config = r#"{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000,
+        "intermediate_size": 11008, "quantization_config": {"quant_method": "awq", "bits": 4,
+        "group_size": 128, "zero_point": true}}"#;
+    let awq = Model::from_config_json(config, "awq").unwrap_or_else(|e| panic!("{e}"));
+    let found = uncut(&awq, 4).expect("21.5 groups");
+    assert!(
+        found.why.contains("2752 wide") && found.why.contains("--tp 2"),
+        "{}",
+        found.why
+    );
+    assert_eq!(uncut(&awq, 2), None);
+    assert_eq!(uncut(&model("llama-2-7b", Some("awq")), 4), None);
 }
 
 #[test]

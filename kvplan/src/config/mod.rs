@@ -131,6 +131,7 @@ fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, C
         vision: vision(&outer, hidden)?,
         draft: None,
         kv_dtype: scheme.kv_dtype,
+        format_by_name: false,
         other_params: 0,
         checkpoint_scale: 1.0,
         assumptions: scheme.notes.clone(),
