@@ -81,7 +81,11 @@ fn report(
     let plain = kvplan::plan(&setup.plain()).map_err(fail)?;
     known.bytes_per_token = Some(plain.kv_bytes_per_token);
     let sglang = setup.engine.kind == EngineKind::Sglang;
-    let inferred = sglang.then(|| known.infer()).unwrap_or_default();
+    let inferred = if sglang {
+        known.infer()
+    } else {
+        Inferred::default()
+    };
     let believed = scenario
         .mem_fraction
         .or_else(|| scenario.observed.mem_fraction.as_ref().map(|f| f.value));
