@@ -23,11 +23,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     let users = asked_users(scenario);
     let load = scenario.context.saturating_mul(u64::from(users));
     let carried = with.pool.requests(scenario.context) >= f64::from(users);
-    let word = match (starts(with) && report.uncut.is_none(), with.fits && carried) {
-        (true, true) => "FITS",
-        (true, false) => "TIGHT",
-        (false, _) => "REFUSED",
-    };
+    let word = word(starts(with) && report.uncut.is_none(), with.fits && carried);
     let mut line = |text: String| out.push_str(&format!("{text}\n"));
     let by_context = report.engine.version.since((0, 14, 0), (2026, 1));
     let setting = if report.engine.kind == EngineKind::LlamaCpp {
@@ -114,6 +110,14 @@ fn assumed_context(scenario: &Scenario) -> Option<String> {
         "a request is taken to hold {} tokens, as in predict (--context){own}",
         thousands(scenario.context as f64)
     ))
+}
+
+fn word(starts: bool, fits: bool) -> &'static str {
+    match (starts, fits) {
+        (true, true) => "FITS",
+        (true, false) => "TIGHT",
+        (false, _) => "REFUSED",
+    }
 }
 
 fn pool(plan: &Plan, by_context: bool, context: u64) -> String {
