@@ -4,14 +4,11 @@ use kvplan::Sharding;
 use spec_decode::cycle::GraphLadder;
 
 use super::law::{Point, Predicted, draft_passes};
-use super::power;
+use super::{power, standin};
 use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::cycle::{Chain, CycleParts};
 use crate::step_time::sweep::Known;
 use crate::step_time::{self, Draft, Engine, Overhead, Server, Setup, StepParts};
-
-/// Share of the data sheet's bandwidth at which the step model reads weights (`step_time/gemm.rs`).
-const READ_SHARE: f64 = 0.87;
 
 /// Launch and host costs of what runs the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +42,7 @@ impl<'a> Scratch<'a> {
         };
         let mut overhead = Overhead::of(engine, scenario.engine.version.as_deref());
         if runs == Runs::StandIn {
-            overhead = super::standin::overhead(overhead);
+            overhead = standin::overhead(overhead);
         }
         let mut sharding = Sharding::tp(u64::from(scenario.tp));
         sharding.dcp = u64::from(scenario.dcp);
@@ -111,31 +108,25 @@ impl<'a> Scratch<'a> {
             let kv_ms = parts.verify.kv_ms;
             parts.verify = self.server.plain(tokens, chain.context);
             parts.verify.kv_ms = kv_ms;
-            self.at_power_limit(&mut parts.verify, tokens);
-            self.at_power_limit(&mut parts.plain, chain.sequences);
+            self.as_stand_in(&mut parts.verify, tokens);
+            self.as_stand_in(&mut parts.plain, chain.sequences);
         }
         parts
     }
 
-    /// Lengthens a pass over `tokens` tokens to what the card's power limit allows. Only of the
-    /// stand-in: engines' constants were fitted with it in the rows.
-    fn at_power_limit(&self, pass: &mut StepParts, tokens: f64) {
+    /// An engine's pass over `tokens` tokens as the stand-in runs it: with its own kernels around
+    /// the experts, and not faster than the card's power limit allows (engines' constants were
+    /// fitted with it in the rows).
+    fn as_stand_in(&self, pass: &mut StepParts, tokens: f64) {
         let (model, gpu) = (&self.scenario.model, self.scenario.gpu);
+        pass.launch_ms -= standin::experts_spare_ms(model, gpu, tokens);
         if model.base_format.bytes_per_param() != 2.0 {
             // Energy of other operations was not measured.
             return;
         }
-        let read_ms = pass.weights_ms + pass.experts_ms + pass.kv_ms;
-        let bytes = read_ms * gpu.bandwidth_gb_s * 1e6 * READ_SHARE;
-        // The embedding table is looked up, not multiplied.
-        let table = if model.tied_embeddings {
-            0.0
-        } else {
-            model.vocab as f64 * model.hidden as f64
-        };
-        let weights = (model.active_params() as f64 - table) / f64::from(self.scenario.tp.max(1));
-        // Sums over the ranks give no time back: the limit acts within them.
-        let least_ms = power::least_ms(gpu, 2.0 * weights * tokens, bytes) + pass.allreduce_ms;
+        let ranks = f64::from(self.scenario.tp.max(1));
+        let work = power::Work::of(model, gpu, pass, tokens, ranks);
+        let least_ms = power::least_ms(gpu, &work);
         pass.compute_ms += (least_ms - pass.total()).max(0.0);
     }
 
@@ -143,7 +134,7 @@ impl<'a> Scratch<'a> {
     pub(crate) fn plain_ms(&self, concurrency: u32, held_tokens: f64) -> f64 {
         let mut step = self.server.plain(f64::from(concurrency), held_tokens);
         if self.runs == Runs::StandIn {
-            self.at_power_limit(&mut step, f64::from(concurrency));
+            self.as_stand_in(&mut step, f64::from(concurrency));
         }
         step.total()
     }

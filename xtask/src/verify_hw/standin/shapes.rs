@@ -275,6 +275,27 @@ impl Shapes {
         ((layers + 2 * rows) * self.hidden) as u64
     }
 
+    /// Bytes of weights that a pass over `tokens` tokens reads at most, and that each token multiplies:
+    /// of the routed experts only those that are chosen.
+    pub(crate) fn pass_bytes(&self, tokens: usize) -> (f64, f64) {
+        let all = self.weight_bytes(true) as f64;
+        let (mut unread, mut idle) = (0.0, 0.0);
+        for layer in &self.layers {
+            if let FfnShape::Moe {
+                experts,
+                topk,
+                inter,
+                ..
+            } = layer.ffn
+            {
+                let each = (6 * inter * self.hidden) as f64;
+                unread += each * experts.saturating_sub(tokens.saturating_mul(topk)) as f64;
+                idle += each * experts.saturating_sub(topk) as f64;
+            }
+        }
+        (all - unread, all - idle)
+    }
+
     /// Bytes of one cached token, all layers, keys and values.
     pub(crate) fn kv_bytes_per_token(&self) -> usize {
         self.layers.iter().map(|l| 4 * l.kv_heads * l.dim).sum()
@@ -328,6 +349,20 @@ mod tests {
         let tables = 2 * 2 * 128_256 * 4096;
         let (whole, less) = (half.weight_bytes(true), fp8.weight_bytes(true));
         assert_eq!(whole - tables, 2 * (less - tables));
+    }
+
+    #[test]
+    fn a_pass_reads_the_experts_its_tokens_can_choose() {
+        let dense = target(&scenario("llama-3.1-8b", None, "none")).expect("covered");
+        let all = dense.weight_bytes(true) as f64;
+        assert_eq!(dense.pass_bytes(7), (all, all));
+        let mixture = target(&scenario("qwen3-30b-a3b", None, "none")).expect("covered");
+        let all = mixture.weight_bytes(true) as f64;
+        let (one, active) = mixture.pass_bytes(1);
+        assert_eq!(one, active);
+        // 3.3 of 30.5 billion weights a token.
+        assert!((active / all - 0.11).abs() < 0.01, "{}", active / all);
+        assert_eq!(mixture.pass_bytes(16).0, all);
     }
 
     #[test]
