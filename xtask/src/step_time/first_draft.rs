@@ -4,9 +4,25 @@
 
 use super::layer::Batch;
 use super::{Draft, LayerKind, Rank, Server, context_bounded, gemm, op};
-use kvplan::Sharding;
+use kvplan::{Ffn, Layer, Sharding};
 
 impl Server<'_> {
+    /// Whether the draft's feed-forward weights have as many bytes as the target's.
+    pub(crate) fn widths_alike(&self, draft: Draft<'_>) -> bool {
+        let Draft::Head(head) = draft else {
+            return true;
+        };
+        let width = |layers: &[Layer]| {
+            let layer = layers.last()?;
+            let format = match layer.ffn {
+                Ffn::Moe(_) => layer.formats.experts,
+                _ => layer.formats.dense,
+            };
+            Some(format.bytes_per_param())
+        };
+        width(&head.layers) == width(&self.model.layers)
+    }
+
     /// What the first draft step costs beyond [`Server::draft`], where `tokens` tokens a sequence
     /// were verified, ms. The output head runs for one token a sequence in both.
     pub(crate) fn first_draft_more_ms(

@@ -307,7 +307,8 @@ impl Known<'_> {
     }
 
     /// The draft's forward over one token per sequence, ms, moved by how the plain step of the
-    /// same load came out: it has the target's kinds of work on the same cards.
+    /// same load came out: it has the target's kinds of work on the same cards. Not where its weights
+    /// are of another width, whose products are other kernels.
     fn draft_forward_ms(&self, concurrency: f64, plain_ms: f64) -> Option<f64> {
         // A prompt that all sequences share is read once: next to nothing for each.
         let own = self.context * (1.0 - self.server.shared_prefix);
@@ -315,7 +316,11 @@ impl Known<'_> {
             .server
             .draft(self.draft?, self.draft_tp, concurrency, own);
         let forward_ms = step.total() - step.other_ms;
-        let moved = plain_ms / self.server.plain_ms(concurrency, self.context);
+        let moved = if self.server.widths_alike(self.draft?) {
+            plain_ms / self.server.plain_ms(concurrency, self.context)
+        } else {
+            1.0
+        };
         Some(forward_ms * moved).filter(|ms| ms.is_finite())
     }
 }

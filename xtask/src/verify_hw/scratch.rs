@@ -120,10 +120,6 @@ impl<'a> Scratch<'a> {
     fn as_stand_in(&self, pass: &mut StepParts, tokens: f64) {
         let (model, gpu) = (&self.scenario.model, self.scenario.gpu);
         pass.launch_ms -= standin::experts_spare_ms(model, gpu, tokens);
-        if model.base_format.bytes_per_param() != 2.0 {
-            // Energy of other operations was not measured.
-            return;
-        }
         let ranks = f64::from(self.scenario.tp.max(1));
         let work = power::Work::of(model, gpu, pass, tokens, ranks);
         let least_ms = power::least_ms(gpu, &work);
