@@ -56,9 +56,23 @@ pub fn level_of_speed(implied: f64, beyond: f64, verified_tokens: f64, prior: Le
     shrink(implied.max(1.0).ln(), variance, prior).min(verified_tokens.max(1.0))
 }
 
+/// Degrees of freedom of the prior's tails, as of the acceptance posterior: a setup far from every
+/// sound pair is believed.
+const TAIL_DEGREES: f64 = 3.0;
+
+/// The most likely level of a reading with this variance, under a prior with Student's tails.
 fn shrink(log: f64, variance: f64, prior: LevelPrior) -> f64 {
-    let weight = variance / (variance + prior.log_sd.powi(2)).max(f64::MIN_POSITIVE);
-    ((1.0 - weight) * log + weight * prior.accept_length.max(1.0).ln()).exp()
+    let middle = prior.accept_length.max(1.0).ln();
+    let spread = prior.log_sd.powi(2).max(f64::MIN_POSITIVE);
+    let mut level = log;
+    // The tails are a normal prior whose variance grows with the distance; it settles quickly.
+    for _ in 0..30 {
+        let off = (level - middle).powi(2) / spread;
+        let tail = spread * (TAIL_DEGREES + off) / (TAIL_DEGREES + 1.0);
+        let weight = variance / (variance + tail).max(f64::MIN_POSITIVE);
+        level = (1.0 - weight) * log + weight * middle;
+    }
+    level.exp()
 }
 
 #[cfg(test)]

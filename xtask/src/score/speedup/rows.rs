@@ -135,7 +135,9 @@ impl SweepRow {
             trained_steps: trained_steps(head, &self.model),
             ..PriorQuery::of(head)
         };
-        level_prior(&query, self.depth)
+        // What is drafted beyond the verified tokens is never checked.
+        let checked = self.draft_tokens.saturating_sub(1).max(1);
+        level_prior(&query, self.depth.min(checked))
     }
 }
 
