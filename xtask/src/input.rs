@@ -48,6 +48,9 @@ pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
 
 /// Turns bytes into text, refusing binary ones; `shown` names their origin in the error.
 pub(crate) fn text_from_bytes(bytes: Vec<u8>, shown: &str) -> anyhow::Result<String> {
+    if let Some(text) = utf16(&bytes) {
+        return Ok(text);
+    }
     if bytes.contains(&0) {
         return Err(error(format!(
             "{shown}: is binary, not text; give the text form"
@@ -55,6 +58,27 @@ pub(crate) fn text_from_bytes(bytes: Vec<u8>, shown: &str) -> anyhow::Result<Str
     }
     Ok(String::from_utf8(bytes)
         .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+}
+
+/// What PowerShell's `>` and Windows' editors write: UTF-16, told by its byte-order mark.
+fn utf16(bytes: &[u8]) -> Option<String> {
+    let (body, little) = match bytes {
+        [0xff, 0xfe, body @ ..] => (body, true),
+        [0xfe, 0xff, body @ ..] => (body, false),
+        _ => return None,
+    };
+    let unit = |pair: [u8; 2]| {
+        if little {
+            u16::from_le_bytes(pair)
+        } else {
+            u16::from_be_bytes(pair)
+        }
+    };
+    let pairs = body.chunks_exact(2);
+    let units: Vec<u16> = pairs
+        .filter_map(|pair| pair.try_into().ok().map(unit))
+        .collect();
+    Some(String::from_utf16_lossy(&units)).filter(|text| !text.contains('\0'))
 }
 
 /// Writes a file the user asked for by a flag.
@@ -79,5 +103,25 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
             "the answer cannot be written to standard output ({e})"
         ))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_in_utf16_is_read_and_binary_is_not() {
+        let text = "Load weight begin. avail mem=94.00 GB\r\nü\n";
+        let units: Vec<u16> = text.encode_utf16().collect();
+        let little: Vec<u8> = units.iter().flat_map(|u| u.to_le_bytes()).collect();
+        let big: Vec<u8> = units.iter().flat_map(|u| u.to_be_bytes()).collect();
+        let read = |mark: [u8; 2], body: &[u8]| {
+            text_from_bytes([&mark, body].concat(), "f").map_err(|e| e.to_string())
+        };
+        assert_eq!(read([0xff, 0xfe], &little).as_deref(), Ok(text));
+        assert_eq!(read([0xfe, 0xff], &big).as_deref(), Ok(text));
+        assert!(read([0xff, 0xfe], &[0, 0, 1, 0]).is_err());
+        assert!(text_from_bytes(little, "f").is_err());
     }
 }

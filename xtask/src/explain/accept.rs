@@ -58,7 +58,7 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
     let facts = facts_from_doc(&doc, text, name);
     let depth = whole(&facts, "spec_steps").or_else(|| whole(&facts, "spec_tokens"));
     let from = facts.run_line;
-    let found = vllm_intervals(&doc, from)
+    let found = vllm_intervals(&doc, from, facts.number("spec_tokens"))
         .or_else(|| vllm_v0_counts(&doc, from))
         .or_else(|| sglang_lines(&doc, from))
         .or_else(|| counters(text, &facts));
@@ -124,8 +124,12 @@ pub(crate) struct VllmAcceptance {
 }
 
 /// The acceptance in vLLM's lines of either generation, from a line on.
-pub(crate) fn vllm_acceptance(doc: &Doc, from: usize) -> Option<VllmAcceptance> {
-    let (found, source) = match vllm_intervals(doc, from) {
+pub(crate) fn vllm_acceptance(
+    doc: &Doc,
+    from: usize,
+    depth: Option<f64>,
+) -> Option<VllmAcceptance> {
+    let (found, source) = match vllm_intervals(doc, from, depth) {
         Some(found) => (found, "vllm mean acceptance length"),
         None => (
             vllm_v0_counts(doc, from)?,
@@ -173,7 +177,7 @@ fn own<'a>(doc: &'a Doc, phrase: &'a str, from: usize) -> impl Iterator<Item = u
 
 /// vLLM V1: `SpecDecoding metrics: Mean acceptance length: …, Accepted: N tokens, Drafted: N
 /// tokens, Per-position acceptance rate: …`.
-fn vllm_intervals(doc: &Doc, from: usize) -> Option<Found> {
+fn vllm_intervals(doc: &Doc, from: usize, depth: Option<f64>) -> Option<Found> {
     let mut sums: Vec<f64> = Vec::new();
     let (mut weight_sum, mut lengths, mut intervals, mut line) = (0.0, 0.0, 0, 0);
     let mut tiny = 0;
@@ -184,10 +188,18 @@ fn vllm_intervals(doc: &Doc, from: usize) -> Option<Found> {
         let drafted = number_after(window, "Drafted:");
         let Some(length) = number_after(window, "Mean acceptance length:")
             .or_else(|| (!rates.is_empty()).then(|| 1.0 + rates.iter().sum::<f64>()))
+            .or_else(|| {
+                // 0.8: counts alone; the depth is among the server's arguments.
+                let (accepted, drafted) = (number_after(window, "Accepted:")?, drafted?);
+                let depth = depth.filter(|depth| *depth >= 1.0)?;
+                (drafted > 0.0 && (0.0..=drafted).contains(&accepted))
+                    .then(|| 1.0 + accepted * depth / drafted)
+            })
         else {
             continue;
         };
-        if drafted.is_some_and(|n| n <= 2.0 * rates.len().max(1) as f64) {
+        let positions = depth.unwrap_or(0.0).max(rates.len().max(1) as f64);
+        if drafted.is_some_and(|n| n <= 2.0 * positions) {
             tiny += 1;
             continue;
         }

@@ -6,6 +6,20 @@ use serde_json::{Map, Value as Json, json};
 use super::speeds::LoadSpeed;
 use crate::bench_input::Sweep;
 
+/// Facts that count: a part of one (`85.648 tokens`) was meant otherwise.
+const COUNTS: [&str; 10] = [
+    "kv_tokens",
+    "gpu_blocks",
+    "max_running_requests",
+    "context_len",
+    "max_model_len",
+    "chunked_prefill_size",
+    "tp",
+    "ranks",
+    "gpus",
+    "spec_steps",
+];
+
 /// A value as read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -110,7 +124,8 @@ impl Facts {
     }
 
     fn put(&mut self, name: &'static str, value: Value, line: usize, how: Option<String>) {
-        if matches!(value, Value::Number(number) if !number.is_finite()) {
+        let part = |number: f64| COUNTS.contains(&name) && number.fract() != 0.0;
+        if matches!(value, Value::Number(number) if !number.is_finite() || part(number)) {
             return;
         }
         let fact = Fact {

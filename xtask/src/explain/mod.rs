@@ -11,6 +11,8 @@ mod era;
 mod facts;
 mod findings;
 #[cfg(test)]
+mod forms;
+#[cfg(test)]
 pub(crate) mod hostile;
 mod machine;
 mod nccl;
@@ -20,6 +22,7 @@ mod p2p;
 mod prometheus;
 mod render;
 mod scenario;
+mod servers;
 mod sglang;
 #[cfg(test)]
 mod shapes;
@@ -101,6 +104,9 @@ const LONGEST_CONFIG: usize = 8 << 20;
 /// Reads the facts in a text; `name` is what the user called it. Never fails: a text that says
 /// nothing gives no facts.
 pub(crate) fn facts_from_text(text: &str, name: &str) -> Facts {
+    if let Some(facts) = servers::one_of_several(text, name) {
+        return facts;
+    }
     let doc = text::Doc::new(text);
     facts_from_doc(&doc, text, name)
 }
@@ -108,8 +114,7 @@ pub(crate) fn facts_from_text(text: &str, name: &str) -> Facts {
 fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     let mut facts = Facts::new(name);
     facts.notes.clone_from(&doc.left_out);
-    sglang::read(doc, &mut facts);
-    vllm::read(doc, &mut facts);
+    servers::read(doc, &mut facts);
     other_engines::read(doc, &mut facts);
     era::read(doc, &mut facts);
     prometheus::read(doc, text, &mut facts);

@@ -66,6 +66,11 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     model(&mut line, named.as_deref(), known.clone(), log);
     engine(&mut line, &said, bench);
     hardware(&mut line, &said, files);
+    if let Some(stages) = log.and_then(|log| log.number("pp")).filter(|pp| *pp > 1.0) {
+        line.left_out.push(format!(
+            "{stages} pipeline stages: they are not modelled; the answer is for the TP group alone"
+        ));
+    }
     let settings = line.words.len();
     line.push("--mem-fraction", said.mem_fraction.map(|(f, _)| short(f)));
     let kv_dtype = said.kv_dtype.as_ref().map(|(dtype, _)| dtype.clone());

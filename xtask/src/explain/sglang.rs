@@ -19,6 +19,8 @@ enum Kind {
     End,
     Pool,
     Mamba,
+    Window,
+    Dtype,
     PoolEnd,
     Budget,
     GraphBegin,
@@ -45,6 +47,10 @@ const PHRASES: &[(&str, Kind)] = &[
     ("Load weight end", Kind::End),
     ("KV Cache is allocated", Kind::Pool),
     ("Mamba Cache is allocated", Kind::Mamba),
+    ("SWAKVPool mem usage:", Kind::Window),
+    ("Using KV cache dtype: torch.", Kind::Dtype),
+    ("memory calculation: bytes_per_full_token=", Kind::Budget),
+    (", rest_memory=", Kind::Budget),
     ("Memory pool end", Kind::PoolEnd),
     ("The available memory for KV cache is", Kind::Budget),
     ("graph begin.", Kind::GraphBegin),
@@ -147,6 +153,9 @@ fn recognised(doc: &Doc, events: &[Event]) -> bool {
                 .any(|key| event.rest.contains(key))
     };
     events.iter().any(|event| own(event.kind) || printed(event))
+        || ["ServerArgs(model_path=", "server_args={'model_path'"]
+            .iter()
+            .any(|begin| doc.flat.contains(begin))
         || doc.flat.contains("sglang.launch_server")
         || doc.flat.contains("sglang serve")
         || flag_number(&doc.flat, "--mem-fraction-static").is_some()
@@ -188,16 +197,35 @@ fn rank_tag(text: &str) -> &str {
     while !text.is_char_boundary(start) {
         start += 1;
     }
-    let tail = text.get(start..).unwrap_or("");
-    let Some(close) = tail.rfind(']') else {
-        return "";
-    };
-    let inside = tail.get(..close).unwrap_or("");
-    let inside = inside.rsplit('[').next().unwrap_or("");
-    inside
-        .find(|c: char| c.is_ascii_alphabetic())
-        .and_then(|at| inside.get(at..))
-        .unwrap_or("")
+    let mut tail = text.get(start..).unwrap_or("");
+    // A label of the pool may stand between: `[2026-… TP0] [draft] KV Cache is allocated`.
+    for _ in 0..2 {
+        let Some(close) = tail.rfind(']') else {
+            return "";
+        };
+        // A paste may begin within the bracket.
+        let open = tail.get(..close).and_then(|before| before.rfind('['));
+        let inside = tail.get(open.map_or(0, |open| open + 1)..close);
+        let inside = inside.unwrap_or("");
+        let begin = inside.find(|c: char| c.is_ascii_alphabetic());
+        let tag = begin.and_then(|at| inside.get(at..)).unwrap_or("");
+        let Some(open) = open else {
+            return tag;
+        };
+        if inside.starts_with(|c: char| c.is_ascii_digit()) || is_rank(tag) {
+            return tag;
+        }
+        tail = tail.get(..open).unwrap_or("");
+    }
+    ""
+}
+
+/// `TP0`, `DP0 TP1 EP1`, `gpu=0`.
+fn is_rank(tag: &str) -> bool {
+    let first = tag.split(' ').next().unwrap_or("");
+    let names = ["TP", "DP", "PP", "EP", "ATTN", "MOE", "gpu="];
+    names.iter().any(|name| first.starts_with(name))
+        && first.ends_with(|c: char| c.is_ascii_digit())
 }
 
 /// Version, where the text names it beside the engine.
@@ -230,6 +258,8 @@ fn server_args(rest: &str, line: usize, facts: &mut Facts) {
         ("mem_fraction_static", "mem_fraction"),
         ("tp_size", "tp"),
         ("dp_size", "dp"),
+        ("pp_size", "pp"),
+        ("ep_size", "ep_size"),
         ("dcp_size", "dcp"),
         ("chunked_prefill_size", "chunked_prefill_size"),
         ("context_length", "context_len"),

@@ -4,6 +4,8 @@
 
 mod wrap;
 
+pub(crate) use wrap::by_name;
+
 /// Longest line kept, bytes: what engines print in one line (all arguments, a table pasted on one
 /// line) is far below.
 const MAX_LINE_BYTES: usize = 1 << 20;
@@ -50,7 +52,7 @@ impl Doc {
                 if kept.len() < piece.len() {
                     long = (long.0 + 1, if long.0 == 0 { index + 1 } else { long.1 });
                 }
-                let clean = strip_escapes(kept);
+                let clean = without_entities(strip_escapes(kept));
                 if !clean.trim().is_empty() {
                     lines.push((index + 1, clean));
                 }
@@ -228,10 +230,34 @@ fn bare_colour(text: &str) -> Option<&str> {
         .flatten()
 }
 
+/// Text copied out of a page's source: `&gt;`, `&#39;`, `&quot;`. `&amp;` comes last.
+fn without_entities(line: String) -> String {
+    const ENTITIES: [(&str, &str); 9] = [
+        ("&gt;", ">"),
+        ("&lt;", "<"),
+        ("&quot;", "\""),
+        ("&#39;", "'"),
+        ("&#x27;", "'"),
+        ("&apos;", "'"),
+        ("&#34;", "\""),
+        ("&nbsp;", " "),
+        ("&amp;", "&"),
+    ];
+    if !line.contains('&') {
+        return line;
+    }
+    ENTITIES
+        .iter()
+        .filter(|(entity, _)| line.contains(entity))
+        .fold(line.clone(), |text, (entity, plain)| {
+            text.replace(entity, plain)
+        })
+}
+
 /// Without a mail's or Markdown's quote marks.
 fn unquote(line: &str) -> &str {
     let mut rest = line.trim_start();
-    while let Some(inner) = rest.strip_prefix("> ") {
+    while let Some(inner) = rest.strip_prefix('>') {
         rest = inner.trim_start();
     }
     rest
@@ -264,6 +290,7 @@ pub(crate) fn number_prefix(text: &str) -> Option<(f64, usize)> {
         match b {
             b'0'..=b'9' => digits.push(char::from(*b)),
             b',' | b'_' if dots == 0 && thousands(bytes, i) => {}
+            b',' if dots == 0 && decimal_comma(bytes, i) => return None,
             b'.' if dots == 0 && bytes.get(i + 1).is_some_and(u8::is_ascii_digit) => {
                 dots = 1;
                 digits.push('.');
@@ -282,6 +309,17 @@ pub(crate) fn number_prefix(text: &str) -> Option<(f64, usize)> {
     }
     let value: f64 = digits.parse().ok()?;
     value.is_finite().then_some((value, i))
+}
+
+/// A comma at `i` between a digit and one or two digits that end there, as some languages write
+/// `94,00 GB`. No engine prints it; what retyped it may mean either.
+fn decimal_comma(bytes: &[u8], i: usize) -> bool {
+    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let two = digit(i + 2);
+    let next = bytes.get(if two { i + 3 } else { i + 2 });
+    let ends =
+        next.is_none_or(|b| b.is_ascii_whitespace() || b.is_ascii_alphabetic() || *b == b'%');
+    i > 0 && digit(i - 1) && digit(i + 1) && ends
 }
 
 /// A separator at `i` between a digit and exactly three digits.
@@ -335,6 +373,9 @@ mod tests {
         assert_eq!(number_prefix("-24.42 GiB").map(|n| n.0), Some(-24.42));
         assert_eq!(number_prefix("8.18 GB.").map(|n| n.0), Some(8.18));
         assert_eq!(number_prefix("0.24.0"), None);
+        assert_eq!(number_prefix("94,00 GB"), None);
+        assert_eq!(number_prefix("0,5"), None);
+        assert_eq!(number_prefix("1,2,4").map(|n| n.0), Some(1.0));
         assert_eq!(number_prefix("GB"), None);
     }
 

@@ -2,10 +2,11 @@
 //! `kv_cache_utils.py`), and the errors that end a start.
 
 mod limits;
+mod memory;
 
 use super::args::{argument, argument_number, flag, flag_number};
 use super::facts::Facts;
-use super::text::{Doc, leading_number, number_after};
+use super::text::Doc;
 
 /// What a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,8 @@ enum Kind {
     Tokens,
     Concurrency,
     Graphs,
+    GraphPool,
+    Reserved,
     NoMemory,
     FreeMemory,
     TooLong,
@@ -44,7 +47,11 @@ const PHRASES: &[(&str, Kind)] = &[
     ("# cuda blocks:", Kind::Blocks),
     ("# rocm blocks:", Kind::Blocks),
     ("num_gpu_blocks is:", Kind::Blocks),
-    ("GPU KV cache size:", Kind::Tokens),
+    // `GPU KV cache size:`, on other devices XPU, NPU.
+    (" KV cache size:", Kind::Tokens),
+    ("Initial free memory", Kind::Reserved),
+    ("Total non KV cache memory:", Kind::Instance),
+    ("CUDA graph pool memory:", Kind::GraphPool),
     ("Maximum concurrency for", Kind::Concurrency),
     ("Graph capturing finished in", Kind::Graphs),
     ("No available memory for the cache blocks", Kind::NoMemory),
@@ -96,12 +103,12 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     let starts = starts(&events);
     let chosen = starts
         .iter()
-        .rposition(|run| run.iter().any(|e| memory(e.kind)))
+        .rposition(|run| run.iter().any(|e| of_memory(e.kind)))
         .or(starts.len().checked_sub(1));
     if let Some(run) = chosen.and_then(|index| starts.get(index)) {
         let count = starts
             .iter()
-            .filter(|run| run.iter().any(|e| memory(e.kind)))
+            .filter(|run| run.iter().any(|e| of_memory(e.kind)))
             .count();
         if count > 1 {
             facts.notes.push(format!(
@@ -113,7 +120,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
             facts.run_line = run.first().map_or(0, |e| e.line);
         }
         settings(run, facts);
-        memory_facts(run, facts);
+        memory::read(run, facts);
         limits::limits(run, facts);
         limits::failure(doc, run, facts);
         limits::speed(run, facts);
@@ -159,7 +166,7 @@ fn last_bytes(text: &str, limit: usize) -> &str {
     text.get(start..).unwrap_or("")
 }
 
-fn memory(kind: Kind) -> bool {
+fn of_memory(kind: Kind) -> bool {
     matches!(
         kind,
         Kind::Weights
@@ -191,7 +198,7 @@ fn starts<'a, 'b>(events: &'b [Event<'a>]) -> Vec<&'b [Event<'a>]> {
             settled = false;
             had_memory = false;
         }
-        had_memory |= memory(event.kind);
+        had_memory |= of_memory(event.kind);
         settled |= matches!(
             event.kind,
             Kind::Concurrency | Kind::NoMemory | Kind::TooLong | Kind::TooLongV0
@@ -239,6 +246,8 @@ fn arguments(rest: &str, line: usize, facts: &mut Facts) {
         ("max_model_len", "max_model_len"),
         ("max_seq_len", "max_model_len"),
         ("tensor_parallel_size", "tp"),
+        ("pipeline_parallel_size", "pp"),
+        ("data_parallel_size", "dp"),
         ("decode_context_parallel_size", "dcp"),
         ("max_num_seqs", "max_running_requests"),
         ("max_num_batched_tokens", "max_num_batched_tokens"),
@@ -258,8 +267,14 @@ fn arguments(rest: &str, line: usize, facts: &mut Facts) {
     if let Some(dtype) = argument(&outer, "kv_cache_dtype").filter(|d| *d != "auto") {
         facts.set_if_absent("kv_dtype", dtype, line);
     }
-    if argument(rest, "enforce_eager").is_some_and(|v| v.eq_ignore_ascii_case("true")) {
-        facts.set_if_absent("cuda_graph_disabled", "true", line);
+    for (key, name) in [
+        ("enforce_eager", "cuda_graph_disabled"),
+        ("enable_expert_parallel", "ep"),
+        ("disable_custom_all_reduce", "custom_all_reduce_disabled"),
+    ] {
+        if argument(rest, key).is_some_and(|v| v.eq_ignore_ascii_case("true")) {
+            facts.set_if_absent(name, "true", line);
+        }
     }
     if let Some(method) = argument(inner, "method") {
         facts.set_if_absent("spec_algorithm", method, line);
@@ -301,137 +316,6 @@ fn without_speculation(rest: &str) -> (String, &str) {
     )
 }
 
-/// Weights, pool, blocks.
-fn memory_facts(run: &[Event], facts: &mut Facts) {
-    let gib = |event: &Event| {
-        let (value, rest) = leading_number(event.rest)?;
-        let unit = rest.trim_start();
-        (unit.starts_with("GiB") || unit.starts_with("GB")).then_some((value, event.line))
-    };
-    let weights = run
-        .iter()
-        .filter(|e| e.kind == Kind::Weights)
-        .filter_map(gib);
-    // V0 loads a draft apart; the target is the bigger.
-    if let Some((value, line)) = weights.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        facts.set("weights_gib", value, line);
-    }
-    instance(run, facts);
-    // The least of the workers decides.
-    let pools = run
-        .iter()
-        .filter(|e| e.kind == Kind::Available)
-        .filter_map(gib);
-    if let Some((value, line)) = pools.min_by(|a, b| a.0.total_cmp(&b.0)) {
-        facts.set("kv_gib", value, line);
-    }
-    startup_report(run, facts);
-    let last = |kind: Kind| run.iter().rev().find(|e| e.kind == kind);
-    if let Some(event) = last(Kind::Blocks)
-        && let Some((blocks, _)) = leading_number(event.rest)
-    {
-        facts.set("gpu_blocks", blocks, event.line);
-        let block = facts.number("block_size").unwrap_or(16.0);
-        facts.derive(
-            "kv_tokens",
-            blocks * block,
-            event.line,
-            format!("{blocks} blocks of {block}"),
-        );
-    }
-    if let Some(event) = last(Kind::Tokens)
-        && let Some((tokens, _)) = leading_number(event.rest)
-    {
-        facts.set("kv_tokens", tokens, event.line);
-    }
-    pool_of_blocks(run, facts);
-    if let Some(event) = last(Kind::Graphs) {
-        // Memory freed meanwhile can make the printed difference negative.
-        if let Some(gib) = number_after(event.rest, "took").filter(|gib| *gib >= 0.0) {
-            facts.set("graph_gib", gib, event.line);
-        }
-    }
-}
-
-/// The first builds print blocks and no bytes; their engine line has all that the size of a block
-/// follows from, where the model is known. Later builds print the bytes, and a cut log of one is
-/// silent.
-fn pool_of_blocks(run: &[Event], facts: &mut Facts) {
-    let later = [
-        Kind::Available,
-        Kind::Instance,
-        Kind::Tokens,
-        Kind::NoMemory,
-    ];
-    if run.iter().any(|event| later.contains(&event.kind)) || facts.get("kv_gib").is_some() {
-        return;
-    }
-    let Some(engine) = run.iter().find(|event| event.kind == Kind::Engine) else {
-        return;
-    };
-    let sixteen_bits = ["torch.float16", "torch.bfloat16"]
-        .iter()
-        .any(|dtype| argument(engine.rest, "dtype").is_some_and(|printed| printed == *dtype));
-    let (Some(tokens), Some(tp)) = (facts.number("kv_tokens"), facts.number("tp")) else {
-        return;
-    };
-    let named = facts.text("model").and_then(|path| path.rsplit('/').next());
-    let found = named.and_then(|name| kvplan::catalog::find(name).ok());
-    let cut = (tp >= 1.0 && tp.fract() == 0.0).then(|| kvplan::Sharding::tp(tp as u64));
-    let (Some(found), Some(cut)) = (found.filter(|_| sixteen_bits), cut) else {
-        return;
-    };
-    let layout = kvplan::KvLayout::new(kvplan::KvDtype::Bf16);
-    let bytes = found.model.kv_bytes_per_token(&cut, &layout) as f64;
-    let line = facts.get("kv_tokens").map_or(1, |fact| fact.line);
-    let gib = (tokens * bytes / (1_u64 << 30) as f64 * 100.0).round() / 100.0;
-    let how = format!(
-        "{tokens} tokens x {bytes} bytes of {} a card",
-        found.model.name
-    );
-    facts.derive("kv_gib", gib, line, how);
-}
-
-/// 0.11 and later sum a start up in one line: `Free memory on device (…) on startup. … Actual usage
-/// is 15.0 GiB for weight, … Current kv cache memory in use is 54.2 GiB.`
-fn startup_report(run: &[Event], facts: &mut Facts) {
-    let reports = run.iter().filter(|e| e.kind == Kind::FreeMemory);
-    for event in reports {
-        for (key, name) in [
-            ("Actual usage is", "weights_gib"),
-            ("Current kv cache memory in use is", "kv_gib"),
-        ] {
-            if let Some(gib) = number_after(event.rest, key) {
-                facts.set_if_absent(name, gib, event.line);
-            }
-        }
-    }
-}
-
-/// V0 0.6.4 to 0.8: the whole budget in two lines.
-fn instance(run: &[Event], facts: &mut Facts) {
-    let Some(event) = run.iter().rev().find(|e| e.kind == Kind::Instance) else {
-        return;
-    };
-    for (key, name) in [
-        ("total_gpu_memory (", "total_gib"),
-        ("gpu_memory_utilization (", "gpu_memory_utilization"),
-        ("the rest of the memory reserved for KV Cache is", "kv_gib"),
-        ("activation peak memory takes", "activation_gib"),
-        ("non_torch_memory takes", "non_torch_gib"),
-        ("total_gpu_memory=", "total_gib"),
-        ("kv_cache_size=", "kv_gib"),
-        ("gpu_memory_utilization=", "gpu_memory_utilization"),
-    ] {
-        if let Some(value) = number_after(event.rest, key) {
-            facts.set_if_absent(name, value, event.line);
-        }
-    }
-    if let Some(value) = number_after(event.rest, "model weights take") {
-        facts.set_if_absent("weights_gib", value, event.line);
-    }
-}
-
 /// Settings from a command line in the text.
 fn flags(doc: &Doc, facts: &mut Facts) {
     for (name, fact) in [
@@ -447,7 +331,9 @@ fn flags(doc: &Doc, facts: &mut Facts) {
 
 /// Accept length from the speculation lines.
 fn acceptance_facts(doc: &Doc, facts: &mut Facts) {
-    let Some(found) = super::accept::vllm_acceptance(doc, facts.run_line) else {
+    let Some(found) =
+        super::accept::vllm_acceptance(doc, facts.run_line, facts.number("spec_tokens"))
+    else {
         return;
     };
     let how = format!("over {} intervals", found.intervals);

@@ -56,6 +56,12 @@ pub(super) struct Run<'a> {
     ready: Option<(&'a str, usize)>,
     fired: Option<usize>,
     mamba: Option<(f64, usize)>,
+    /// Full and sliding-window pool together.
+    window: Option<(f64, usize)>,
+    /// The cache's format as torch names it.
+    dtype: Option<(&'a str, usize)>,
+    /// Weight format of the target, as its load says.
+    quant: Option<(&'a str, usize)>,
     /// The class of the model loaded first.
     class: Option<(&'a str, usize)>,
 }
@@ -148,19 +154,42 @@ impl<'a> Run<'a> {
                 if let Some(class) = super::super::args::argument(event.rest, "type") {
                     self.class.get_or_insert((class, line));
                 }
+                if let Some(quant) = super::super::args::argument(event.rest, "quant")
+                    .or_else(|| super::super::args::argument(event.rest, "quant_algo"))
+                {
+                    self.quant.get_or_insert((quant, line));
+                }
                 self.rank(event.rank).end(event.rest, line);
             }
             Kind::Pool => self.rank(event.rank).pool(event.rest, line),
             Kind::Mamba => {
-                let conv = number_after(event.rest, "conv_state size:").unwrap_or(0.0);
-                let ssm = number_after(event.rest, "ssm_state size:").unwrap_or(0.0);
-                self.mamba.get_or_insert((conv + ssm, line));
+                // Speculation adds a state a drafted token, in the same line.
+                let sizes = [
+                    " conv_state size:",
+                    " ssm_state size:",
+                    "intermediate_ssm_state_cache size:",
+                    "intermediate_conv_window_cache size:",
+                ];
+                let gib = sizes.map(|size| number_after(event.rest, size).unwrap_or(0.0));
+                self.mamba.get_or_insert((gib.iter().sum(), line));
+            }
+            Kind::Window => {
+                if let Some((gib, _)) = super::super::text::leading_number(event.rest) {
+                    self.window.get_or_insert((gib, line));
+                }
+            }
+            Kind::Dtype => {
+                let word = event.rest.split([' ', ',', '.']).next().unwrap_or("");
+                self.dtype.get_or_insert((word, line));
             }
             Kind::PoolEnd => self.rank(event.rank).pool_end(event.rest, line),
             Kind::GraphBegin => self.rank(event.rank).graph_begun = true,
             Kind::GraphEnd => self.rank(event.rank).graph_end(event.rest, line),
             Kind::Budget => {
-                if let Some((gib, _)) = super::super::text::leading_number(event.rest) {
+                // `…full_token=15955.85, available_bytes=45.78 GB`: what is left for the pool.
+                let gib = number_after(event.rest, "available_bytes=")
+                    .or_else(|| super::super::text::leading_number(event.rest).map(|n| n.0));
+                if let Some(gib) = gib {
                     self.budget.get_or_insert((gib, line));
                 }
             }
@@ -182,6 +211,15 @@ impl<'a> Run<'a> {
         self.report_pools(facts);
         if let Some((gib, line)) = self.budget {
             facts.set("kv_budget_gib", gib, line);
+        }
+        if let Some((quant, line)) = self.quant {
+            facts.set_if_absent("quant", quant, line);
+        }
+        if let Some((dtype, line)) = self.dtype.filter(|(dtype, _)| dtype.starts_with("float8")) {
+            facts.set_if_absent("kv_dtype", dtype.replace("float8", "fp8"), line);
+        }
+        if let Some((gib, line)) = self.window.filter(|_| facts.get("kv_gib").is_none()) {
+            facts.set("kv_gib", gib, line);
         }
         if let Some((gib, line)) = self.mamba {
             facts.set("mamba_state_gib", gib, line);

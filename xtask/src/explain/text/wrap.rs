@@ -36,6 +36,50 @@ pub(super) fn unwrapped(lines: Vec<Line>) -> Vec<Line> {
     plain
 }
 
+/// Names told apart by [`by_name`].
+const MOST_NAMES: usize = 16;
+
+/// A text that collects several programs' output, each line behind a name (`vllm-1  | …`,
+/// `[pod/vllm-0/vllm] …`), taken apart: the name and the text with the others' lines left empty, so
+/// that line numbers stay. Empty where lines have no names, or one name.
+pub(crate) fn by_name(text: &str) -> Vec<(&str, String)> {
+    let named = |line| match labelled(line, Mark::Bar) {
+        Some((name, _)) => Some(name),
+        None => pod_tag(line).and_then(|rest| line.get(5..line.len() - rest.len() - 2)),
+    };
+    let first = text.lines().find(|line| !line.trim().is_empty());
+    if first.and_then(named).is_none() {
+        return Vec::new();
+    }
+    let mut names: Vec<&str> = Vec::new();
+    let (mut lines, mut marked) = (0, 0);
+    for line in text.lines() {
+        lines += 1;
+        let Some(name) = named(line) else { continue };
+        marked += 1;
+        if !names.contains(&name) {
+            names.push(name);
+            if names.len() > MOST_NAMES {
+                return Vec::new();
+            }
+        }
+    }
+    if names.len() < 2 || marked * 10 < lines * 9 {
+        return Vec::new();
+    }
+    let own = |name: &str| {
+        let mut out = String::with_capacity(text.len() / names.len());
+        for line in text.lines() {
+            if named(line).is_none_or(|other| other == name) {
+                out.push_str(line);
+            }
+            out.push('\n');
+        }
+        out
+    };
+    names.iter().map(|name| (*name, own(name))).collect()
+}
+
 fn pieces(number: usize, text: &str) -> Vec<Line> {
     text.split(['\n', '\r'])
         .map(|piece| (number, strip_escapes(piece)))
@@ -202,7 +246,6 @@ fn labelled(line: &str, mark: Mark) -> Option<(&str, &str)> {
 /// The mark by which nearly every line is set apart from one of few names.
 fn common_mark(lines: &[Line]) -> Option<Mark> {
     const LEAST_LINES: usize = 6;
-    const MOST_NAMES: usize = 16;
     [Mark::Bar, Mark::Colon].into_iter().find(|mark| {
         let mut names: Vec<&str> = Vec::new();
         let mut marked = 0;

@@ -7,13 +7,18 @@ use super::{Event, Kind};
 
 /// How many requests of full length fit, and the errors that name a limit.
 pub(super) fn limits(run: &[Event], facts: &mut Facts) {
-    if let Some(event) = run.iter().rev().find(|e| e.kind == Kind::Concurrency) {
+    let fits = run.iter().filter(|e| e.kind == Kind::Concurrency);
+    let fits = fits.map(|e| {
+        (
+            e,
+            number_after(e.rest, "per request:").unwrap_or(f64::INFINITY),
+        )
+    });
+    if let Some((event, requests)) = fits.min_by(|a, b| a.1.total_cmp(&b.1)) {
         if let Some((length, _)) = leading_number(event.rest) {
             facts.set_if_absent("max_model_len", length, event.line);
         }
-        if let Some(requests) = number_after(event.rest, "per request:") {
-            facts.set("max_concurrency", requests, event.line);
-        }
+        facts.set("max_concurrency", requests, event.line);
     }
     for event in run {
         match event.kind {
