@@ -85,6 +85,22 @@ fn qwen3_next_attends_fully_in_the_last_layer_of_every_interval() {
     assert_eq!(state, 36 * 32 * 128 * 128 * 4);
 }
 
+/// llama.cpp prints 72 MiB of S and 3.37 of R for one slot of it; they were not on the ledger.
+#[test]
+fn llama_cpp_keeps_a_state_for_every_slot() {
+    let next = kvplan::catalog::find("qwen3-next-80b-a3b").unwrap_or_else(|e| panic!("{e}"));
+    let engine = kvplan::Engine::parse("llamacpp").unwrap_or_else(|e| panic!("{e}"));
+    let states = |slots| {
+        let mut setup = kvplan::Setup::new(&next.model, Sharding::tp(1), engine, 288.0);
+        setup.context_tokens = Some(8192);
+        setup.max_running = Some(slots);
+        let plan = kvplan::plan(&setup).unwrap_or_else(|e| panic!("{e}"));
+        plan.ledger.gib_of("recurrent states") * 1024.0
+    };
+    assert!((states(1) - 75.375).abs() < 0.01, "{}", states(1));
+    assert!((states(4) / states(1) - 4.0).abs() < 1e-9);
+}
+
 #[test]
 fn falcon_h1_has_attention_and_mamba_in_every_layer() {
     // Falcon-H1-7B, 7.59 B: the Mamba branch was not counted, and its state was 0.

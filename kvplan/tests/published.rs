@@ -84,6 +84,36 @@ fn step_names_its_kv_heads_groups() {
     assert!(step.mtp_params() < 1_000_000_000, "{}", step.mtp_params());
 }
 
+/// Mistral-Large-3 and Mistral-Small as their `params.json` has them: it was refused for its names.
+#[test]
+fn mistrals_own_params_are_read_as_the_config_they_stand_for() {
+    let large = read(
+        &json!({"dim": 7168, "n_layers": 61, "head_dim": 192, "hidden_dim": 16_384,
+            "n_heads": 128, "n_kv_heads": 128, "vocab_size": 131_072, "tied_embeddings": false,
+            "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+            "qk_rope_head_dim": 64, "v_head_dim": 128, "max_seq_len": 294_912,
+            "moe": {"num_experts": 128, "num_experts_per_tok": 4, "expert_hidden_dim": 4096,
+                "num_shared_experts": 1, "first_k_dense_replace": 3},
+            "quantization": {"qformat_weight": "fp8_e4m3", "qscheme_act": "TENSOR"},
+            "vision_encoder": {"hidden_size": 1664, "num_hidden_layers": 48,
+                "intermediate_size": 8192}}),
+        "params.json",
+    );
+    let billions = large.total_params() as f64 / 1e9;
+    assert!((billions / 675.0 - 1.0).abs() < 0.01, "{billions}");
+    assert_eq!(cell(&large), 61 * (512 + 64) * 2);
+    assert_eq!(large.layers[10].formats.experts, kvplan::WeightFormat::Fp8);
+    let small = read(
+        &json!({"dim": 5120, "n_layers": 40, "head_dim": 128, "hidden_dim": 32_768,
+            "n_heads": 32, "n_kv_heads": 8, "rope_theta": 1e8, "norm_eps": 1e-5,
+            "vocab_size": 131_072, "max_position_embeddings": 131_072}),
+        "params.json",
+    );
+    assert_eq!(cell(&small), 40 * 8 * 128 * 2 * 2);
+    let billions = small.total_params() as f64 / 1e9;
+    assert!((billions / 23.57 - 1.0).abs() < 0.01, "{billions}");
+}
+
 /// Pixtral's tower has three matrices a feed-forward: 0.4 B in Mistral-Small, not 0.3.
 #[test]
 fn a_gated_vision_tower_is_counted_with_its_gate() {

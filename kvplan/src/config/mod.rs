@@ -5,6 +5,7 @@ mod attention;
 mod draft;
 mod ffn;
 mod layers;
+mod mistral;
 mod node;
 mod pattern;
 mod quant;
@@ -98,6 +99,9 @@ fn parse(text: &str, name: &str) -> Result<Value, ConfigError> {
 }
 
 fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, ConfigError> {
+    if let Some(config) = mistral::translated(root) {
+        return read(&config, quant_root, name);
+    }
     let outer = Node::new(root, name);
     refuse_other_files(&outer)?;
     let node = outer.text_model();

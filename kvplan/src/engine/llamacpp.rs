@@ -53,12 +53,13 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let buffers = parts::forward_gib(setup.model, &setup.sharding, ubatch)
         + ubatch as f64 * setup.model.vocab as f64 * 4.0 / GIB;
     let windows_gib = windows.bytes(context) / GIB;
-    let pool_gib = context as f64 * cell as f64 / GIB + windows_gib;
+    let states_gib = states_bytes(setup, slots) / GIB;
+    let pool_gib = context as f64 * cell as f64 / GIB + windows_gib + states_gib;
     let before = parts::free_before_gib(setup);
     let draft_gib = (draft.weight_bytes + draft.table_bytes) / GIB;
     let room = before - weights_gib - draft_gib - buffers;
     let longest = if cell > 0 {
-        ((room - windows_gib).max(0.0) * GIB / cell as f64) as u64
+        ((room - windows_gib - states_gib).max(0.0) * GIB / cell as f64) as u64
     } else {
         0
     };
@@ -66,7 +67,13 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let ledger = ledger(
         setup,
         &weights,
-        [before, draft_gib, pool_gib, buffers],
+        [
+            before,
+            draft_gib,
+            pool_gib - states_gib,
+            states_gib,
+            buffers,
+        ],
         refusal.is_none(),
     );
     let fits = refusal.is_none();
@@ -163,9 +170,17 @@ impl Windows {
     }
 }
 
-/// Lines of the card from [free before, draft, cache, buffers], GiB.
-fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 4], fits: bool) -> Ledger {
-    let [before, draft_gib, pool_gib, buffers] = gib;
+/// States of recurrent layers, bytes: one a slot, all of it in 32 bits (llama-memory-recurrent.cpp;
+/// 72 MiB of S and 3.37 of R for one slot of Qwen3-Next).
+fn states_bytes(setup: &Setup<'_>, slots: u64) -> f64 {
+    let one = setup.model.state_bytes_per_request(&setup.sharding);
+    // The tail of the convolution is counted in 16 bits elsewhere.
+    (one.ssm as f64 + 2.0 * one.conv as f64) * slots as f64
+}
+
+/// Lines of the card from [free before, draft, cache, states, buffers], GiB.
+fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 5], fits: bool) -> Ledger {
+    let [before, draft_gib, pool_gib, states_gib, buffers] = gib;
     let mut ledger = Ledger::new(setup.card_gib);
     let outside = setup.card_gib - before;
     ledger.estimate("driver and CUDA context", outside, 0.3, "before weights");
@@ -178,6 +193,7 @@ fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 4], fits: bool
         pool_gib,
         "context x bytes a token; windows of sliding layers",
     );
+    ledger.exact("recurrent states", states_gib, "one a slot, in 32 bits");
     let source = "one micro-batch; larger without flash attention";
     ledger.estimate("compute buffers", buffers, 0.8, source);
     ledger.close(if fits { "free" } else { "missing (negative)" });

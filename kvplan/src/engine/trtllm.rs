@@ -142,6 +142,13 @@ fn ledger(setup: &Setup<'_>, weights: &parts::Weights, used: &Used) -> Ledger {
 fn assumptions(setup: &Setup<'_>) -> Vec<String> {
     let mut lines = setup.model.assumptions.clone();
     lines.push("the fraction is of free memory after weights, not of the card".to_string());
+    if setup.model.state_bytes_per_request(&setup.sharding).total() > 0 {
+        lines.push(
+            "the states of linear and Mamba layers are not counted: TensorRT-LLM keeps one for each \
+             of max_batch_size requests"
+                .to_string(),
+        );
+    }
     lines.push(format!("KV dtype {}", setup.kv_dtype().name()));
     lines
 }

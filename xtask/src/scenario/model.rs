@@ -151,12 +151,16 @@ struct ConfigFiles {
 fn config_files(given: &str) -> anyhow::Result<Option<ConfigFiles>> {
     let path = Path::new(given);
     if path.is_dir() {
-        let config = path.join("config.json");
-        if !config.is_file() {
-            return Err(input::error(format!(
-                "{given}: no config.json in this folder; name the file or the catalogue model"
-            )));
-        }
+        // Some of Mistral's repositories hold their own params.json in its place.
+        let names = ["config.json", "params.json"].map(|name| path.join(name));
+        let config = names
+            .into_iter()
+            .find(|file| file.is_file())
+            .ok_or_else(|| {
+                input::error(format!(
+                    "{given}: no config.json in this folder; name the file or the catalogue model"
+                ))
+            })?;
         let quant = Some(path.join("hf_quant_config.json")).filter(|p| p.is_file());
         let index = Some(path.join("model.safetensors.index.json")).filter(|p| p.is_file());
         return Ok(Some(ConfigFiles {
