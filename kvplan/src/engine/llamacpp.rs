@@ -26,13 +26,7 @@ const ANY_FRACTION: Interval = Interval {
 /// Inputs no engine could run with.
 pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     setup.check()?;
-    let mut weights = parts::target_weights(setup);
-    // Tokens are looked up in host memory; a table that is the output head as well lies on a card.
-    if !setup.model.tied_embeddings {
-        weights
-            .lines
-            .retain(|line| line.group != ParamGroup::Embedding);
-    }
+    let weights = weights_on_cards(setup);
     let computed = weights.gib();
     let weights_gib = setup.observed.weights_gib.unwrap_or(computed);
     let draft = parts::draft_of(setup, true);
@@ -98,6 +92,17 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         ledger,
         assumptions: assumptions(setup, dtype),
     })
+}
+
+/// Tokens are looked up in host memory; a table that is the output head as well lies on a card.
+fn weights_on_cards(setup: &Setup<'_>) -> parts::Weights {
+    let mut weights = parts::target_weights(setup);
+    if !setup.model.tied_embeddings {
+        weights
+            .lines
+            .retain(|line| line.group != ParamGroup::Embedding);
+    }
+    weights
 }
 
 fn assumptions(setup: &Setup<'_>, dtype: KvDtype) -> Vec<String> {
