@@ -4,7 +4,9 @@
 
 mod csv;
 mod decode;
+mod guidellm;
 mod json;
+mod labelled;
 mod llama;
 mod slim;
 mod sweep;

@@ -15,13 +15,16 @@ pub(super) fn points(doc: &Doc) -> Vec<BenchPoint> {
 }
 
 /// llama-bench (`test` = tg128, `t/s`), llama-batched-bench (`B`, `S_TG t/s`) and
-/// llama-sweep-bench (`N_KV`, `S_TG t/s`).
+/// llama-sweep-bench (`N_KV`, `S_TG t/s`), llama-benchy (`test`, `t/s (total)`).
 fn table(doc: &Doc) -> Vec<BenchPoint> {
     let mut points = Vec::new();
     let mut head: Vec<String> = Vec::new();
     for (number, line) in &doc.lines {
         let row = cells(line);
-        if row.iter().any(|cell| *cell == "t/s" || *cell == "S_TG t/s") {
+        if row
+            .iter()
+            .any(|cell| ["t/s", "S_TG t/s", "t/s (total)"].contains(cell))
+        {
             head = row.iter().map(|cell| (*cell).to_string()).collect();
             continue;
         }
@@ -35,7 +38,7 @@ fn table(doc: &Doc) -> Vec<BenchPoint> {
         let figure = |name: &str| cell(name).and_then(leading_number).map(|(value, _)| value);
         let test = cell("test");
         let speed = match test {
-            Some(test) if test.starts_with("tg") => figure("t/s"),
+            Some(test) if test.starts_with("tg") => figure("t/s (total)").or_else(|| figure("t/s")),
             Some(_) => None,
             None => figure("S_TG t/s"),
         };
@@ -45,8 +48,13 @@ fn table(doc: &Doc) -> Vec<BenchPoint> {
             .and_then(|test| test.split("@ d").nth(1))
             .and_then(leading_number)
             .map(|(depth, _)| depth);
+        // llama-benchy: `tg128 @ d4096 (c4)`.
+        let users = test
+            .and_then(|test| test.split("(c").nth(1))
+            .and_then(leading_number)
+            .map(|(users, _)| users);
         points.push(BenchPoint {
-            concurrency: Some(figure("B").unwrap_or(1.0)),
+            concurrency: Some(figure("B").or(users).unwrap_or(1.0)),
             output_tok_s: Some(tok_s),
             context: if cell("B").is_some() {
                 figure("PP")

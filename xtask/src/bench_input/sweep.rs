@@ -98,7 +98,9 @@ pub(crate) fn sweep_of_points(
         if point.accept_length.is_some() || point.context.is_some_and(|c| c > shortest) {
             continue;
         }
-        let load = point.concurrency.or(users);
+        // Sent all at once without a limit: what ran at a time on average.
+        let average = point.real_concurrency.filter(|_| !point.paced);
+        let load = point.concurrency.or(users).or(average.map(f64::round));
         let (Some(concurrency), Some(tok_s)) = (load, point.output_tok_s) else {
             nameless += 1;
             continue;

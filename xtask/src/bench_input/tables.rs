@@ -1,6 +1,6 @@
 //! Bench results as tables and lines of smaller tools.
 
-use super::{BenchPoint, llama};
+use super::{BenchPoint, guidellm, labelled, llama};
 use crate::explain::text::{Doc, leading_number, number_after};
 
 /// Points of llm-decode-bench matrices, AIPerf and GenAI-Perf tables, stream-count scripts.
@@ -22,13 +22,16 @@ pub(crate) fn points(doc: &Doc) -> Vec<BenchPoint> {
         points = evalscope(doc);
     }
     if points.is_empty() {
-        points = guidellm(doc);
+        points = guidellm::points(doc);
     }
     if points.is_empty() {
         points = one_liners(doc);
     }
     if points.is_empty() {
-        points = labelled(doc);
+        points = one_batch(doc);
+    }
+    if points.is_empty() {
+        points = labelled::points(doc);
     }
     points
 }
@@ -94,48 +97,6 @@ fn evalscope_pair(point: &mut BenchPoint, key: &str, value: &str) {
     }
 }
 
-/// GuideLLM's `Benchmarks Stats`: `Benchmark| Per Second| Concurrency| Out Tok/sec …`, rows
-/// without a border.
-fn guidellm(doc: &Doc) -> Vec<BenchPoint> {
-    let mut points = Vec::new();
-    let mut open = false;
-    for (number, line) in &doc.lines {
-        let row: Vec<&str> = line.split('|').map(str::trim).collect();
-        if row.first().is_some_and(|head| *head == "Benchmark") {
-            open = row
-                .get(1)
-                .is_some_and(|cell| cell.starts_with("Per Second"));
-            continue;
-        }
-        if !open || row.len() < 5 {
-            continue;
-        }
-        let figure = |at: usize| {
-            let cell = row.get(at)?;
-            leading_number(cell).map(|(value, _)| value)
-        };
-        // mean, median and p99 of latency, then of TTFT, ITL and TPOT.
-        let (Some(concurrency), Some(tok_s)) = (figure(2), figure(3)) else {
-            continue;
-        };
-        points.push(BenchPoint {
-            concurrency: Some(concurrency),
-            output_tok_s: Some(tok_s),
-            requests_per_s: figure(1),
-            mean_ttft_ms: figure(8),
-            median_ttft_ms: figure(9),
-            mean_itl_ms: figure(11),
-            median_itl_ms: figure(12),
-            mean_tpot_ms: figure(14),
-            median_tpot_ms: figure(15),
-            tool: "guidellm",
-            line: *number,
-            ..BenchPoint::default()
-        });
-    }
-    points
-}
-
 /// vLLM's offline bench: `Throughput: 7.21 requests/s, 2970.21 total tokens/s, 1483.57 output
 /// tokens/s`.
 fn one_liners(doc: &Doc) -> Vec<BenchPoint> {
@@ -165,51 +126,6 @@ fn one_liners(doc: &Doc) -> Vec<BenchPoint> {
         if point.output_tok_s.is_some() {
             points.push(point);
         }
-    }
-    points
-}
-
-/// trtllm-bench and scripts after it: `Total Output Throughput (tokens/sec): 274.18`; GenAI-Perf
-/// of 2024 prints its throughput below the table: `Output token throughput (per sec): 184.02`.
-fn labelled(doc: &Doc) -> Vec<BenchPoint> {
-    let mut points: Vec<BenchPoint> = Vec::new();
-    let mut open = BenchPoint {
-        tool: "labelled-bench",
-        ..BenchPoint::default()
-    };
-    for (number, line) in &doc.lines {
-        let Some((label, rest)) = line.trim().rsplit_once(':') else {
-            continue;
-        };
-        let Some((value, _)) = leading_number(rest) else {
-            continue;
-        };
-        let label = label.trim().to_lowercase();
-        let slot = match label.as_str() {
-            "total output throughput (tokens/sec)"
-            | "output token throughput (per sec)"
-            | "output token throughput (tokens/sec)"
-            | "overall output throughput"
-            | "output throughput" => {
-                if open.output_tok_s.is_some() {
-                    points.push(std::mem::take(&mut open));
-                    open.tool = "labelled-bench";
-                }
-                open.line = *number;
-                &mut open.output_tok_s
-            }
-            "request throughput (req/sec)" | "request throughput (per sec)" => {
-                &mut open.requests_per_s
-            }
-            "average time-to-first-token [ttft] (ms)" | "avg ttft (ms)" => &mut open.mean_ttft_ms,
-            "average time-per-output-token [tpot] (ms)" | "avg tpot (ms)" => &mut open.mean_tpot_ms,
-            "concurrency level" | "batch size" => &mut open.concurrency,
-            _ => continue,
-        };
-        *slot = Some(value);
-    }
-    if open.output_tok_s.is_some() {
-        points.push(open);
     }
     points
 }
@@ -378,6 +294,34 @@ fn single_stream(doc: &Doc) -> Vec<BenchPoint> {
     }
     if points.is_empty() && runs > 0.0 {
         points.push(point(sum / runs, last));
+    }
+    points
+}
+
+/// sglang.bench_one_batch: `Decode.  median latency: 0.00891 s, median throughput:    112.26
+/// token/s`, in newer builds with `Batch size: 8,` before it; else the batch is the throughput times
+/// the latency.
+fn one_batch(doc: &Doc) -> Vec<BenchPoint> {
+    let mut points = Vec::new();
+    for (number, line) in &doc.lines {
+        let (Some(latency_s), Some(tok_s)) = (
+            number_after(line, "median latency:"),
+            number_after(line, "median throughput:"),
+        ) else {
+            continue;
+        };
+        if !line.trim_start().starts_with("Decode") || !(latency_s > 0.0 && tok_s > 0.0) {
+            continue;
+        }
+        let said = number_after(line, "Batch size:");
+        let batch = said.unwrap_or((latency_s * tok_s).round());
+        points.push(BenchPoint {
+            concurrency: Some(batch).filter(|batch| *batch >= 1.0),
+            output_tok_s: Some(tok_s),
+            tool: "sglang-one-batch",
+            line: *number,
+            ..BenchPoint::default()
+        });
     }
     points
 }

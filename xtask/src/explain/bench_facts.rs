@@ -68,6 +68,7 @@ fn served(doc: &Doc, points: &[BenchPoint], facts: &mut Facts) {
             facts.set_if_absent("model", name, doc.line_at(at));
         }
     }
+    header(doc, facts);
     if last.tool == "llama-bench" {
         facts.set_if_absent("bench_engine", "llamacpp", last.line);
     }
@@ -86,6 +87,27 @@ fn served(doc: &Doc, points: &[BenchPoint], facts: &mut Facts) {
     if let Some(held) = last.held_tokens() {
         let how = "the prompt and half the output";
         facts.derive("bench_held_tokens", held.round(), last.line, how);
+    }
+}
+
+/// What trtllm-bench prints before its figures.
+fn header(doc: &Doc, facts: &mut Facts) {
+    let versions = ["TensorRT-LLM Version: ", "TensorRT LLM Version: "];
+    let Some(at) = versions.iter().find_map(|key| doc.after_all(key).next()) else {
+        return;
+    };
+    let line = doc.line_at(at);
+    facts.set_if_absent("bench_engine", "trtllm", line);
+    let word = doc.window(at, 40).split(' ').next().unwrap_or("");
+    if word.starts_with(|c: char| c.is_ascii_digit()) {
+        facts.set_if_absent("engine_version", word, line);
+    }
+    for (key, name) in [("TP Size: ", "tp"), ("PP Size: ", "pp")] {
+        if let Some(at) = doc.after_all(key).next()
+            && let Some((value, _)) = super::text::leading_number(doc.window(at, 10))
+        {
+            facts.set_if_absent(name, value, doc.line_at(at));
+        }
     }
 }
 

@@ -14,10 +14,10 @@ mod findings;
 mod forms;
 #[cfg(test)]
 pub(crate) mod hostile;
+mod llamacpp;
 mod machine;
 mod nccl;
 mod next;
-mod other_engines;
 mod p2p;
 mod prometheus;
 mod render;
@@ -30,6 +30,7 @@ pub(crate) mod speeds;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
+mod trtllm;
 mod vllm;
 
 use std::io::Read;
@@ -115,7 +116,8 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     let mut facts = Facts::new(name);
     facts.notes.clone_from(&doc.left_out);
     servers::read(doc, &mut facts);
-    other_engines::read(doc, &mut facts);
+    trtllm::read(doc, &mut facts);
+    llamacpp::read(doc, &mut facts);
     era::read(doc, &mut facts);
     prometheus::read(doc, text, &mut facts);
     card(doc, &mut facts);

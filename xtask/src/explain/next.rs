@@ -52,7 +52,7 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     if log.is_none() && bench.is_none() {
         return simulate_line(files);
     }
-    let said = log.map(scenario_from_facts).unwrap_or_default();
+    let said = log.or(bench).map(scenario_from_facts).unwrap_or_default();
     let named = said.model.clone().map(|(path, _)| path);
     let named = named.or_else(|| bench?.text("model").map(str::to_string));
     let known = named
@@ -130,8 +130,9 @@ fn model(line: &mut Words, named: Option<&str>, known: Option<String>, log: Opti
 
 fn engine(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
     let by_bench = bench.and_then(|bench| bench.text("bench_engine"));
-    let word = match (&said.engine, by_bench) {
-        (Some((engine, _)), _) => {
+    let named = said.engine.as_ref().map(|(engine, _)| engine.as_str());
+    let word = match named.or(by_bench) {
+        Some(engine) => {
             let version = said.engine_version.as_ref().map(|(version, _)| version);
             let version = version.filter(|version| parse::is_version(version));
             let by_lines = said
@@ -140,11 +141,10 @@ fn engine(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
                 .map(|(version, _, _)| version);
             match version.or(by_lines) {
                 Some(version) => format!("{engine}@{version}"),
-                None => engine.clone(),
+                None => engine.to_string(),
             }
         }
-        (None, Some(engine)) => engine.to_string(),
-        (None, None) => {
+        None => {
             let what = "the engine that was measured for ENGINE (sglang, vllm, trtllm, llamacpp)";
             line.gap("--engine", "ENGINE", what.to_string());
             return;

@@ -1,0 +1,210 @@
+//! llama.cpp: buffers in MiB, context, cards, speed and acceptance of a server.
+
+use super::facts::Facts;
+use super::text::{Doc, leading_number, number_after, number_prefix};
+
+/// What only it prints.
+const OWN: [&str; 9] = [
+    "llama_kv_cache",
+    "llama_new_context",
+    "llama_context:",
+    "llm_load_tensors:",
+    "load_tensors:",
+    "llama_print_timings:",
+    "llama_perf_context_print:",
+    "slot print_timing:",
+    "statistics draft",
+];
+
+/// Reads the facts; nothing where the text is no such log.
+pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
+    let Some(at) = OWN.iter().find_map(|phrase| doc.after_all(phrase).next()) else {
+        return;
+    };
+    facts.kinds.push("llama-cpp-log");
+    facts.set_if_absent("engine", "llamacpp", doc.line_at(at));
+    buffers(doc, facts);
+    settings(doc, facts);
+    cards(doc, facts);
+    speed(doc, facts);
+    acceptance(doc, facts);
+    if let Some(at) = doc.after_all("cudaMalloc failed: out of memory").last()
+        && facts.get("gen_tok_s").is_none()
+    {
+        facts.set("error_kind", "out-of-memory", doc.line_at(at));
+    }
+}
+
+fn buffers(doc: &Doc, facts: &mut Facts) {
+    let sum = |phrase: &str| {
+        let mut total = 0.0;
+        let mut last = None;
+        for at in doc.after_all(phrase) {
+            if let Some((mib, rest)) = leading_number(doc.window(at, 30))
+                && rest.trim_start().starts_with("MiB")
+            {
+                total += mib;
+                last = Some(doc.line_at(at));
+            }
+        }
+        last.map(|line| (total / 1024.0, line))
+    };
+    for (phrase, name) in [
+        ("model buffer size =", "weights_gib"),
+        ("KV buffer size =", "kv_gib"),
+        ("compute buffer size =", "compute_gib"),
+    ] {
+        if let Some((gib, line)) = sum(phrase) {
+            facts.derive(name, gib, line, "sum over buffers, MiB / 1024");
+        }
+    }
+    // `size = 1024.00 MiB ( 32768 cells, 32 layers, 1/1 seqs)`; of two caches the full one.
+    let cells = doc.after_all(" cells,").filter_map(|end| {
+        let before = doc.flat.get(..end - " cells,".len())?;
+        let word = before.rsplit([' ', '(']).next()?;
+        let (count, length) = number_prefix(word)?;
+        (length == word.len()).then_some((count, doc.line_at(end)))
+    });
+    if let Some((count, line)) = cells.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        facts.set("kv_tokens", count, line);
+    }
+}
+
+fn settings(doc: &Doc, facts: &mut Facts) {
+    for (phrase, name) in [
+        ("n_ctx_slot =", "context_len"),
+        ("n_ctx_per_seq =", "context_len"),
+        ("n_ctx_seq =", "context_len"),
+        ("n_ctx =", "context_len"),
+        ("n_slots =", "max_running_requests"),
+    ] {
+        if let Some(at) = doc.after_all(phrase).last()
+            && let Some((value, _)) = leading_number(doc.window(at, 20))
+        {
+            facts.set_if_absent(name, value, doc.line_at(at));
+        }
+    }
+    // `print_info: general.name = Qwen3 32B`, `… general.name str = Qwen3 32B`.
+    for (number, line) in &doc.lines {
+        let Some(at) = line.find("general.name ") else {
+            continue;
+        };
+        let Some((_, value)) = line.get(at..).and_then(|tail| tail.split_once('=')) else {
+            continue;
+        };
+        if value.trim().len() > 2 {
+            facts.set_if_absent("model", value.trim(), *number);
+            break;
+        }
+    }
+    if let Some(at) = doc.after_all("file type = ").next() {
+        let word = doc.window(at, 30).split([' ', '(']).next().unwrap_or("");
+        if word.len() > 1 {
+            facts.set_if_absent("quant", word.to_ascii_lowercase(), doc.line_at(at));
+        }
+    }
+}
+
+/// `ggml_cuda_init: found 2 CUDA devices:` and `Device 0: NVIDIA GeForce RTX 3090, compute …`.
+fn cards(doc: &Doc, facts: &mut Facts) {
+    let Some(at) = doc.after_all("ggml_cuda_init: found").next() else {
+        return;
+    };
+    if let Some((count, rest)) = leading_number(doc.window(at, 20))
+        && rest.trim_start().starts_with("CUDA")
+    {
+        facts.set("gpus", count, doc.line_at(at));
+    }
+    if let Some(at) = doc.after_all("Device 0: ").next() {
+        let name = doc.window(at, 80).split(',').next().unwrap_or("");
+        facts.set_if_absent("gpu", name.trim(), doc.line_at(at));
+    }
+}
+
+/// `eval time = 30387.12 ms / 2048 tokens ( 14.84 ms per token, 67.40 tokens per second)`, the median
+/// over requests; prompts have a line of their own.
+fn speed(doc: &Doc, facts: &mut Facts) {
+    let mut speeds = Vec::new();
+    let mut last = 0;
+    for (number, line) in &doc.lines {
+        let Some(at) = line.find("eval time =") else {
+            continue;
+        };
+        let prompt = line
+            .get(..at)
+            .is_some_and(|before| before.ends_with("prompt "));
+        let tail = line.get(at..).unwrap_or("");
+        let speed = tail
+            .split("ms per token,")
+            .nth(1)
+            .and_then(leading_number)
+            .filter(|(tok_s, rest)| *tok_s > 0.0 && rest.contains("tokens per second"));
+        if let Some((tok_s, _)) = speed.filter(|_| !prompt) {
+            speeds.push(tok_s);
+            last = *number;
+        }
+    }
+    if let Some(middle) = crate::score::quantile(&speeds, 0.5) {
+        let how = "the median over requests, each its own speed";
+        facts.derive("gen_tok_s", middle, last, how);
+    }
+}
+
+/// The totals of a drafter: `statistics draft-mtp: #calls(b,g,a) = 1 861 690, #gen drafts = 690, …,
+/// #acc tokens = 1186`; newer builds print `mean acceptance length = 2.67`. Passes without a draft
+/// give one token each.
+fn acceptance(doc: &Doc, facts: &mut Facts) {
+    let source = "llama.cpp statistics";
+    if let Some(at) = doc.after_all("#mean acc len =").last()
+        && let Some((length, _)) = leading_number(doc.window(at, 20))
+    {
+        facts.set("accept_length", length, doc.line_at(at));
+        facts.set("accept_length_source", source, doc.line_at(at));
+        return positions(doc, at, facts);
+    }
+    let lengths: Vec<(f64, usize)> = doc
+        .after_all("mean acceptance length =")
+        .filter_map(|at| Some((leading_number(doc.window(at, 20))?.0, at)))
+        .collect();
+    if let Some((_, at)) = lengths.last() {
+        let mean = lengths.iter().map(|l| l.0).sum::<f64>() / lengths.len() as f64;
+        let how = format!("mean over {} requests", lengths.len());
+        facts.derive("accept_length", mean, doc.line_at(*at), how);
+        facts.set("accept_length_source", source, doc.line_at(*at));
+        return positions(doc, *at, facts);
+    }
+    let Some(at) = doc.after_all("#calls(b,g,a) =").last() else {
+        return;
+    };
+    let window = doc.window(at, 300);
+    let mut calls = window.split_whitespace().skip(1);
+    let passes = calls.next().and_then(|word| word.parse::<f64>().ok());
+    let accepted = number_after(window, "#acc tokens =");
+    if let (Some(passes), Some(accepted)) = (passes.filter(|n| *n >= 1.0), accepted) {
+        let line = doc.line_at(at);
+        let how = "1 + accepted tokens over draft calls, since the start";
+        facts.derive("accept_length", 1.0 + accepted / passes, line, how);
+        facts.set("accept_length_source", source, line);
+    }
+}
+
+/// Draft depth, by the positions that rates are printed for.
+fn positions(doc: &Doc, from: usize, facts: &mut Facts) {
+    let window = doc.window(from, 300);
+    let list = ["rate per position = (", "#acc rate/pos = ("]
+        .iter()
+        .find_map(|key| window.split(*key).nth(1))
+        .and_then(|tail| tail.split(')').next());
+    if let Some(list) = list {
+        let count = list
+            .split(',')
+            .filter(|rate| !rate.trim().is_empty())
+            .count();
+        facts.derive(
+            "spec_tokens",
+            count as f64,
+            doc.line_at(from),
+            "positions printed",
+        );
+    }
+}
