@@ -310,7 +310,7 @@ fn one_batch(doc: &Doc) -> Vec<BenchPoint> {
         ) else {
             continue;
         };
-        if !line.trim_start().starts_with("Decode") || !(latency_s > 0.0 && tok_s > 0.0) {
+        if !(line.trim_start().starts_with("Decode") && latency_s > 0.0 && tok_s > 0.0) {
             continue;
         }
         let said = number_after(line, "Batch size:");

@@ -14,6 +14,7 @@ pub(crate) fn read(doc: &Doc, text: &str, facts: &mut Facts) {
     smi_xml(doc, facts);
     smi_query(doc, facts);
     smi_csv(doc, facts);
+    smi_dmon(doc, facts);
     smi_table(doc, facts);
     smi_nvlink(doc, facts);
     hwloc_xml(doc, facts);
@@ -291,6 +292,32 @@ fn smi_csv(doc: &Doc, facts: &mut Facts) {
     if rows > 0.0 {
         let line = doc.lines.last().map_or(1, |l| l.0);
         facts.set_if_absent("gpus", rows, line);
+    }
+}
+
+/// `nvidia-smi dmon`: a header `# gpu pwr …` and a row a card and second.
+fn smi_dmon(doc: &Doc, facts: &mut Facts) {
+    let mut open = false;
+    let mut highest: Option<(u32, usize)> = None;
+    for (number, line) in &doc.lines {
+        let words: Vec<&str> = line.split_whitespace().take(8).collect();
+        match words.as_slice() {
+            ["#", "gpu", second, ..] if *second != "pid" => open = true,
+            ["#", ..] => {}
+            [index, _, _, ..] if open => match index.parse::<u32>() {
+                Ok(index) if index < 1024 => {
+                    if highest.is_none_or(|(known, _)| index > known) {
+                        highest = Some((index, *number));
+                    }
+                }
+                _ => open = false,
+            },
+            _ => open = false,
+        }
+    }
+    if let Some((index, line)) = highest {
+        facts.kinds.push("nvidia-smi-dmon");
+        facts.set_if_absent("gpus", f64::from(index) + 1.0, line);
     }
 }
 

@@ -1,5 +1,7 @@
 //! nccl-tests tables and NCCL_DEBUG output.
 
+mod debug;
+
 use super::facts::Facts;
 use super::text::{Doc, leading_number, number_prefix};
 
@@ -22,7 +24,7 @@ struct Row {
 /// Reads nccl-tests and NCCL_DEBUG facts; nothing where the text is neither.
 pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     tests(doc, facts);
-    debug(doc, facts);
+    debug::read(doc, facts);
 }
 
 /// Times by size, (bytes, µs).
@@ -84,6 +86,15 @@ fn tests(doc: &Doc, facts: &mut Facts) {
         && list.hosts > 0
     {
         facts.set("nodes", list.hosts as f64, list.line);
+    }
+    // `nccl-library=23003` is 2.30.3.
+    if let Some(at) = doc.after_all("nccl-library=").last()
+        && let Some((code, _)) = leading_number(doc.window(at, 12))
+        && (20_000.0..100_000.0).contains(&code)
+    {
+        let code = code as u32;
+        let version = format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100);
+        facts.set("nccl_version", version, doc.line_at(at));
     }
     for (name, fact) in [
         ("NCCL_P2P_DISABLE=1", "p2p_disabled"),
@@ -384,90 +395,5 @@ fn ranks(rows: &[Row], listed: Option<&Listed>, facts: &mut Facts) {
             facts.derive("ranks", ranks, line, "busbw / algbw = 2 (n - 1) / n");
         }
         _ => {}
-    }
-}
-
-/// `Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read` and the settings NCCL says it took.
-fn debug(doc: &Doc, facts: &mut Facts) {
-    if !doc.flat.contains("NCCL INFO") && !doc.flat.contains("NCCL WARN") {
-        return;
-    }
-    facts.kinds.push("nccl-debug");
-    let mut counts = [
-        ("P2P", 0.0, 0),
-        ("SHM", 0.0, 0),
-        ("NET", 0.0, 0),
-        ("NVLS", 0.0, 0),
-    ];
-    let mut channels = -1.0;
-    let mut last_channel = 0;
-    for (number, line) in &doc.lines {
-        let Some(at) = line.find(" via ") else {
-            continue;
-        };
-        if !line.contains("NCCL INFO") || !line.contains("->") {
-            continue;
-        }
-        let path = line.get(at + 5..).unwrap_or("");
-        for (name, count, last) in &mut counts {
-            if path.starts_with(*name) {
-                *count += 1.0;
-                *last = *number;
-            }
-        }
-        if let Some((channel, _)) = line
-            .find("Channel ")
-            .and_then(|at| leading_number(line.get(at + 8..)?))
-        {
-            channels = f64::max(channels, channel);
-            last_channel = *number;
-        }
-    }
-    let names = [
-        "nccl_p2p_links",
-        "nccl_shm_links",
-        "nccl_net_links",
-        "nccl_nvls_links",
-    ];
-    for ((_, count, line), name) in counts.iter().zip(names) {
-        if *count > 0.0 {
-            facts.set(name, *count, *line);
-        }
-    }
-    if channels >= 0.0 {
-        facts.set("nccl_channels", channels + 1.0, last_channel);
-    }
-    // Of several communicators the largest is the whole job.
-    let sizes = doc.after_all(" nranks ").filter_map(|at| {
-        let (ranks, _) = leading_number(doc.window(at, 12))?;
-        Some((ranks, doc.line_at(at)))
-    });
-    if let Some((ranks, line)) = sizes.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        facts.set_if_absent("ranks", ranks, line);
-    }
-    settings(doc, facts);
-}
-
-fn settings(doc: &Doc, facts: &mut Facts) {
-    for (key, fact) in [
-        ("NCCL_P2P_DISABLE set by environment to", "nccl_p2p_disable"),
-        ("NCCL_TOPO_FILE set by environment to", "nccl_topo_file"),
-        ("NCCL_PROTO set by environment to", "nccl_proto"),
-        ("NCCL_ALGO set by environment to", "nccl_algo"),
-        ("NCCL_P2P_LEVEL set by environment to", "nccl_p2p_level"),
-    ] {
-        if let Some(at) = doc.after_all(key).next() {
-            let value = doc.window(at, 120).split_whitespace().next().unwrap_or("");
-            let value = value.trim_end_matches(['.', ',']);
-            if !value.is_empty() {
-                facts.set(fact, value, doc.line_at(at));
-            }
-        }
-    }
-    if let Some(at) = doc.after_all("NCCL version ").last() {
-        let word = doc.window(at, 40).split(' ').next().unwrap_or("");
-        if word.starts_with(|c: char| c.is_ascii_digit()) {
-            facts.set("nccl_version", word, doc.line_at(at));
-        }
     }
 }

@@ -6,7 +6,7 @@ mod memory;
 
 use super::args::{argument, argument_number, flag, flag_number};
 use super::facts::Facts;
-use super::text::Doc;
+use super::text::{Doc, custom_all_reduce_off};
 
 /// What a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -350,7 +350,7 @@ fn acceptance_facts(doc: &Doc, facts: &mut Facts) {
 
 /// Which all-reduce the engine chose.
 fn all_reduce(doc: &Doc, facts: &mut Facts) {
-    if let Some(at) = doc.after_all("Custom allreduce is disabled because").next() {
+    if let Some(at) = custom_all_reduce_off(doc) {
         let why = doc.window(at, 160).split('.').next().unwrap_or("").trim();
         facts.set("custom_all_reduce_disabled", why, doc.line_at(at));
     }

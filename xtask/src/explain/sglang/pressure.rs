@@ -2,7 +2,7 @@
 
 use super::super::facts::Facts;
 use super::super::speeds::sglang_tokens;
-use super::super::text::{Doc, number_after};
+use super::super::text::{Doc, custom_all_reduce_off, number_after};
 use super::{Event, Kind};
 
 /// Share of the pool in use from which it is the pool that makes requests wait.
@@ -11,7 +11,7 @@ pub(super) const FULL: f64 = 0.9;
 /// Requests thrown out of the pool, requests that wait for it, tokens that a request holds, and
 /// why the engine's own all-reduce is off.
 pub(super) fn read(doc: &Doc, events: &[Event], facts: &mut Facts) {
-    if let Some(at) = doc.after_all("Custom allreduce is disabled because").next() {
+    if let Some(at) = custom_all_reduce_off(doc) {
         let why = doc.window(at, 160).split('.').next().unwrap_or("").trim();
         facts.set("custom_all_reduce_disabled", why, doc.line_at(at));
     }
