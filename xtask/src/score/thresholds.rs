@@ -30,7 +30,7 @@ const fn bound(area: &'static str, figure: Figure, limit: f64) -> Bound {
 const BOUNDS: [Bound; 31] = [
     bound("memory.cases", Figure::Right, 1.0),
     bound("memory.configs", Figure::Right, 1.0),
-    bound("memory.weights", Figure::Right, 0.83),
+    bound("memory.weights", Figure::Right, 0.9),
     bound("memory.from_flags", Figure::Median, 0.03),
     bound("memory.from_flags", Figure::Right, 0.9),
     bound("collective.nccl_pcie", Figure::Median, 0.25),
