@@ -114,6 +114,28 @@ fn mistrals_own_params_are_read_as_the_config_they_stand_for() {
     assert!((billions / 23.57 - 1.0).abs() < 0.01, "{billions}");
 }
 
+/// ERNIE-4.5-VL lists the widths of its text and vision experts; it was refused for that.
+#[test]
+fn text_and_vision_experts_count_together() {
+    let config = |width: Value| {
+        let config = json!({"model_type": "ernie4_5_moe_vl", "hidden_size": 2560,
+            "num_hidden_layers": 28, "num_attention_heads": 20, "num_key_value_heads": 4,
+            "intermediate_size": 12_288, "moe_num_experts": [64, 64],
+            "moe_intermediate_size": width, "moe_k": 6, "moe_num_shared_experts": 2,
+            "moe_layer_start_index": 1, "vocab_size": 103_424});
+        Model::from_config_json(&config.to_string(), "ernie")
+    };
+    let both = config(json!([1536, 512])).unwrap_or_else(|e| panic!("{e}"));
+    let text = config(json!(1536)).unwrap_or_else(|e| panic!("{e}"));
+    let more = both.total_params() - text.total_params();
+    assert_eq!(
+        more,
+        27 * 64 * 3 * 2560 * 512,
+        "the shared ones are of the first width"
+    );
+    assert!(config(json!([1536, 512, 7])).is_err());
+}
+
 /// Pixtral's tower has three matrices a feed-forward: 0.4 B in Mistral-Small, not 0.3.
 #[test]
 fn a_gated_vision_tower_is_counted_with_its_gate() {

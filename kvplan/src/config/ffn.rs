@@ -136,7 +136,13 @@ pub(super) fn moe(node: &Node<'_>) -> Result<Moe, ConfigError> {
         "expert_ffn_hidden_size",
         "intermediate_size",
     ];
-    let expert_inter = node.need(&expert_names, MAX_WIDTH)?;
+    let (expert_inter, shared_each) = match text_and_vision_widths(node) {
+        Some((text, vision)) => (text.saturating_add(vision), text),
+        None => {
+            let width = node.need(&expert_names, MAX_WIDTH)?;
+            (width, width)
+        }
+    };
     let topk_names = [
         "num_experts_per_tok",
         "num_experts_per_token",
@@ -160,12 +166,23 @@ pub(super) fn moe(node: &Node<'_>) -> Result<Moe, ConfigError> {
         topk,
         expert_inter,
         latent: node.whole(&["moe_latent_size", "routed_expert_hidden_size"], MAX_WIDTH)?,
-        shared_inter: shared_inter(node, expert_inter)?,
+        shared_inter: shared_inter(node, shared_each)?,
         shared_gate: gate && kind.starts_with("qwen"),
         parallel_dense_inter: parallel_dense_inter(node)?,
         gated: gated(node),
         bias: kind == "gpt_oss",
     })
+}
+
+/// ERNIE-VL has as many experts for pictures as for text, and lists both widths: together they are
+/// experts of the sum. The shared ones are of the first.
+fn text_and_vision_widths(node: &Node<'_>) -> Option<(u64, u64)> {
+    let [text, vision] = node.list("moe_intermediate_size")?.as_slice() else {
+        return None;
+    };
+    let (text, vision) = (text.as_u64()?, vision.as_u64()?);
+    let sane = text > 0 && text.max(vision) <= MAX_WIDTH;
+    (sane && node.model_type().starts_with("ernie4_5")).then_some((text, vision))
 }
 
 /// Inner width of a feed-forward that every token takes beside the experts: Gemma 4, Grok-2, and

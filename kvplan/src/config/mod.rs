@@ -9,13 +9,14 @@ mod mistral;
 mod node;
 mod pattern;
 mod quant;
+mod vision;
 
 use std::fmt;
 
 use serde_json::Value;
 
 use crate::formats::WeightFormat;
-use crate::model::{Attention, Ffn, Layer, LayerFormats, Model, Vision};
+use crate::model::{Attention, Ffn, Layer, LayerFormats, Model};
 use crate::product;
 use layers::LayerLists;
 use node::Node;
@@ -132,7 +133,7 @@ fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, C
         layers: Vec::with_capacity(count as usize),
         mtp_layers: Vec::new(),
         mtp_modules: 0,
-        vision: vision(&outer, hidden)?,
+        vision: vision::read(&outer, hidden)?,
         draft: None,
         kv_dtype: scheme.kv_dtype,
         format_by_name: false,
@@ -442,43 +443,6 @@ fn mtp_layer(node: &Node<'_>, model: &Model, formats: LayerFormats) -> Result<La
         ffn: ffn.unwrap_or(Ffn::None),
         formats,
     })
-}
-
-/// Size of the vision tower from its own config block.
-fn vision(outer: &Node<'_>, text_hidden: u64) -> Result<Option<Vision>, ConfigError> {
-    let Some(node) = outer.child("vision_config") else {
-        return Ok(None);
-    };
-    let layers = node.whole(
-        &["num_hidden_layers", "depth", "vt_num_hidden_layers"],
-        node::MAX_LAYERS,
-    )?;
-    let hidden = node.whole(
-        &["hidden_size", "vt_hidden_size", "embed_dim"],
-        node::MAX_WIDTH,
-    )?;
-    let (Some(layers), Some(hidden)) = (layers, hidden) else {
-        return Ok(None);
-    };
-    let inter = node
-        .whole(
-            &["intermediate_size", "vt_intermediate_size"],
-            node::MAX_WIDTH,
-        )?
-        .unwrap_or_else(|| hidden.saturating_mul(4));
-    // Pixtral's and Qwen2.5-VL's towers gate their feed-forward.
-    let gated = node.model_type() == "pixtral" || node.text("hidden_act") == Some("silu");
-    let matrices = if gated { 3 } else { 2 };
-    let block = product(&[4, hidden, hidden]).saturating_add(product(&[matrices, hidden, inter]));
-    // The projector merges 2 x 2 patches and has two matrices.
-    let merged = hidden.saturating_mul(4);
-    let projector = product(&[merged, merged.saturating_add(text_hidden)]);
-    Ok(Some(Vision {
-        layers,
-        hidden,
-        inter,
-        params: product(&[layers, block]).saturating_add(projector),
-    }))
 }
 
 /// The format a dtype name stands for.
