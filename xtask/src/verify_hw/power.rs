@@ -9,8 +9,8 @@
 //! tiles. Fitted by least squares of the logarithm on the power drawn by plain steps below the limit
 //! (8B: 530 W with one sequence, 628 with 64; Qwen3-30B-A3B: 667 with 64) and on the times of held
 //! passes at it (8B: 256 and 384 sequences, 64 x 4 and 64 x 6 tokens; Qwen3: 256 and 384 sequences).
-//! Llama-3.1-70B on two cards, left out, comes within 3 % (5 % with NCCL, whose own energy is not
-//! told apart); docs/HARDWARE.md has the figures.
+//! Llama-3.1-70B on two cards, left out, comes within 4 % (5 % with NCCL, whose own energy is not
+//! told apart), two later runs on other machines within 5 %; docs/HARDWARE.md has the figures.
 
 use kvplan::{Ffn, Model, WeightFormat};
 
@@ -18,15 +18,16 @@ use crate::gpus::{Family, Gpu};
 use crate::step_time::StepParts;
 
 /// Drawn at full clocks beside what follows, W.
-const STATIC_W: f64 = 418.0;
+const STATIC_W: f64 = 420.0;
 /// Energy of a bf16 operation (a multiplication or an addition) of a dense product, pJ.
-const DENSE_PJ_PER_FLOP: f64 = 0.436;
-/// The same in fp8: from a held step of 256 sequences of the 8B model in fp8 (6.24 ms).
-const DENSE_PJ_PER_FP8_FLOP: f64 = 0.27;
+const DENSE_PJ_PER_FLOP: f64 = 0.443;
+/// The same in fp8: from held steps of 256 sequences of the 8B model in fp8 (6.24 and 5.97 ms on
+/// two machines).
+const DENSE_PJ_PER_FP8_FLOP: f64 = 0.28;
 /// Energy of a byte of weights from memory to the multipliers in such a product, pJ.
 const DENSE_PJ_PER_BYTE: f64 = 35.0;
 /// Energy of an operation of the experts' products, pJ.
-const EXPERT_PJ_PER_FLOP: f64 = 0.96;
+const EXPERT_PJ_PER_FLOP: f64 = 0.94;
 /// Energy of a byte of experts or cache, pJ.
 const OWN_PJ_PER_BYTE: f64 = 68.0;
 /// Least board power of the cards that the constants are of: the SXM cards of this chip.
@@ -126,13 +127,18 @@ mod tests {
         own_bytes: 0.0,
     };
 
-    /// Llama-3.1-8B: 7.5e9 weights that are multiplied, 131,072 bytes a cached token, 177 tokens a
-    /// sequence.
+    /// Cached tokens a sequence: of plain steps in the sweeps so far, and of verifies.
+    fn held(tokens: f64) -> f64 {
+        if tokens > 1.0 { 176.0 } else { 140.0 }
+    }
+
+    /// Llama-3.1-8B: 7.5e9 weights that are multiplied, 131,072 bytes a cached token; plain steps
+    /// were taken with 140 tokens a sequence, verifies with 176.
     fn dense_8b(sequences: f64, tokens: f64) -> Work {
         Work {
             dense_flops: 15.0e9 * sequences * tokens,
             dense_bytes: 15.0e9,
-            own_bytes: sequences * 177.0 * 131_072.0,
+            own_bytes: sequences * held(tokens) * 131_072.0,
             ..NOTHING
         }
     }
@@ -155,7 +161,7 @@ mod tests {
             dense_bytes: 2.0 * 1.22e9,
             fp8_flops: 0.0,
             expert_flops: 2.0 * 48.0 * 8.0 * 4.72e6 * sequences,
-            own_bytes: 2.0 * 48.0 * touched * 4.72e6 + sequences * 177.0 * 98_304.0,
+            own_bytes: 2.0 * 48.0 * touched * 4.72e6 + sequences * held(1.0) * 98_304.0,
         }
     }
 
@@ -164,7 +170,7 @@ mod tests {
         Work {
             dense_flops: 69.5e9 * sequences * tokens,
             dense_bytes: 69.5e9,
-            own_bytes: sequences * 177.0 * 163_840.0,
+            own_bytes: sequences * held(tokens) * 163_840.0,
             ..NOTHING
         }
     }
@@ -172,24 +178,26 @@ mod tests {
     #[test]
     fn passes_of_an_h200_at_its_power_limit_take_the_time_of_their_energy() {
         let gpu = crate::gpus::find("h200-sxm").expect("in the catalogue");
-        // Measured, ms, and the error allowed.
+        // Measured on three machines, ms.
         let measured = [
-            (dense_8b(256.0, 1.0), 9.40, 0.04),
-            (dense_8b(384.0, 1.0), 12.70, 0.04),
-            (dense_8b(64.0, 6.0), 11.42, 0.04),
-            (dense_8b(64.0, 4.0), 7.92, 0.04),
-            (mixture(256.0, 125.4), 19.0, 0.04),
-            (mixture(384.0, 126.9), 22.2, 0.04),
-            (fp8_8b(256.0, 1.0), 6.24, 0.04),
-            // Not in the fit.
-            (fp8_8b(64.0, 4.0), 5.35, 0.04),
-            (dense_70b(256.0, 1.0), 36.93, 0.04),
-            (dense_70b(64.0, 4.0), 36.08, 0.04),
+            (dense_8b(256.0, 1.0), vec![9.40, 9.14, 8.84]),
+            (dense_8b(384.0, 1.0), vec![12.70, 12.56, 12.36]),
+            (dense_8b(64.0, 4.0), vec![7.92, 8.25, 7.90]),
+            (dense_8b(64.0, 6.0), vec![11.42, 11.67, 11.46]),
+            (mixture(256.0, 125.4), vec![18.95, 19.20, 18.74]),
+            (mixture(384.0, 126.9), vec![22.0, 21.78, 21.21]),
+            (fp8_8b(256.0, 1.0), vec![6.24, 5.97]),
+            (fp8_8b(64.0, 4.0), vec![5.35]),
+            // Another model, not in the fit.
+            (dense_70b(256.0, 1.0), vec![36.93, 38.38]),
+            (dense_70b(64.0, 4.0), vec![36.08]),
         ];
-        for (work, ms, allowed) in measured {
-            let error = least_ms(gpu, &work) / ms - 1.0;
-            println!("{ms} ms: {error:+.3}");
-            assert!(error.abs() < allowed, "{work:?} {ms} ms: {error:+.3}");
+        for (work, runs) in measured {
+            for ms in runs {
+                let error = least_ms(gpu, &work) / ms - 1.0;
+                println!("{ms} ms: {error:+.3}");
+                assert!(error.abs() < 0.055, "{work:?} {ms} ms: {error:+.3}");
+            }
         }
     }
 

@@ -6,6 +6,7 @@ mod memory;
 pub(crate) mod model;
 mod ops;
 pub(crate) mod pass;
+mod room;
 pub(crate) mod run;
 pub(crate) mod shapes;
 mod work;

@@ -11,14 +11,13 @@ use super::draws::{Draws, expected_tokens};
 use super::memory::{Memory, weights};
 use super::model::{Cache, Kernels, Weights};
 use super::pass::{Builder, PassShape, Reduce, record};
+use super::room::{capacity, most_tokens, sequences, sweep};
 use super::shapes::{DraftShapes, Shapes};
 use super::work::Work;
 use crate::verify_hw::steps::note;
 
-/// Share of free memory that the sweep's cache may take.
-const CACHE_SHARE: f64 = 0.7;
 /// Cycles and steps before a measurement counts.
-const WARM: usize = 3;
+pub(super) const WARM: usize = 3;
 /// Tokens of a pass from which a GPU may reach its power limit. Its clock then dips for a few tenths
 /// of a second, once, 0.85 s after (traces of an H200: 15 % slower, then as before); loops that count
 /// part of the dip differ by 5 %.
@@ -180,46 +179,6 @@ pub(crate) fn rank(
     Ok(found)
 }
 
-/// Tokens of the largest pass.
-fn most_tokens(plan: &Plan, most: usize) -> usize {
-    let depth = plan.depths.iter().max().copied().unwrap_or(0);
-    let loads = plan.concurrency.iter().filter(|c| **c <= most);
-    loads.map(|c| c * (depth + 1)).max().unwrap_or(1).max(most)
-}
-
-/// Tokens a sequence may hold: the loop's output, and a last cycle beyond it.
-fn capacity(plan: &Plan) -> usize {
-    let depth = plan.depths.iter().max().copied().unwrap_or(0);
-    // Lucky sequences run ahead of the mean while all run the same number of cycles.
-    plan.context + (plan.output + WARM) * 2 + (depth + 1) * (WARM + 2)
-}
-
-/// Most sequences the cache may hold: all points of the sweep, if they fit.
-fn sequences(plan: &Plan, free: u64) -> usize {
-    let mut per_token = plan.target.kv_bytes_per_token();
-    per_token += plan
-        .draft
-        .as_ref()
-        .map_or(0, |d| d.shapes.kv_bytes_per_token());
-    let room = free as f64 * CACHE_SHARE / (per_token * capacity(plan)).max(1) as f64;
-    sweep(plan)
-        .into_iter()
-        .filter(|n| (*n as f64) <= room)
-        .max()
-        .unwrap_or(1)
-}
-
-/// Numbers of sequences of plain steps: every load, and every number of tokens verified.
-fn sweep(plan: &Plan) -> Vec<usize> {
-    let mut counts = plan.concurrency.clone();
-    for c in &plan.concurrency {
-        counts.extend(plan.depths.iter().map(|k| c * (k + 1)));
-    }
-    counts.sort_unstable();
-    counts.dedup();
-    counts
-}
-
 impl Rig<'_> {
     /// Plain steps, and their attention alone, over all numbers of sequences that fit.
     fn sweep(&mut self, most: usize, reduce: &mut Reduce<'_>, found: &mut Found) -> Result<()> {
@@ -332,7 +291,9 @@ impl Rig<'_> {
     fn plain(&mut self, sequences: usize, reduce: &mut Reduce<'_>) -> Result<f64> {
         let graph = self.target_graph(self.pass(sequences, 1), reduce)?;
         let steps = self.plan.output.min(24);
-        let (_, times) = self.plain_loop(&graph, sequences, steps)?;
+        // In the middle of a loop, as attention is probed and a verify holds on average.
+        let from = self.plan.context + (self.plan.output - steps) / 2;
+        let (_, times) = self.plain_loop(&graph, sequences, (from, steps))?;
         Ok(median(times))
     }
 
@@ -364,9 +325,14 @@ impl Rig<'_> {
         }
     }
 
-    /// Plain steps in rounds of `steps`, each from the same cached tokens: ms of a step over all
-    /// that count, and each one's.
-    fn plain_loop(&self, graph: &Graph, sequences: usize, steps: usize) -> Result<(f64, Vec<f64>)> {
+    /// Plain steps in rounds of `steps`, each with `from` cached tokens at first: ms of a step over
+    /// all that count, and each one's.
+    fn plain_loop(
+        &self,
+        graph: &Graph,
+        sequences: usize,
+        (from, steps): (usize, usize),
+    ) -> Result<(f64, Vec<f64>)> {
         let (warm, counted) = self.rounds(steps, sequences);
         let mut times = Vec::new();
         let mut began = Instant::now();
@@ -375,7 +341,7 @@ impl Rig<'_> {
                 times.clear();
                 began = Instant::now();
             }
-            let mut lengths = vec![self.plan.context as u32; sequences];
+            let mut lengths = vec![from as u32; sequences];
             self.send(&lengths)?;
             for _ in 0..steps {
                 let start = Instant::now();
@@ -393,7 +359,8 @@ impl Rig<'_> {
     /// The plain loop at a load, ms of a step over all of it.
     fn looped_plain(&mut self, concurrency: usize, reduce: &mut Reduce<'_>) -> Result<f64> {
         let graph = self.target_graph(self.pass(concurrency, 1), reduce)?;
-        let (ms, _) = self.plain_loop(&graph, concurrency, self.plan.output)?;
+        let whole = (self.plan.context, self.plan.output);
+        let (ms, _) = self.plain_loop(&graph, concurrency, whole)?;
         Ok(ms)
     }
 
