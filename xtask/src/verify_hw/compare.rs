@@ -319,9 +319,9 @@ mod tests {
     }
 
     #[test]
-    fn recorded_speedups_at_8000_tokens_are_predicted_within_the_sweep() {
-        // 32 users verify 192 tokens at the power limit, where the sweep's caches fit for 48.
+    fn recorded_speedups_at_8000_tokens_are_predicted() {
+        // 24 and 32 users verify more tokens than the sweep's caches have room for (48).
         let run = include_str!("../../tests/data/verify-hw/llama-3.1-8b-8k.json");
-        assert_eq!(held(run), (5, 4, 5));
+        assert_eq!(held(run), (5, 5, 5));
     }
 }

@@ -205,6 +205,28 @@ mod tests {
         (64, 17152.59, 2.7085),
     ];
 
+    /// A third run, both servers on one card, as the program printed it.
+    const PLAIN_ON_ONE_CARD: [(f64, f64); 9] = [
+        (1.0, 210.70),
+        (2.0, 419.12),
+        (4.0, 832.67),
+        (8.0, 1653.10),
+        (16.0, 3216.78),
+        (32.0, 5997.62),
+        (64.0, 10605.15),
+        (128.0, 17345.90),
+        (256.0, 22806.85),
+    ];
+    const SPECULATIVE_ON_ONE_CARD: [(u32, f64, f64); 7] = [
+        (1, 435.14, 2.7407),
+        (2, 861.51, 2.6768),
+        (4, 1698.08, 2.6945),
+        (8, 3237.69, 2.6813),
+        (16, 6331.34, 2.6920),
+        (32, 11498.50, 2.7194),
+        (64, 17049.31, 2.7085),
+    ];
+
     #[test]
     fn vllms_speedup_on_an_h200_follows_from_its_plain_sweep() {
         errors_within(&PLAIN, &SPECULATIVE, |concurrency| {
@@ -212,6 +234,7 @@ mod tests {
             if concurrency * 4 > 128 { 0.09 } else { 0.03 }
         });
         errors_within(&PLAIN_TO_256, &SPECULATIVE_AGAIN, |_| 0.06);
+        errors_within(&PLAIN_ON_ONE_CARD, &SPECULATIVE_ON_ONE_CARD, |_| 0.02);
     }
 
     fn errors_within(

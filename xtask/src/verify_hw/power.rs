@@ -127,7 +127,7 @@ mod tests {
         own_bytes: 0.0,
     };
 
-    /// Cached tokens a sequence: of plain steps in the sweeps so far, and of verifies.
+    /// Cached tokens a sequence in these runs: of plain steps, and of verifies.
     fn held(tokens: f64) -> f64 {
         if tokens > 1.0 { 176.0 } else { 140.0 }
     }
