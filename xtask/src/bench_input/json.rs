@@ -82,7 +82,10 @@ fn parsed(text: &str) -> Option<Value> {
 fn walk(value: &Value, line: usize, out: &mut Vec<BenchPoint>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| walk(item, line, out)),
-        Value::Object(map) => match point(map, line).or_else(|| llama_bench(map, line)) {
+        Value::Object(map) => match trtllm_bench(map, line)
+            .or_else(|| point(map, line))
+            .or_else(|| llama_bench(map, line))
+        {
             Some(point) => out.push(point),
             None if map.contains_key("n_gen") => {}
             None => map.values().for_each(|item| walk(item, line, out)),
@@ -245,6 +248,33 @@ fn nested(value: &Value, key: &str, depth: usize) -> Option<f64> {
     let map = value.as_object().filter(|_| depth < 6)?;
     let own = map.get(key).and_then(Value::as_f64);
     own.or_else(|| map.values().find_map(|inner| nested(inner, key, depth + 1)))
+}
+
+/// trtllm-bench --report_json: figures by their kind in objects of their own.
+fn trtllm_bench(map: &Object, line: usize) -> Option<BenchPoint> {
+    let part = |name: &str| map.get(name).and_then(Value::as_object);
+    let figure = |name: &str, key: &str| number(part(name)?, &[key]);
+    let accept = part("decoding_stats").and_then(|stats| {
+        let lengths = stats.get("acceptance_length_percentiles")?.as_object()?;
+        number(lengths, &["average"])
+    });
+    let engine = part("engine");
+    Some(BenchPoint {
+        output_tok_s: Some(figure("performance", "system_output_throughput_tok_s")?),
+        requests_per_s: figure("performance", "request_throughput_req_s"),
+        real_concurrency: figure("request_info", "avg_num_concurrent_requests"),
+        prompt_tokens: figure("request_info", "avg_input_length"),
+        generated_tokens: figure("request_info", "avg_output_length"),
+        mean_ttft_ms: figure("streaming_metrics", "avg_ttft_ms"),
+        mean_tpot_ms: figure("streaming_metrics", "avg_tpot_ms"),
+        accept_length: accept.filter(|length| *length > 1.0),
+        model: engine
+            .and_then(|engine| engine.get("model")?.as_str())
+            .map(str::to_string),
+        tool: "trtllm-bench",
+        line,
+        ..BenchPoint::default()
+    })
 }
 
 /// llama-bench -o json: a test that generates only.

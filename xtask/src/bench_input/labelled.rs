@@ -12,7 +12,14 @@ pub(super) fn points(doc: &Doc) -> Vec<BenchPoint> {
         ..BenchPoint::default()
     };
     let mut open = fresh();
+    let mut warming = false;
     for (number, line) in &doc.lines {
+        if line.contains("Warmup Begin") || line.contains("Warmup End") {
+            warming = line.contains("Warmup Begin");
+        }
+        if warming {
+            continue;
+        }
         let Some((label, rest)) = line.trim().rsplit_once(':') else {
             continue;
         };
@@ -73,8 +80,8 @@ fn slot(label: &str) -> Option<Slot> {
         "average time-to-first-token [ttft] (ms)" | "avg ttft (ms)" => Slot::Ttft,
         "average time-per-output-token [tpot] (ms)" | "avg tpot (ms)" => Slot::Tpot,
         "acc length" | "accept length" | "acc_length" => Slot::Accept,
-        "average input length (tokens)" => Slot::Prompt,
-        "average output length (tokens)" => Slot::Generated,
+        "average input length (tokens)" | "input_len" => Slot::Prompt,
+        "average output length (tokens)" | "output_len" => Slot::Generated,
         _ => return None,
     })
 }

@@ -119,7 +119,7 @@ fn listed(doc: &Doc) -> Vec<BenchPoint> {
 }
 
 /// Fields between commas that stand outside quotes, without the quotes.
-fn fields(line: &str) -> Vec<String> {
+pub(super) fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut open: Option<char> = None;
     for c in line.chars() {

@@ -9,6 +9,9 @@ pub(crate) fn points(doc: &Doc) -> Vec<BenchPoint> {
     if points.is_empty() {
         points = perf_table(doc);
     }
+    if points.is_empty() && doc.flat.contains("Metric,") {
+        points.extend(perf_csv(doc));
+    }
     if points.is_empty() {
         points = streams(doc);
     }
@@ -226,25 +229,59 @@ fn perf_table(doc: &Doc) -> Vec<BenchPoint> {
         let Some((value, _)) = row.get(average).and_then(|cell| leading_number(cell)) else {
             continue;
         };
-        let slot = if head.starts_with("time to first token") {
-            &mut point.mean_ttft_ms
-        } else if head.starts_with("inter token latency") {
-            &mut point.mean_itl_ms
-        } else if head.starts_with("output token throughput") && !head.contains("per user") {
-            &mut point.output_tok_s
-        } else if head.starts_with("request throughput") {
-            &mut point.requests_per_s
-        } else if head.starts_with("input sequence length") {
-            &mut point.prompt_tokens
-        } else if head.starts_with("output sequence length") {
-            &mut point.generated_tokens
-        } else {
-            continue;
-        };
-        *slot = Some(value);
+        if let Some(slot) = perf_slot(point, &head) {
+            *slot = Some(value);
+        }
     }
     points.extend(open.filter(|p| p.output_tok_s.is_some()));
     points
+}
+
+/// The figure that a row of AIPerf or GenAI-Perf is of, by its label in lower case.
+fn perf_slot<'a>(point: &'a mut BenchPoint, label: &str) -> Option<&'a mut Option<f64>> {
+    Some(if label.starts_with("time to first token") {
+        &mut point.mean_ttft_ms
+    } else if label.starts_with("inter token latency") {
+        &mut point.mean_itl_ms
+    } else if label.starts_with("output token throughput") && !label.contains("per user") {
+        &mut point.output_tok_s
+    } else if label.starts_with("request throughput") {
+        &mut point.requests_per_s
+    } else if label.starts_with("input sequence length") {
+        &mut point.prompt_tokens
+    } else if label.starts_with("output sequence length") {
+        &mut point.generated_tokens
+    } else {
+        return None;
+    })
+}
+
+/// The same as CSV: a block `Metric,avg,min,…`, then one `Metric,Value`; commas within a figure are in
+/// quotes.
+fn perf_csv(doc: &Doc) -> Option<BenchPoint> {
+    let mut point: Option<BenchPoint> = None;
+    let mut average = 1;
+    for (number, line) in &doc.lines {
+        let row = llama::fields(line);
+        let head = row.first()?.to_ascii_lowercase();
+        if head == "metric" && row.len() > 1 {
+            let mean = row.iter().position(|cell| cell.eq_ignore_ascii_case("avg"));
+            average = mean.unwrap_or(1);
+            point.get_or_insert_with(|| BenchPoint {
+                tool: "aiperf",
+                line: *number,
+                ..BenchPoint::default()
+            });
+            continue;
+        }
+        let value = row.get(average).and_then(|cell| leading_number(cell));
+        if let (Some(point), Some((value, _))) = (point.as_mut(), value)
+            && let Some(slot) = perf_slot(point, &head)
+        {
+            *slot = Some(value);
+        }
+    }
+    point.filter(|point| point.output_tok_s.is_some())
 }
 
 /// `=== 4 concurrent streams, 2 run(s) each ===` with `aggregate_TPS=269.03` below.

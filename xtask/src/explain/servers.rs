@@ -1,12 +1,24 @@
 //! Which server a text is of, where it holds more than one.
 
 use super::facts::Facts;
-use super::text::{Doc, by_name};
+use super::text::{Doc, by_name, leading_number};
 use super::{facts_from_doc, sglang, vllm};
 
 /// Reads the log of SGLang or vLLM. Where one text holds both, the one that says more of its memory
 /// counts; mixed, their figures would be of no server at all.
 pub(super) fn read(doc: &Doc, facts: &mut Facts) {
+    one(doc, facts);
+    // `GPU 0 has a total capacity of 23.69 GiB of which 1.20 GiB is free`, as torch ends it.
+    if let Some(at) = doc.after_all("has a total capacity of").last()
+        && let Some((gib, rest)) = leading_number(doc.window(at, 30))
+        && rest.trim_start().starts_with("GiB")
+        && facts.text("engine").is_some()
+    {
+        facts.set_if_absent("total_gib", gib, doc.line_at(at));
+    }
+}
+
+fn one(doc: &Doc, facts: &mut Facts) {
     let mut first = facts.clone();
     sglang::read(doc, &mut first);
     let mut second = facts.clone();

@@ -133,11 +133,9 @@ impl Doc {
 
 /// Behind `Custom allreduce is disabled because` or `… due to`, as both engines print it.
 pub(crate) fn custom_all_reduce_off(doc: &Doc) -> Option<usize> {
-    ["because", "due to"].iter().find_map(|word| {
-        let phrase = format!("Custom allreduce is disabled {word}");
-        let at = doc.after_all(&phrase).next();
-        at
-    })
+    doc.after_all("Custom allreduce is disabled because")
+        .next()
+        .or_else(|| doc.after_all("Custom allreduce is disabled due to").next())
 }
 
 /// The first `limit` bytes or fewer, ending at a character.

@@ -153,6 +153,46 @@ const FORMS: &[Form] = &[
         &[("output_tok_s", N(270.7)), ("concurrency", No)],
     ),
     (
+        "the warm-up of sglang.bench_one_batch_server is no result",
+        "======== Warmup Begin ========\nbatch size: 16\ninput_len: 1024\noutput_len: 16\noutput throughput: \
+         1477.75 tok/s\n======== Warmup End   ========\n\
+         batch size: 16\ninput_len: 1024\noutput_len: 1024\nlatency: 12.55 s\ninput throughput: 50307.77 tok/s\n\
+         output throughput: 1340.45 tok/s\nlast_ttft: 0.33 s\nlast generation throughput: 1337.14 tok/s\n",
+        &[
+            ("bench_points", N(1.0)),
+            ("output_tok_s", N(1340.45)),
+            ("bench_held_tokens", N(1536.0)),
+        ],
+    ),
+    (
+        "trtllm-bench's report",
+        "{\"engine\": {\"model\": \"meta-llama/Llama-3.1-8B\", \"backend\": \"Pytorch\"}, \"world_info\": \
+         {\"tp_size\": 1}, \"request_info\": {\"num_requests\": 100, \"avg_num_concurrent_requests\": 31.8, \
+         \"avg_input_length\": 1024.0, \"avg_output_length\": 256.0}, \"performance\": {\"total_latency_ms\": \
+         9000.0, \"request_throughput_req_s\": 11.1, \"system_output_throughput_tok_s\": 2844.0, \
+         \"system_total_throughput_tok_s\": 14220.0}, \"streaming_metrics\": {\"avg_ttft_ms\": 210.0, \
+         \"avg_tpot_ms\": 10.4}, \"decoding_stats\": {\"acceptance_length_percentiles\": {\"average\": 2.41}}}",
+        &[
+            ("output_tok_s", N(2844.0)),
+            ("real_concurrency", N(31.8)),
+            ("mean_tpot_ms", N(10.4)),
+            ("accept_length", N(2.41)),
+            ("model", T("meta-llama/Llama-3.1-8B")),
+        ],
+    ),
+    (
+        "AIPerf's CSV",
+        "Metric,avg,min,max,p99,p90,p75,std\nTime to First Token (ms),18.26,11.22,106.32,68.82,27.76,16.62,12.07\n\
+         Inter Token Latency (ms),11.23,8.80,13.17,12.48,11.73,11.37,0.45\n\
+         Output Token Throughput Per User (tokens/sec/user),89.23,75.93,113.60,102.28,90.91,90.29,3.70\n\n\
+         Metric,Value\nOutput Token Throughput (tokens/sec),\"10,944.03\"\nRequest Throughput (requests/sec),255.54\n",
+        &[
+            ("output_tok_s", N(10944.03)),
+            ("mean_ttft_ms", N(18.26)),
+            ("requests_per_s", N(255.54)),
+        ],
+    ),
+    (
         "llama-benchy",
         "| model | test | t/s (total) | t/s (req) | peak t/s | ttfr (ms) |\n\
          |:------|-----:|------------:|----------:|---------:|----------:|\n\

@@ -65,6 +65,11 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     }
     denied(doc, facts);
     choice(doc, facts);
+    ranks(doc, facts);
+    settings(doc, facts);
+}
+
+fn ranks(doc: &Doc, facts: &mut Facts) {
     // Of several communicators the largest is the whole job.
     let sizes = doc.after_all(" nranks ").filter_map(|at| {
         let (ranks, _) = leading_number(doc.window(at, 12))?;
@@ -73,7 +78,6 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     if let Some((ranks, line)) = sizes.max_by(|a, b| a.0.total_cmp(&b.0)) {
         facts.set_if_absent("ranks", ranks, line);
     }
-    settings(doc, facts);
 }
 
 /// `P2P is disabled between connected GPUs 1 and 0.`
