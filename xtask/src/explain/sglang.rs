@@ -93,10 +93,9 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     }
     facts.kinds.push("sglang-log");
     facts.set("engine", "sglang", events.first().map_or(1, |e| e.line));
-    version(doc, facts);
     let runs = run::split(&events);
     let chosen = runs.iter().rposition(Run::has_memory);
-    let mut own = events.as_slice();
+    let (mut own, mut printed) = (events.as_slice(), false);
     if let Some(last) = chosen.or(runs.len().checked_sub(1)) {
         if runs.iter().filter(|r| r.has_memory()).count() > 1 {
             facts.notes.push(format!(
@@ -109,10 +108,15 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
             run.report(facts);
             own = events.get(run.first..).unwrap_or(own);
             facts.run_line = if last > 0 { run.line } else { 0 };
+            printed = run.prints_arguments();
         }
         earlier_starts(runs.get(..last).unwrap_or(&[]), facts);
     }
-    flags(doc, facts);
+    version(doc, facts);
+    // Commands of earlier starts say nothing of one that prints its own arguments.
+    if facts.run_line == 0 || !printed {
+        flags(doc, facts);
+    }
     ranks(doc, facts);
     decode(own, facts);
     pressure::read(doc, own, facts);
@@ -228,26 +232,34 @@ fn is_rank(tag: &str) -> bool {
         && first.ends_with(|c: char| c.is_ascii_digit())
 }
 
-/// Version, where the text names it beside the engine.
+/// Version, where the text names it beside the engine; of several starts the last one's.
 fn version(doc: &Doc, facts: &mut Facts) {
-    for key in [
+    let keys = [
         "sglang version:",
         "sglang==",
         "sglang:v",
         "SGLang v",
         "sglang-v",
-    ] {
-        for at in doc.after_all(key) {
-            let word = doc.window(at, 40).trim_start();
-            let word = word
-                .split([' ', ',', ')', '`', '"', '\'', '-'])
-                .next()
-                .unwrap_or("");
-            if word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.') {
-                let line = doc.line_at(at);
-                facts.set_if_absent("engine_version", word.trim_end_matches('.'), line);
-                return;
-            }
+    ];
+    let named = |at: usize| {
+        let word = doc.window(at, 40).trim_start();
+        let word = word
+            .split([' ', ',', ')', '`', '"', '\'', '-'])
+            .next()
+            .unwrap_or("");
+        let good = word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
+        good.then(|| (word.trim_end_matches('.').to_string(), doc.line_at(at)))
+    };
+    for key in keys {
+        let mut found = doc.after_all(key).filter_map(named);
+        let found = if facts.run_line > 0 {
+            found.last()
+        } else {
+            found.next()
+        };
+        if let Some((version, line)) = found {
+            facts.set_if_absent("engine_version", version, line);
+            return;
         }
     }
 }
@@ -340,6 +352,8 @@ fn flags(doc: &Doc, facts: &mut Facts) {
         ("--tp-size", "tp"),
         ("--tensor-parallel-size", "tp"),
         ("--tp", "tp"),
+        ("--max-running-requests", "max_running_requests"),
+        ("--chunked-prefill-size", "chunked_prefill_size"),
         ("--speculative-num-steps", "spec_steps"),
         ("--speculative-eagle-topk", "spec_topk"),
         ("--speculative-num-draft-tokens", "spec_draft_tokens"),

@@ -133,15 +133,14 @@ pub(super) fn put(intervals: &[Interval<'_>], what: &str, facts: &mut Facts) {
     facts.speeds = by_load(intervals);
     let most = facts.speeds.iter().rev().max_by_key(|speed| speed.lines);
     if let Some(most) = most.copied() {
-        facts.derive(
-            "gen_tok_s",
-            most.tok_s,
-            most.line,
-            format!(
-                "median of the {what} at {} running whose load held, idle ones dropped",
-                most.running
-            ),
+        let mut how = format!(
+            "median of the {what} at {} running whose load held, idle ones dropped",
+            most.running
         );
+        if who.len() > 1 {
+            how.push_str(&format!("; of one of {} data-parallel ranks", who.len()));
+        }
+        facts.derive("gen_tok_s", most.tok_s, most.line, how);
     }
 }
 

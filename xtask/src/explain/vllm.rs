@@ -35,6 +35,7 @@ const PHRASES: &[(&str, Kind)] = &[
     ("vLLM API server version", Kind::Version),
     ("non-default args:", Kind::Args),
     ("args: Namespace(", Kind::Args),
+    ("EngineArgs(", Kind::Args),
     ("LLM engine (v", Kind::Engine),
     ("LLM engine with config:", Kind::Engine),
     ("Loading model weights took", Kind::Weights),
@@ -125,7 +126,15 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         limits::failure(doc, run, facts);
         limits::speed(run, facts);
     }
-    flags(doc, facts);
+    // Commands of earlier starts say nothing of one that prints its own arguments.
+    let printed = |run: &&[Event]| {
+        run.iter()
+            .any(|e| matches!(e.kind, Kind::Args | Kind::Engine))
+    };
+    let run = chosen.and_then(|index| starts.get(index)).copied();
+    if facts.run_line == 0 || !run.as_ref().is_some_and(printed) {
+        flags(doc, facts);
+    }
     acceptance_facts(doc, facts);
     all_reduce(doc, facts);
 }
@@ -259,7 +268,11 @@ fn arguments(rest: &str, line: usize, facts: &mut Facts) {
             facts.set_if_absent(name, value, line);
         }
     }
-    for (key, name) in [("model", "model"), ("quantization", "quant")] {
+    for (key, name) in [
+        ("model", "model"),
+        ("model_tag", "model"),
+        ("quantization", "quant"),
+    ] {
         if let Some(value) = argument(&outer, key) {
             facts.set_if_absent(name, value, line);
         }
@@ -316,15 +329,40 @@ fn without_speculation(rest: &str) -> (String, &str) {
     )
 }
 
-/// Settings from a command line in the text.
+/// Settings from a command line in the text, where no printed arguments gave them.
 fn flags(doc: &Doc, facts: &mut Facts) {
     for (name, fact) in [
         ("--gpu-memory-utilization", "gpu_memory_utilization"),
         ("--max-model-len", "max_model_len"),
         ("--tensor-parallel-size", "tp"),
+        ("-tp", "tp"),
+        ("--max-num-seqs", "max_running_requests"),
+        ("--num-speculative-tokens", "spec_tokens"),
     ] {
         if let Some((value, at)) = flag_number(&doc.flat, name) {
             facts.set_if_absent(fact, value, doc.line_at(at));
+        }
+    }
+    if let Some((dtype, at)) = flag(&doc.flat, "--kv-cache-dtype").filter(|d| d.0 != "auto") {
+        facts.set_if_absent("kv_dtype", dtype, doc.line_at(at));
+    }
+    if let Some(at) = doc.after_all("vllm serve ").next() {
+        let word = doc.window(at, 200).split(' ').next().unwrap_or("");
+        if word.len() > 2 && !word.starts_with(['-', '$', '<', '{', '\\', '`']) {
+            facts.set_if_absent("model", word, doc.line_at(at));
+        }
+    }
+    if let Some(at) = doc.after_all("--speculative-config").next() {
+        let window = doc.window(at, 600);
+        let body = window.split(" --").next().unwrap_or("");
+        let line = doc.line_at(at);
+        if let Some(depth) = argument_number(body, "num_speculative_tokens") {
+            facts.set_if_absent("spec_tokens", depth, line);
+        }
+        for (key, name) in [("method", "spec_algorithm"), ("model", "draft_model")] {
+            if let Some(value) = argument(body, key) {
+                facts.set_if_absent(name, value, line);
+            }
         }
     }
 }

@@ -380,6 +380,60 @@ fn vllm_prints_its_memory_settings_and_acceptance_in_these_forms() {
     check(VLLM);
 }
 
+const COMMANDS: &[Form] = &[
+    (
+        "vllm serve, with its speculation as JSON",
+        "$ vllm serve Qwen/Qwen3-32B --tensor-parallel-size 2 --max-model-len 32768 \\\n  --max-num-seqs 64 \
+         --speculative-config '{\"method\": \"eagle3\", \"model\": \"me/q-eagle3\", \"num_speculative_tokens\": \
+         3}' --kv-cache-dtype fp8\n\
+         INFO 10-14 19:02:31 Available KV cache memory: 10.62 GiB\n",
+        &[
+            ("model", T("Qwen/Qwen3-32B")),
+            ("tp", N(2.0)),
+            ("max_model_len", N(32768.0)),
+            ("max_running_requests", N(64.0)),
+            ("spec_tokens", N(3.0)),
+            ("spec_algorithm", T("eagle3")),
+            ("draft_model", T("me/q-eagle3")),
+            ("kv_dtype", T("fp8")),
+        ],
+    ),
+    (
+        "EngineArgs of a script",
+        "EngineArgs(model='Qwen/Qwen3-8B', tensor_parallel_size=1, gpu_memory_utilization=0.8, \
+         max_model_len=8192, speculative_config=None)\n\
+         INFO 10-14 19:02:31 Available KV cache memory: 10.62 GiB\n",
+        &[
+            ("model", T("Qwen/Qwen3-8B")),
+            ("gpu_memory_utilization", N(0.8)),
+            ("spec_tokens", No),
+        ],
+    ),
+    (
+        "sglang.launch_server",
+        "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 --mem-fraction-static 0.85 \
+         --max-running-requests 64 --chunked-prefill-size 4096 --context-length 32768 \
+         --speculative-algorithm EAGLE3 --speculative-draft-model-path me/q-eagle3 \
+         --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4\n",
+        &[
+            ("model", T("Qwen/Qwen3-32B")),
+            ("tp", N(4.0)),
+            ("mem_fraction", N(0.85)),
+            ("max_running_requests", N(64.0)),
+            ("chunked_prefill_size", N(4096.0)),
+            ("context_len", N(32768.0)),
+            ("spec_steps", N(3.0)),
+            ("draft_model", T("me/q-eagle3")),
+            ("kv_tokens", No),
+        ],
+    ),
+];
+
+#[test]
+fn commands_say_what_a_log_cut_short_does_not() {
+    check(COMMANDS);
+}
+
 const OTHERS: &[Form] = &[
     (
         "TensorRT-LLM, engine runtime",

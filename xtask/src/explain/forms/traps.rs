@@ -91,8 +91,9 @@ const SHAPES: &[Form] = &[
         ],
     ),
     (
-        "the same for vLLM",
-        "INFO 10-14 19:02:01 non-default args: {'model': 'a/b', 'speculative_config': {'method': 'mtp', \
+        "the same for vLLM, with the first one's command",
+        "$ vllm serve a/b --gpu-memory-utilization 0.7 --speculative-config '{\"num_speculative_tokens\": 2}'\n\
+         INFO 10-14 19:02:01 non-default args: {'model': 'a/b', 'speculative_config': {'method': 'mtp', \
          'num_speculative_tokens': 2}}\n\
          INFO 10-14 19:02:31 Available KV cache memory: 10.00 GiB\n\
          INFO 10-14 19:02:31 GPU KV cache size: 80,000 tokens\n\
@@ -107,6 +108,7 @@ const SHAPES: &[Form] = &[
             ("kv_tokens", N(96000.0)),
             ("accept_length", No),
             ("spec_tokens", No),
+            ("gpu_memory_utilization", No),
         ],
     ),
 ];

@@ -138,6 +138,8 @@ fn without_stamps(line: &str) -> &str {
     let mut rest = line;
     for _ in 0..MOST_LAYERS {
         let inner = mpi_tag(rest)
+            .or_else(|| rank_tag(rest))
+            .or_else(|| job_tag(rest))
             .or_else(|| pod_tag(rest))
             .or_else(|| container_stamp(rest))
             .or_else(|| journal_stamp(rest));
@@ -161,6 +163,25 @@ fn mpi_tag(line: &str) -> Option<&str> {
         .strip_prefix("<stdout>:")
         .or_else(|| rest.strip_prefix("<stderr>:"));
     rest.map(|rest| rest.strip_prefix(' ').unwrap_or(rest))
+}
+
+/// `[rank0]: ` and `[default0]:` of torchrun.
+fn rank_tag(line: &str) -> Option<&str> {
+    let inside = line
+        .strip_prefix("[rank")
+        .or_else(|| line.strip_prefix("[default"))?;
+    let (rank, rest) = inside.split_once("]:")?;
+    let digits = !rank.is_empty() && rank.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| rest.strip_prefix(' ').unwrap_or(rest))
+}
+
+/// `job<TAB>step<TAB>2025-09-12T07:27:14.1234567Z ` of a CI's downloaded log; the stamp stays.
+fn job_tag(line: &str) -> Option<&str> {
+    let mut fields = line.splitn(3, '\t');
+    let (job, step, rest) = (fields.next()?, fields.next()?, fields.next()?);
+    let short = job.len() < 120 && step.len() < 120;
+    let rest = rest.trim_start_matches('\u{feff}');
+    (short && container_stamp(rest).is_some()).then_some(rest)
 }
 
 /// `[pod/vllm-0/vllm] ` of kubectl.
@@ -285,6 +306,8 @@ mod tests {
             "2025-11-29T18:29:32.123+01:00 stderr F Max ITL (ms): 3.0",
             "[pod/vllm-0/vllm] Max ITL (ms): 3.0",
             "[1,0]<stdout>:Max ITL (ms): 3.0",
+            "[rank0]: Max ITL (ms): 3.0",
+            "bench\tRun it\t2025-11-29T18:29:32.1234567Z Max ITL (ms): 3.0",
             r#"{"log":"Max ITL (ms): 3.0\n","stream":"stderr","time":"2025-11-29T18:29:32Z"}"#,
             r#"{"_PID":"8","MESSAGE":[27,91,51,54,109,77,97,120,32,73,84,76,32,40,109,115,41,58,32,51,46,48]}"#,
         ] {
