@@ -232,8 +232,13 @@ fn text(answer: &Answer, sources: bool) -> String {
     out.push_str(&details(answer));
     out.push_str(&tree::text(answer));
     out.push_str(&questions::text(answer));
-    for (algorithm, why) in &answer.refused {
-        out.push_str(&format!("not here    {}: {why}\n", algorithm.name()));
+    for alike in answer.refused.chunk_by(|a, b| a.1 == b.1) {
+        let names: Vec<&str> = alike
+            .iter()
+            .map(|(algorithm, _)| algorithm.name())
+            .collect();
+        let why = alike.first().map_or("", |(_, why)| why.as_str());
+        out.push_str(&format!("not here    {}: {why}\n", names.join(", ")));
     }
     for (what, settles) in &t.assumptions {
         out.push_str(&format!("assumed     {what} (settled by: {settles})\n"));

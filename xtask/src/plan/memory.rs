@@ -4,7 +4,7 @@
 use kvplan::{EngineKind, Plan};
 
 use super::{Report, fraction_flag, report, starts, text};
-use crate::predict::answer::{LedgerLine, Memory};
+use crate::predict::answer::{LedgerLine, Memory, Roomier};
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
@@ -14,11 +14,17 @@ use crate::table::thousands;
 /// Inputs no engine could run with.
 pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     let own = report(scenario, None, None)?;
+    if own.engine.kind == EngineKind::LlamaCpp {
+        return of_slots(own, scenario);
+    }
     let plan = &own.cost.with;
     let given = scenario.mem_fraction.is_some() || scenario.observed.kv_gib.is_some() || own.ran;
-    let fixed = given || own.engine.kind == EngineKind::LlamaCpp;
-    if fixed || plan.interval.is_empty() || good(plan, scenario.context) {
-        return Ok(for_load(&own, scenario));
+    if given || plan.interval.is_empty() || good(plan, scenario.context) {
+        let mut memory = for_load(&own, scenario);
+        if !given && !plan.interval.is_empty() {
+            memory.roomier = roomier(&own, scenario)?;
+        }
+        return Ok(memory);
     }
     // Nobody asked for the fraction that is refused, too small or above the wall: answer for one
     // that carries the context, which the flags to paste then set.
@@ -31,6 +37,47 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
         }
     }
     Ok(for_load(&own, scenario))
+}
+
+/// llama.cpp takes what its slots need: as many as the heaviest load shown that fits, where nobody
+/// said how many.
+fn of_slots(own: Report, scenario: &Scenario) -> anyhow::Result<Memory> {
+    if scenario.max_running.is_some() || scenario.ran.max_running.is_some() {
+        return Ok(for_load(&own, scenario));
+    }
+    let mut wider = scenario.clone();
+    for users in scenario
+        .concurrency
+        .iter()
+        .rev()
+        .filter(|users| **users > 1)
+    {
+        wider.max_running = Some(u64::from(*users));
+        let other = report(&wider, None, None)?;
+        if starts(&other.cost.with) {
+            return Ok(for_load(&other, scenario));
+        }
+    }
+    Ok(for_load(&own, scenario))
+}
+
+/// The low end of the activation wall, where the loads shown do not fit the pool and that holds a
+/// tenth more requests.
+fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Roomier>> {
+    let plan = &own.cost.with;
+    let requests = |plan: &Plan| plan.pool.requests(scenario.context);
+    let most = scenario.concurrency.last().copied().unwrap_or(1);
+    let fraction = (plan.interval.max_low * 1000.0).floor() / 1000.0;
+    if requests(plan) >= f64::from(most) || fraction <= plan.fraction || fraction > 1.0 {
+        return Ok(None);
+    }
+    let other = report(scenario, None, Some(fraction))?;
+    let more = requests(&other.cost.with);
+    let worth = good(&other.cost.with, scenario.context) && more > 1.1 * requests(plan);
+    Ok(worth.then(|| Roomier {
+        setting: format!("{} {fraction:.3}", fraction_flag(own)),
+        requests: more as u32,
+    }))
 }
 
 /// Whether a plan starts inside the walls and holds one request of the context.
@@ -102,6 +149,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         holds_without_draft: None,
         pool: Some(plan.pool.clone()),
         longest_context: None,
+        roomier: None,
         set_instead: None,
         fraction: Some(plan.fraction),
         fraction_min: Some(plan.interval.min),

@@ -94,6 +94,10 @@ pub(crate) fn setup<'a>(
     if asked || setup.engine.kind != EngineKind::Sglang {
         setup.context_tokens = Some(scenario.context);
     }
+    // llama.cpp is told the cells of all slots together.
+    if let (EngineKind::LlamaCpp, Some(slots)) = (setup.engine.kind, scenario.max_running) {
+        setup.context_tokens = Some(scenario.context.saturating_mul(slots));
+    }
     if let Some(knobs) = args.map(|args| &args.knobs) {
         setup.context_tokens = knobs.max_model_len.or(setup.context_tokens);
         setup.max_running = knobs.max_running;

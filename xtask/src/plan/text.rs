@@ -68,14 +68,8 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", walls(with)));
     }
-    for (dtype, tokens) in report.other_kv.iter().filter(|(_, tokens)| *tokens > 0) {
-        line(format!(
-            "         with {dtype} KV {} tokens",
-            thousands(*tokens as f64)
-        ));
-    }
-    for warning in warnings(report) {
-        line(format!("         {warning}"));
+    for remark in other_kv(report).chain(warnings(report)) {
+        line(format!("         {remark}"));
     }
     if starts(with) && !carried {
         line(format!(
@@ -93,6 +87,12 @@ fn asked_users(scenario: &Scenario) -> u32 {
         .is_some_and(|loads| loads.source.starts_with("--"));
     let most = scenario.concurrency.iter().copied().max();
     most.filter(|_| asked).unwrap_or(1)
+}
+
+/// Tokens in the other KV formats.
+fn other_kv(report: &Report) -> impl Iterator<Item = String> + '_ {
+    let held = report.other_kv.iter().filter(|(_, tokens)| *tokens > 0);
+    held.map(|(dtype, tokens)| format!("with {dtype} KV {} tokens", thousands(*tokens as f64)))
 }
 
 /// What a request is taken to hold, where nobody said it: the same here as in `predict`.
@@ -191,6 +191,7 @@ fn warnings(report: &Report) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(automatic) = plan.automatic_fraction
         && automatic <= plan.interval.min
+        && !plan.interval.is_empty()
         && report.engine.kind == EngineKind::Sglang
     {
         out.push(format!(

@@ -29,6 +29,9 @@ pub(crate) struct Answer {
     pub(crate) pays_up_to_concurrency: Option<u32>,
     pub(crate) points: Vec<Point>,
     pub(crate) memory: Memory,
+    /// Whether the engine refuses to cut the weights so.
+    #[serde(skip)]
+    pub(crate) cut_refused: bool,
     pub(crate) allreduce: Vec<AllReduceTime>,
     /// Where the box holds more than one group of the size asked for.
     pub(crate) replicas: Option<Replicas>,
@@ -158,6 +161,9 @@ pub(crate) struct Memory {
     /// Longest context the pool holds, where that is less than the model's own.
     #[serde(skip)]
     pub(crate) longest_context: Option<u64>,
+    /// A fraction that surely starts and holds more, where the engine's own leaves loads outside.
+    #[serde(skip)]
+    pub(crate) roomier: Option<Roomier>,
     /// The fraction to set and why, where the engine's own does not do.
     #[serde(skip)]
     pub(crate) set_instead: Option<String>,
@@ -167,6 +173,15 @@ pub(crate) struct Memory {
     pub(crate) ledger: Vec<LedgerLine>,
     /// What the ledger assumes, and what it found (refusals, walls).
     pub(crate) notes: Vec<String>,
+}
+
+/// A setting that holds more requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Roomier {
+    /// Flag and value.
+    pub(crate) setting: String,
+    /// Whole requests of the scenario's context.
+    pub(crate) requests: u32,
 }
 
 impl Memory {

@@ -100,7 +100,12 @@ fn of_the_links(
             }),
         }
     }
-    // Of the kernels that cannot be had the fastest says it all.
+    // Of the kernels that cannot be had the fastest says it all, where it gains more than one that can.
+    let had = found.iter().map(|change| change.gain).fold(1.0, f64::max);
+    bounds.retain(|bound: &Change| bound.gain > WORTH.max(had + 0.01));
+    if bounds.iter().any(|bound| kernels::elsewhere(&bound.why)) {
+        bounds.retain(|bound| kernels::elsewhere(&bound.why));
+    }
     found.extend(bounds.into_iter().max_by(|a, b| a.gain.total_cmp(&b.gain)));
     if let Some(mended) = links.with_graph_file() {
         found.push(Change {

@@ -15,6 +15,8 @@ use crate::scenario::{EngineChoice, EngineKind, Ran, Scenario};
 /// A setting to express as flags.
 pub(super) struct Setting<'a> {
     pub(super) scenario: &'a Scenario,
+    /// Whether any line could start it.
+    pub(super) runs: bool,
     /// 0: speculation off.
     pub(super) steps: u32,
     pub(super) topk: u32,
@@ -36,6 +38,9 @@ const VLLM_DEPTH_BY_LOAD: ((u32, u32, u32), (u32, u32)) = ((0, 24, 0), (2026, 7)
 /// each other, so that the answer carries over; TensorRT-LLM and llama.cpp where they are asked for.
 pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<String>> {
     let mut flags = BTreeMap::new();
+    if !setting.runs {
+        return flags;
+    }
     let asked = setting.scenario.engine.kind;
     if asked == EngineKind::LlamaCpp {
         flags.insert("llamacpp", llamacpp(setting));
@@ -404,6 +409,12 @@ fn trtllm_extra(setting: &Setting<'_>) -> Option<String> {
 fn llamacpp(setting: &Setting<'_>) -> Vec<String> {
     let mut flags = Vec::new();
     push(&mut flags, "-m", "MODEL.gguf");
+    push(&mut flags, "-ngl", 99);
+    if let Some(cells) = setting.memory.kv_tokens.filter(|cells| *cells > 0) {
+        push(&mut flags, "-c", cells);
+        let slots = cells / setting.scenario.context.max(1);
+        push(&mut flags, "-np", slots.max(1));
+    }
     match head(setting) {
         Some(HeadKind::DraftModel) => {
             push(&mut flags, "-md", "DRAFT.gguf");

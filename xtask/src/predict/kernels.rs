@@ -44,6 +44,11 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// Whether each talks to each over NVLink.
+    pub(super) fn is_mesh(self) -> bool {
+        self.mesh
+    }
+
     pub(super) fn of(links: &Links<'_>) -> Self {
         let (ranks, topology) = (links.ranks(), links.topology());
         Self {
@@ -153,17 +158,24 @@ fn staged(one: bool, group: Group, engine: &EngineChoice) -> Option<Switch> {
     Some(Switch { env, flags })
 }
 
+/// vLLM's switch for FlashInfer's kernels over PCIe.
+const PCIE_IPC: &str = "VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1";
+
+/// Whether what is missing here can be had from another engine or version.
+pub(super) fn elsewhere(why: &str) -> bool {
+    why.contains(PCIE_IPC)
+}
+
 /// FlashInfer's kernels over PCIe: staged pushes, for eight GPUs in two islands.
 fn pcie_ipc(engine: &EngineChoice) -> Result<Switch, String> {
-    const SWITCH: &str = "VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1";
     match engine.kind {
         EngineKind::Vllm if at_least(engine, (0, 30, 0), (2026, 9)) => Ok(Switch {
-            env: vec![SWITCH],
+            env: vec![PCIE_IPC],
             flags: Vec::new(),
         }),
-        EngineKind::Vllm => Err(format!("vLLM has one from 0.30 ({SWITCH})")),
+        EngineKind::Vllm => Err(format!("vLLM has one from 0.30 ({PCIE_IPC})")),
         _ => Err(format!(
-            "in no {} release; vLLM 0.30 has one ({SWITCH})",
+            "in no {} release; vLLM 0.30 has one ({PCIE_IPC})",
             engine.kind.title()
         )),
     }

@@ -114,8 +114,8 @@ pub(super) fn loads_not_run(scenario: &Scenario) -> Option<String> {
         return None;
     }
     Some(format!(
-        "{most} users: {} runs {limit} at once by itself; --max-running {most} (here) plans for them and \
-         pastes its flag",
+        "{most} users: {} runs {limit} at once by itself; with --max-running {most} given here, the memory \
+         and the pasted line are for {most}",
         engine.title()
     ))
 }
@@ -129,7 +129,9 @@ pub(super) fn placeholders(
     let mut parts = Vec::new();
     if holds(MODEL) {
         let quant = scenario.input("quant").and_then(|q| q.value.as_str());
-        let format = quant.filter(|quant| *quant != "as in the config");
+        // The format that a model is published in needs no name.
+        let asked = scenario.quant_given.is_some() || scenario.weights_assumed_bf16();
+        let format = quant.filter(|quant| asked && *quant != "as in the config");
         let in_format = format.map_or_else(String::new, |format| format!(" in {format}"));
         let or = match format {
             Some("fp8") => ", or its BF16 one with --quantization fp8",
@@ -168,6 +170,9 @@ pub(crate) fn lines(answer: &Answer) -> Vec<(&'static str, String)> {
                 "llamacpp" => "llama-server ",
                 _ => "",
             };
+            if engine == "trtllm_extra_yml" {
+                return ("extra.yml", flags.join("\n"));
+            }
             let words = super::text::shell_words(flags);
             (engine, format!("{}{program}{words}", env(engine)))
         })

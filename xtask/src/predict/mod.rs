@@ -1,6 +1,7 @@
 //! `predict`: joins bytes, links, steps and chances into one answer.
 
 pub(crate) mod answer;
+mod assumed;
 mod changes;
 mod costs;
 pub(crate) mod flags;
@@ -17,7 +18,7 @@ mod verdict;
 
 use std::process::ExitCode;
 
-use answer::{AllReduceTime, Answer, Assumption, Best, Memory, Point, SCHEMA, Verdict};
+use answer::{AllReduceTime, Answer, Best, Memory, Point, SCHEMA, Verdict};
 use costs::{Costs, Pin, all_reduce_us};
 use links::{Choice, ELEMENT_BYTES, Links};
 
@@ -49,7 +50,12 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         let tokens = answer.points.first().map_or(1, |p| p.draft_tokens);
         let wires = simulate::of_scenario(&scenario, payload_bytes(&scenario, 1, tokens))?;
         if let Some(path) = &args.report {
-            let page = crate::report::render(&answer, &simulate::drawing(&wires));
+            // One GPU has no links to show.
+            let tree = match scenario.tp > 1 {
+                true => simulate::drawing(&wires),
+                false => String::new(),
+            };
+            let page = crate::report::render(&answer, &tree);
             crate::input::write_text(path, &page, "--report")?;
         }
         if let Some(path) = &args.trace {
@@ -121,15 +127,17 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let map = map::Map::new(scenario, &costs, &memory);
     let depth_map = map.as_ref().map_or_else(Vec::new, map::Map::cells);
     let depth_table = map.as_ref().map_or_else(Vec::new, map::Map::rows);
-    let setting = setting(
-        scenario,
-        (&summary, &points),
-        &memory,
-        (choice, links),
-        map.as_ref(),
-    );
+    let said = (&summary, points.as_slice());
+    let setting = setting(scenario, said, &memory, (choice, links), map.as_ref());
     let engine_flags = flags::engine_flags(&setting);
-    let mut assumptions = assumptions(&setting, links, &points);
+    let (flips, changes) = match setting.runs {
+        true => (
+            flips::flips(scenario, &costs, links, &points, &depth_map),
+            changes::changes(scenario, links, &costs)?,
+        ),
+        false => (Vec::new(), Vec::new()),
+    };
+    let mut assumptions = assumed::all(&setting, links, &points);
     let observed = observed::rows(scenario, links, &memory)?;
     assumptions.extend(observed::by_log::outside(scenario, &observed));
     drop(map);
@@ -147,18 +155,19 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         pays_up_to_concurrency: summary.pays_up_to,
         allreduce: allreduce_rows(scenario, links, choice, &points),
         replicas: replicas::of(links, choice, heaviest_bytes(scenario, &points)),
-        flips: flips::flips(scenario, &costs, links, &points, &depth_map),
+        flips,
         assumptions,
         placeholders: launch::placeholders(scenario, &engine_flags),
         engine_flags,
         depth_table,
         goodput: map::of_the_day(scenario, &costs),
         depth_map,
-        changes: changes::changes(scenario, links, &costs)?,
+        changes,
         observed,
         compared: Vec::new(),
         compared_left_out: Vec::new(),
         seed: scenario.seed,
+        cut_refused: scenario.uncut.is_some(),
         best,
         points,
         memory,
@@ -180,6 +189,11 @@ fn best(scenario: &Scenario, point: &Point, draft_tp: u32) -> Best {
     }
 }
 
+/// Whether no line could start it: no room, with the draft or without.
+fn starts_nowhere(scenario: &Scenario, memory: &Memory) -> bool {
+    does_not_fit(memory) && scenario.uncut.is_none() && memory.holds_without_draft == Some(false)
+}
+
 /// What the flags to paste express.
 fn setting<'a>(
     scenario: &'a Scenario,
@@ -189,9 +203,14 @@ fn setting<'a>(
     map: Option<&map::Map<'_>>,
 ) -> flags::Setting<'a> {
     let first = points.first();
-    let off = summary.verdict == Verdict::DoesNotPay;
+    let off = match (&scenario.uncut, first) {
+        // The pasted line cuts it so that it starts.
+        (Some(_), Some(first)) if !does_not_fit(memory) => first.verdict == Verdict::DoesNotPay,
+        _ => summary.verdict == Verdict::DoesNotPay,
+    };
     flags::Setting {
         scenario,
+        runs: !starts_nowhere(scenario, memory),
         steps: first.filter(|_| !off).map_or(0, |p| p.steps),
         topk: scenario.topk.unwrap_or(1),
         draft_tokens: first.map_or(0, |p| p.draft_tokens),
@@ -295,47 +314,6 @@ fn allreduce_rows(
         }
     }
     rows
-}
-
-fn assumptions(
-    setting: &flags::Setting<'_>,
-    links: &Links<'_>,
-    points: &[Point],
-) -> Vec<Assumption> {
-    let scenario = setting.scenario;
-    let mut all = scenario.assumptions.clone();
-    let schedule = setting.schedule.as_deref().filter(|_| setting.steps > 0);
-    let by_load = flags::depth_by_load(scenario, schedule);
-    let kernel = flags::no_switch(scenario, setting.allreduce, setting.group);
-    let notes = flags::missing(scenario)
-        .into_iter()
-        .chain(by_load)
-        .chain(kernel)
-        .chain(launch::loads_not_run(scenario).filter(|_| points.len() > 1));
-    all.extend(notes.map(|what| Assumption {
-        what,
-        settled_by: String::new(),
-    }));
-    if scenario.baseline.is_some() && scenario.context > 0 {
-        all.push(Assumption {
-            what: format!(
-                "the plain sweep ran at {} tokens of context, each request with a prompt of its own; \
-                 a verify reads a cache once where the step model says so (measured on an H200 only)",
-                scenario.context
-            ),
-            settled_by: "--context with the sweep's own; one speculative run at that context".into(),
-        });
-    }
-    for (what, settled_by) in links.assumptions() {
-        let line = format!("wiring: {what}");
-        if !all.iter().any(|a| a.what == line) {
-            all.push(Assumption {
-                what: line,
-                settled_by: settled_by.clone(),
-            });
-        }
-    }
-    all
 }
 
 /// Memory as far as it concerns the verdict.

@@ -52,10 +52,15 @@ pub(super) fn depths(scenario: &Scenario) -> Vec<Depth> {
     }
 }
 
-/// Deepest chain tried: how a copied run goes on beyond what was measured nobody knows.
+/// Deepest chain tried: how a copied run goes on beyond what was measured nobody knows, and modules
+/// trained for a position each end with the last (vLLM refuses depths that are no multiple).
 fn deepest(scenario: &Scenario) -> u32 {
-    if scenario.acceptance.head != HeadKind::NGram {
-        return u32::MAX;
+    match scenario.acceptance.head {
+        HeadKind::NGram => {}
+        HeadKind::MtpModules => {
+            return u32::try_from(scenario.model.mtp_modules.max(1)).unwrap_or(u32::MAX);
+        }
+        _ => return u32::MAX,
     }
     let measured = scenario
         .input("accept_depth")

@@ -60,12 +60,22 @@ fn users(count: u32) -> String {
 
 fn head(answer: &Answer, out: &mut String) {
     let first = answer.points.first();
+    let reduced = match answer.best.as_ref().map(|best| best.allreduce.as_str()) {
+        // The engine's own choice is what anyone gets.
+        None | Some("engine") => String::new(),
+        _ if input_text(answer, "tp") == "1" => String::new(),
+        Some(by) => format!(", all-reduce by {by}"),
+    };
     let line = match (&answer.best, first) {
+        _ if answer.cut_refused => {
+            "DOES NOT START   cut like this; speeds below are what it would reach if it did"
+                .to_string()
+        }
         _ if super::does_not_fit(&answer.memory) => {
             "DOES NOT FIT   speeds below are what it would reach if it did".to_string()
         }
         (Some(best), Some(point)) => format!(
-            "{}   {:.2}x for {} ({:.2} to {:.2})   {}, {} step{}, top-k {}, all-reduce by {}",
+            "{}   {:.2}x for {} ({:.2} to {:.2})   {}, {} step{}, top-k {}{reduced}",
             word(answer.verdict),
             best.speedup,
             users(point.concurrency),
@@ -75,7 +85,6 @@ fn head(answer: &Answer, out: &mut String) {
             best.steps,
             if best.steps == 1 { "" } else { "s" },
             best.topk,
-            best.allreduce,
         ),
         _ => "NO DRAFT   plain speeds alone".to_string(),
     };
@@ -135,6 +144,7 @@ fn points(answer: &Answer, out: &mut String) {
     let last = header.len() - 1;
     let left: &[usize] = if drafts { &[last - 1, last] } else { &[last] };
     let mut table = plain(&header, left);
+    let nothing_fits = super::does_not_fit(&answer.memory) && !answer.cut_refused;
     for point in &answer.points {
         let mut row = vec![point.concurrency.to_string()];
         if many_contexts {
@@ -151,7 +161,7 @@ fn points(answer: &Answer, out: &mut String) {
                 steps(point),
             ]);
         }
-        row.push(remark(point));
+        row.push(remark(point, nothing_fits));
         table.add_row(row);
     }
     out.push_str(&table_text(&table, 0));
@@ -181,7 +191,7 @@ fn steps(point: &Point) -> String {
     }
 }
 
-fn remark(point: &Point) -> String {
+fn remark(point: &Point, nothing_fits: bool) -> String {
     let mut remarks = Vec::new();
     match point.verdict {
         Verdict::Pays => {}
@@ -190,7 +200,7 @@ fn remark(point: &Point) -> String {
         Verdict::DoesNotPay => remarks.push("does not pay"),
         Verdict::MeasureFirst => remarks.push("measure first"),
     }
-    if point.fits == Some(false) {
+    if point.fits == Some(false) && !nothing_fits {
         remarks.push("more than the KV pool holds");
     }
     remarks.join("; ")
@@ -219,7 +229,11 @@ fn compared(answer: &Answer, out: &mut String) {
                 "{:.2} ({:.2}-{:.2})",
                 row.speedup, row.speedup_low, row.speedup_high
             ),
-            word(row.verdict).to_lowercase(),
+            match row.speedup_low < row.speedup_high {
+                true => word(row.verdict).to_lowercase(),
+                // Nothing drafts.
+                false => String::new(),
+            },
             row.kv_tokens
                 .map_or_else(|| "?".to_string(), |t| thousands(t as f64)),
         ]);
@@ -263,11 +277,16 @@ fn parts(answer: &Answer, out: &mut String) {
     let title = format!("one cycle, {}, ms", users(point.concurrency));
     let mut table = plain(&[title.as_str(), "plain", "draft", "verify"], &[0]);
     let mut row = |name: &str, part: fn(&Parts) -> f64| {
+        let cells = [part(&plain_parts), part(&draft), part(&verify)];
+        // A dense model has no experts, one GPU nobody to reduce with.
+        if cells.iter().all(|ms| ms.abs() < 0.005) {
+            return;
+        }
         table.add_row([
             name.to_string(),
-            format!("{:.2}", part(&plain_parts)),
-            format!("{:.2}", part(&draft)),
-            format!("{:.2}", part(&verify)),
+            format!("{:.2}", cells[0]),
+            format!("{:.2}", cells[1]),
+            format!("{:.2}", cells[2]),
         ]);
     };
     row("  weights", |p| p.weights);
@@ -304,7 +323,12 @@ fn allreduce(answer: &Answer, out: &mut String) {
     for rows in answer.allreduce.chunk_by(|a, b| a.choice == b.choice) {
         let Some(first) = rows.first() else { continue };
         let same = rows.iter().all(|row| row.algorithm == first.algorithm);
-        let name = if same { &first.algorithm } else { first.choice };
+        let nccl = rows.iter().all(|row| row.algorithm.starts_with("nccl"));
+        let name = match (same, first.choice, nccl) {
+            (true, ..) => &first.algorithm,
+            (_, "engine", true) => "engine, by NCCL",
+            (_, choice, _) => choice,
+        };
         let mut cells = vec![format!("  {name}")];
         cells.extend(sizes.iter().map(|size| {
             let row = rows.iter().find(|row| row.bytes == *size);
@@ -360,7 +384,8 @@ fn memory(answer: &Answer, sources: bool, out: &mut String) {
             format!("  {}", line.item),
             format!("{:.2}", line.gib),
             if (line.high_gib - line.low_gib).abs() > 0.005 {
-                format!("{:.2}-{:.2}", line.low_gib, line.high_gib)
+                let to = if line.low_gib < 0.0 { " to " } else { "-" };
+                format!("{:.2}{to}{:.2}", line.low_gib, line.high_gib)
             } else {
                 String::new()
             },
@@ -372,7 +397,9 @@ fn memory(answer: &Answer, sources: bool, out: &mut String) {
     }
     out.push('\n');
     out.push_str(&table_text(&table, 0));
-    if let (Some(low), Some(high)) = (memory.fraction_min, memory.fraction_max) {
+    let walls = memory.fraction_min.zip(memory.fraction_max);
+    // llama.cpp has no fraction.
+    if let Some((low, high)) = walls.filter(|(low, high)| *low > 0.0 || *high < 1.0) {
         let _ = if memory.none_legal() {
             writeln!(
                 out,

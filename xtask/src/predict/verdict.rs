@@ -44,7 +44,7 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
             "accept length {} must stay above {:.2}; {}",
             expected(scenario, first),
             first.break_even_accept_length,
-            until(points, pays_up_to, held(memory, scenario.context))
+            until(scenario, points, pays_up_to, memory)
         ),
         Verdict::DoesNotPay => format!(
             "accept length {} is under the break-even of {:.2}",
@@ -178,7 +178,13 @@ fn held(memory: &Memory, context: u64) -> Option<u32> {
     (requests >= 1.0).then_some(requests as u32)
 }
 
-fn until(points: &[Point], pays_up_to: Option<u32>, held: Option<u32>) -> String {
+fn until(
+    scenario: &Scenario,
+    points: &[Point],
+    pays_up_to: Option<u32>,
+    memory: &Memory,
+) -> String {
+    let held = held(memory, scenario.context);
     let sure_up_to = points
         .iter()
         .take_while(|p| p.verdict == Verdict::Pays)
@@ -194,17 +200,20 @@ fn until(points: &[Point], pays_up_to: Option<u32>, held: Option<u32>) -> String
             // The loads shown are steps: what the pool holds lies between two of them.
             let between = |held: &u32| *held > up_to && next.is_some_and(|p| *held < p.concurrency);
             let full = held.filter(between).unwrap_or(up_to);
-            format!("beyond {} the KV pool is full{doubt}", users(full))
+            let more = memory.roomier.as_ref().map_or_else(String::new, |roomier| {
+                format!(" ({} with {})", roomier.requests, roomier.setting)
+            });
+            format!("beyond {} the KV pool is full{more}{doubt}", users(full))
         }
         (Some(up_to), Some(last)) if up_to < last.concurrency => {
             format!("turn it off above {}{doubt}", users(up_to))
         }
         (Some(up_to), _) if doubt.is_empty() => {
-            format!("it pays at every load asked for, up to {}", users(up_to))
+            format!("it pays at every load shown, up to {}", users(up_to))
         }
         (Some(up_to), _) => {
             format!(
-                "a gain is expected at every load asked for, up to {}{doubt}",
+                "a gain is expected at every load shown, up to {}{doubt}",
                 users(up_to)
             )
         }
@@ -215,7 +224,7 @@ fn until(points: &[Point], pays_up_to: Option<u32>, held: Option<u32>) -> String
                     p.concurrency
                 )
             }
-            _ => "it pays at no load asked for".to_string(),
+            _ => "it pays at no load shown".to_string(),
         },
     }
 }

@@ -17,7 +17,11 @@ const PART_COLOURS: [&str; 7] = [
 
 /// The whole report of a prediction.
 pub(crate) fn render(answer: &Answer, box_tree: &str) -> String {
-    let mut sections = vec![section("Speedup by load", speedup(answer))];
+    let by_load = match answer.best {
+        Some(_) => section("Speedup by load", speedup(answer)),
+        None => section("Speed by load", plain_speed(answer)),
+    };
+    let mut sections = vec![by_load];
     if !answer.compared.is_empty() {
         sections.push(section("Compared", compared(answer)));
     }
@@ -76,6 +80,7 @@ fn verdict_word(verdict: Verdict) -> (&'static str, &'static str) {
 fn head(answer: &Answer) -> Markup {
     let fits = answer.memory.fits != Some(false);
     let (word, class) = match (fits, &answer.best) {
+        (false, _) if answer.cut_refused => ("Does not start", "bad"),
         (false, _) => ("Does not fit", "bad"),
         (true, None) => ("No draft", "open"),
         (true, Some(_)) => verdict_word(answer.verdict),
@@ -94,7 +99,11 @@ fn head(answer: &Answer) -> Markup {
         }
         p class="quiet" {
             (input(answer, "model")) " on " (input(answer, "box")) ", TP " (input(answer, "tp"))
-            ", " (input(answer, "engine")) ", " (input(answer, "method"))
+            ", " (input(answer, "engine"))
+            @if let Some(best) = &answer.best {
+                ", " (input(answer, "method"))
+                (format!(", {} step{}, top-k {}", best.steps, if best.steps == 1 { "" } else { "s" }, best.topk))
+            }
         }
     }
 }
@@ -122,6 +131,17 @@ fn speedup(answer: &Answer) -> Markup {
     }
 }
 
+/// Without a draft: the plain figures.
+fn plain_speed(answer: &Answer) -> Markup {
+    html! { div class="scroll" { table {
+        thead { tr { th { "users" } th { "tok/s" } th { "step, ms" } } }
+        tbody { @for p in &answer.points { tr {
+            td { (p.concurrency) } td { (thousands(p.baseline_tok_s)) }
+            td { (format!("{:.2}", p.baseline_step_ms)) }
+        } } }
+    } } }
+}
+
 fn named_parts(parts: &Parts) -> [(&'static str, f64); 7] {
     [
         ("weights", parts.weights),
@@ -144,8 +164,10 @@ fn cycle(answer: &Answer) -> Markup {
     html! {
         @for point in shown {
             h3 { (point.concurrency) @if point.concurrency == 1 { " user" } @else { " users" }
-                (format!(": plain step {:.1} ms, cycle {:.1} ms for {:.2} tokens",
-                    point.baseline_step_ms, point.cycle_ms, point.accept_length)) }
+                (format!(": plain step {:.1} ms", point.baseline_step_ms))
+                @if point.steps > 0 {
+                    (format!(", cycle {:.1} ms for {:.2} tokens", point.cycle_ms, point.accept_length))
+                } }
             @let rows = [("plain", point.baseline_parts_ms), ("draft", point.draft_parts_ms),
                 ("verify", point.verify_parts_ms)];
             @let longest = point.baseline_step_ms.max(point.verify_ms).max(point.draft_ms);
@@ -155,7 +177,7 @@ fn cycle(answer: &Answer) -> Markup {
                 }
             }
         }
-        @if answer.points.iter().all(|p| p.verify_parts_ms.is_none()) {
+        @if answer.points.iter().all(|p| p.baseline_parts_ms.is_none()) {
             p class="quiet" { "Times come from your own sweep, which does not say what they consist of." }
         } @else { p class="legend" {
             @for (index, (name, _)) in named_parts(&Parts::default()).iter().enumerate() {
@@ -253,10 +275,12 @@ fn allreduce(answer: &Answer) -> Markup {
             figcaption { "Time of one all-reduce at the sizes this model sends." }
         }
         div class="scroll" { table {
-            thead { tr { th class="left" { "algorithm" } th { "bytes" } th { "µs" } th { "90 % band" } th { "ms a pass" } } }
+            thead { tr { th class="left" { "algorithm" } th { "bytes" } th { "µs" } th { "90 % band" }
+                th { "ms a pass" } th class="left" { "in the engine" } } }
             tbody { @for t in &answer.allreduce { tr {
                 td class="left" { (t.algorithm) } td { (bytes(t.bytes)) } td { (three(t.time_us)) }
                 td { (three(t.time_us_low)) "–" (three(t.time_us_high)) } td { (three(t.per_pass_ms)) }
+                td class="left text" { (t.switched_by.as_deref().unwrap_or("no")) }
             } } }
         } }
     }

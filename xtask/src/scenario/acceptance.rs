@@ -144,7 +144,7 @@ pub(super) fn resolve(
     );
     let acceptance = Acceptance::new(head, Known::Prior(posterior));
     let (low, mid, high) = acceptance.band(PRIOR_DEPTH);
-    notes.input("accept_length", mid, source);
+    notes.input("accept_length", (mid * 1000.0).round() / 1000.0, source);
     let of_look_up = match head {
         HeadKind::NGram => LOOK_UP_SEEN,
         _ => "",

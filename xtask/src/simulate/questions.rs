@@ -34,6 +34,13 @@ struct Placement {
     worst: Half,
 }
 
+impl Placement {
+    /// Whether the worst half is within 2 % of the best.
+    fn alike(&self) -> bool {
+        self.worst.time_us <= 1.02 * self.best.time_us
+    }
+}
+
 /// One half with its fastest algorithm.
 #[derive(Clone)]
 struct Half {
@@ -232,7 +239,13 @@ pub(super) fn text(answer: &Answer) -> String {
     if let Some(groups) = &f.groups {
         out.push_str(&groups.line(&size, answer.ranks.len()));
     }
-    if let Some(p) = &f.placement {
+    if let Some(p) = f.placement.as_ref().filter(|p| p.alike()) {
+        out.push_str(&format!(
+            "placement   any half of the GPUs does as well as another, {size}: {} us ({})\n",
+            table::three(p.best.time_us),
+            p.best.algorithm
+        ));
+    } else if let Some(p) = &f.placement {
         out.push_str(&format!(
             "placement   half of the GPUs as one group, each by its fastest kernel, {size}: best {}, worst {}\n",
             p.best.shown(),
@@ -252,7 +265,7 @@ pub(super) fn text(answer: &Answer) -> String {
     ));
     if let Some(us) = f.logits_us {
         out.push_str(&format!(
-            "logits      all-gather of {} takes {} us\n",
+            "logits      of 64 x 4 tokens over a vocabulary of 163,840 ({}): all-gather {} us\n",
             table::bytes(LOGITS_BYTES),
             table::three(us)
         ));

@@ -1,0 +1,53 @@
+//! What an answer rests on that nobody said.
+
+use super::answer::{Assumption, Point};
+use super::links::Links;
+use super::{flags, launch};
+
+/// What was assumed, in the order in which it was met; of the wiring only what the group uses.
+pub(super) fn all(
+    setting: &flags::Setting<'_>,
+    links: &Links<'_>,
+    points: &[Point],
+) -> Vec<Assumption> {
+    let scenario = setting.scenario;
+    let mut all = scenario.assumptions.clone();
+    let schedule = setting.schedule.as_deref().filter(|_| setting.steps > 0);
+    let by_load = flags::depth_by_load(scenario, schedule);
+    let kernel = flags::no_switch(scenario, setting.allreduce, setting.group);
+    let notes = flags::missing(scenario)
+        .into_iter()
+        .chain(by_load)
+        .chain(kernel)
+        .chain(launch::loads_not_run(scenario).filter(|_| setting.runs && points.len() > 1));
+    all.extend(notes.map(|what| Assumption {
+        what,
+        settled_by: String::new(),
+    }));
+    if scenario.baseline.is_some() && scenario.context > 0 {
+        all.push(Assumption {
+            what: format!(
+                "the plain sweep ran at {} tokens of context, each request with a prompt of its own; \
+                 a verify reads a cache once where the step model says so (measured on an H200 only)",
+                scenario.context
+            ),
+            settled_by: "--context with the sweep's own; one speculative run at that context".into(),
+        });
+    }
+    for (what, settled_by) in links.assumptions() {
+        let line = format!("wiring: {what}");
+        if !all.iter().any(|a| a.what == line) {
+            all.push(Assumption {
+                what: line,
+                settled_by: settled_by.clone(),
+            });
+        }
+    }
+    let (reduces, mesh) = (scenario.tp > 1, setting.group.is_mesh());
+    all.retain(|a| {
+        // One GPU uses no link, a mesh of NVLink none of PCIe.
+        let wiring = a.what.starts_with("wiring: ");
+        !wiring || (reduces && (!mesh || a.what.contains("NV")))
+    });
+    all
+}

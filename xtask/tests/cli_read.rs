@@ -1,0 +1,133 @@
+//! Outputs read word by word as an owner would: what does not concern the box is not said, and what is
+//! pasted starts.
+
+mod common;
+
+use common::answers;
+
+/// `predict` with these flags.
+fn predict(flags: &str) -> String {
+    let arguments: Vec<&str> = ["predict"].into_iter().chain(flags.split(' ')).collect();
+    answers(&arguments)
+}
+
+/// The lines under `paste`; empty where there are none.
+fn pasted(text: &str) -> &str {
+    text.split_once("\npaste\n").map_or("", |(_, lines)| lines)
+}
+
+#[test]
+fn one_gpu_is_told_nothing_of_links() {
+    let text = predict("--model llama-3.1-8b --gpu rtx-4090");
+    for word in ["wiring:", "all-reduce", "experts"] {
+        assert!(!text.contains(word), "{word}: {text}");
+    }
+    let mesh = predict("--model deepseek-r1 --quant nvfp4 --gpu b200 --gpus 8");
+    assert!(mesh.contains("NVSwitch"), "{mesh}");
+    assert!(
+        !mesh.contains("root port") && !mesh.contains("all-to-all"),
+        "{mesh}"
+    );
+}
+
+#[test]
+fn what_cannot_start_has_nothing_to_paste() {
+    let text = predict("--model deepseek-v3 --gpu h100 --gpus 8");
+    assert!(text.starts_with("DOES NOT FIT"), "{text}");
+    assert!(pasted(&text).is_empty(), "{text}");
+    for word in [
+        "would flip it",
+        "must be set",
+        "more than the KV pool holds",
+    ] {
+        assert!(!text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn a_cut_that_is_refused_is_no_lack_of_room_and_is_pasted_with_what_cures_it() {
+    let text = predict("--model Qwen/Qwen3-235B-A22B-FP8 --gpu h100 --gpus 8");
+    assert!(text.starts_with("DOES NOT START   cut like this"), "{text}");
+    let lines = pasted(&text);
+    for part in [
+        "--ep-size 8",
+        "--speculative-algorithm EAGLE3",
+        "--enable-expert-parallel",
+    ] {
+        assert!(lines.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_full_pool_is_told_with_the_fraction_that_holds_more() {
+    let text =
+        predict("--model llama-3.3-70b --quant fp8 --gpu rtx-6000-ada --gpus 2 --engine sglang");
+    let line = text
+        .lines()
+        .find(|line| line.contains("the KV pool is full"));
+    let line = line.unwrap_or_default();
+    assert!(line.contains(" with --mem-fraction-static 0.9"), "{text}");
+    let given = predict(
+        "--model llama-3.3-70b --quant fp8 --gpu rtx-6000-ada --gpus 2 --engine sglang --mem-fraction 0.85",
+    );
+    assert!(!given.contains(" with --mem-fraction-static"), "{given}");
+}
+
+#[test]
+fn llama_cpp_is_told_as_many_slots_as_its_card_holds() {
+    let text = predict(
+        "--model qwen3-8b --gpu rtx-3090 --engine llamacpp --quant q4_k_m --draft qwen3-0.6b",
+    );
+    let lines = pasted(&text);
+    assert!(lines.contains("-ngl 99 -c 65536 -np 32 "), "{text}");
+    assert!(!text.contains("legal fraction"), "{text}");
+    let asked = predict(
+        "--model qwen3-8b --gpu rtx-3090 --engine llamacpp --quant q4_k_m --draft qwen3-0.6b --max-running 4 --context 8k",
+    );
+    assert!(pasted(&asked).contains("-c 32768 -np 4 "), "{asked}");
+}
+
+#[test]
+fn modules_for_a_position_each_draft_no_deeper_than_there_are_of_them() {
+    let flags = "--model minimax-m2.5 --gpu rtx-pro-6000 --gpus 4 --json";
+    let answer: serde_json::Value = serde_json::from_str(&predict(flags)).expect("JSON");
+    let points = answer["points"].as_array().expect("points");
+    assert!(!points.is_empty());
+    for point in points {
+        assert!(
+            point["steps"].as_u64().is_some_and(|steps| steps <= 3),
+            "{point}"
+        );
+    }
+}
+
+#[test]
+fn kernels_refused_for_one_reason_are_refused_in_one_line() {
+    let text = answers(&[
+        "simulate", "--gpu", "rtx-5090", "--gpus", "4", "--bytes", "64k",
+    ]);
+    let refused = text.lines().filter(|line| line.starts_with("not here"));
+    assert_eq!(refused.count(), 1, "{text}");
+    assert!(
+        text.contains("one-shot, one-shot-push, two-shot, island: needs peer access"),
+        "{text}"
+    );
+    assert!(
+        text.contains("any half of the GPUs does as well as another"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_report_without_a_draft_has_plain_speeds_and_no_curve() {
+    let path = std::env::temp_dir().join(format!("xtask-read-{}.html", std::process::id()));
+    let shown = path.to_string_lossy().into_owned();
+    answers(&[
+        "predict", "--model", "qwen3-8b", "--gpu", "rtx-4090", "--draft", "none", "--report",
+        &shown,
+    ]);
+    let page = std::fs::read_to_string(&path).expect("the page");
+    let _ = std::fs::remove_file(&path);
+    assert!(page.contains("Speed by load") && !page.contains("Speedup by load"));
+    assert!(!page.contains("your own sweep") && !page.contains("The box"));
+}
