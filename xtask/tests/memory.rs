@@ -339,3 +339,20 @@ fn a_wanted_load_that_fits_is_no_order_to_change_the_fraction() {
         "{text}"
     );
 }
+
+/// The bytes would fit, but 192 columns a rank are no whole number of FP8 blocks: plan said FITS.
+#[test]
+fn a_cut_that_the_engine_refuses_does_not_fit() {
+    let server = "plan --model qwen3-235b-a22b --quant fp8 --gpu h100-sxm --gpus 8 --draft none \
+                  --engine vllm";
+    let text = xtask(server);
+    assert!(text.starts_with("REFUSED"), "{text}");
+    assert!(text.contains("vllm refuses this cut"), "{text}");
+    assert!(text.contains("--tp 4 or expert parallelism"), "{text}");
+    assert!(text.contains("blocks of 128 x 128"), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&xtask(&format!("{server} --json"))).expect("JSON");
+    assert_eq!(json["memory"]["fits"], false, "{json}");
+    let four = xtask(&format!("{server} --tp 4"));
+    assert!(!four.contains("refuses this cut"), "{four}");
+}
