@@ -4,6 +4,7 @@
 mod benches;
 mod engines;
 mod links;
+mod others;
 mod traps;
 
 use super::{Value, facts_from_text};
