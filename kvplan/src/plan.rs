@@ -1,6 +1,7 @@
 //! Forwards: a setup to a plan, with and without speculation, and from a target to a setting.
 
 use crate::engine::{EngineKind, llamacpp, sglang, trtllm, vllm};
+use crate::parts;
 use crate::pool::Pool;
 use crate::setup::{Plan, PlanError, Setup};
 
@@ -9,16 +10,33 @@ use crate::setup::{Plan, PlanError, Setup};
 /// # Errors
 /// Inputs no engine could run with, in one line that names the input.
 pub fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
+    let setup = &free_after_the_target(setup);
     let mut plan = match setup.engine.kind {
         EngineKind::Sglang => sglang::plan(setup),
         EngineKind::Vllm => vllm::plan(setup),
         EngineKind::TensorRtLlm => trtllm::plan(setup),
         EngineKind::LlamaCpp => llamacpp::plan(setup),
     }?;
-    if setup.observed.served {
+    if setup.ran() {
         as_it_ran(&mut plan, setup);
     }
     Ok(plan)
+}
+
+/// The setup with `free_after_gib` as it is before a draft is loaded.
+fn free_after_the_target<'a>(setup: &Setup<'a>) -> Setup<'a> {
+    let mut setup = setup.clone();
+    let counted = setup.engine.kind == EngineKind::Sglang
+        && sglang::draft_era(setup.engine.version) == sglang::DraftEra::Counted;
+    if counted && setup.observed.free_after_with_draft {
+        let draft = parts::draft_of(&setup, true);
+        let held = (draft.weight_bytes + draft.table_bytes) / crate::GIB;
+        if let Some(after) = &mut setup.observed.free_after_gib {
+            *after += held;
+        }
+    }
+    setup.observed.free_after_with_draft = false;
+    setup
 }
 
 /// A server that ran fits, whatever the estimates say: its own pool, its fraction inside the walls,
@@ -78,12 +96,17 @@ pub enum CostBasis {
     Seen,
     /// The pool that was seen, and beside it the difference of two estimates.
     Estimates,
+    /// The pool that was seen without the draft, less what the draft is estimated to take.
+    SeenWithout,
 }
 
 fn basis(setup: &Setup<'_>) -> CostBasis {
     let seen = setup.observed;
     let pool_known = setup.served_tokens().is_some() && setup.speculation.is_some();
-    if !pool_known || setup.engine.kind == EngineKind::Vllm {
+    let plain = setup.seen_without_draft();
+    if plain.is_some_and(|plain| plain.served_tokens().is_some()) {
+        CostBasis::SeenWithout
+    } else if !pool_known || setup.engine.kind == EngineKind::Vllm {
         CostBasis::Planned
     } else if setup.engine.kind == EngineKind::Sglang
         && seen.free_before_gib.is_some()
@@ -103,13 +126,29 @@ fn beside_the_log(without: &mut Plan, with: &Plan, setup: &Setup<'_>) -> Result<
     guess.observed.tokens = None;
     guess.observed.served = false;
     let lost = without.kv_tokens.saturating_sub(plan(&guess)?.kv_tokens);
-    let tokens = with.kv_tokens.saturating_add(lost);
-    let per_token = with.pool_gib / with.kv_tokens.max(1) as f64;
-    without.kv_tokens = tokens;
-    without.pool = Pool::of_tokens(tokens);
-    without.pool_gib = tokens as f64 * per_token;
-    without.max_concurrency = without.pool.requests(without.context_tokens);
-    without.longest_context = tokens.min(without.context_tokens);
+    at_tokens(without, with, with.kv_tokens.saturating_add(lost));
+    Ok(())
+}
+
+/// Gives a plan a pool of so many tokens, each as large as those of another plan.
+fn at_tokens(plan: &mut Plan, like: &Plan, tokens: u64) {
+    let per_token = like.pool_gib / like.kv_tokens.max(1) as f64;
+    plan.kv_tokens = tokens;
+    plan.pool = Pool::of_tokens(tokens);
+    plan.pool_gib = tokens as f64 * per_token;
+    plan.max_concurrency = plan.pool.requests(plan.context_tokens);
+    plan.longest_context = tokens.min(plan.context_tokens);
+}
+
+/// Puts the pool with the draft as far below the one that was seen without as one estimate is below
+/// the other.
+fn below_the_log(with: &mut Plan, without: &Plan, setup: &Setup<'_>) -> Result<(), PlanError> {
+    let mut guess = setup.plain();
+    guess.observed.tokens = None;
+    guess.observed.served = false;
+    let lost = plan(&guess)?.kv_tokens.saturating_sub(with.kv_tokens);
+    let like = with.clone();
+    at_tokens(with, &like, without.kv_tokens.saturating_sub(lost));
     Ok(())
 }
 
@@ -118,7 +157,8 @@ fn beside_the_log(without: &mut Plan, with: &Plan, setup: &Setup<'_>) -> Result<
 /// # Errors
 /// As [`plan`].
 pub fn speculation_cost(setup: &Setup<'_>) -> Result<SpeculationCost, PlanError> {
-    let with = plan(setup)?;
+    let setup = &free_after_the_target(setup);
+    let mut with = plan(setup)?;
     let mut plain = setup.plain();
     // Figures of a log that ran with the draft say nothing of a run without it, save what was
     // free before any weights, and the fraction.
@@ -131,8 +171,18 @@ pub fn speculation_cost(setup: &Setup<'_>) -> Result<SpeculationCost, PlanError>
     without_the_draft(&mut plain, &with);
     let mut without = plan(&plain)?;
     let basis = basis(setup);
-    if basis == CostBasis::Estimates {
-        beside_the_log(&mut without, &with, setup)?;
+    match basis {
+        CostBasis::Estimates => beside_the_log(&mut without, &with, setup)?,
+        // What was free is printed with two decimals, so it may explain less than the pool that was
+        // seen; the pool without the draft is no smaller than that.
+        CostBasis::Seen if without.kv_tokens < with.kv_tokens => {
+            at_tokens(&mut without, &with, with.kv_tokens);
+        }
+        // SGLang and vLLM plan from that pool by their own formulas.
+        CostBasis::SeenWithout if setup.engine.kind == EngineKind::TensorRtLlm => {
+            below_the_log(&mut with, &without, setup)?;
+        }
+        _ => {}
     }
     Ok(SpeculationCost {
         basis,
@@ -147,7 +197,11 @@ pub fn speculation_cost(setup: &Setup<'_>) -> Result<SpeculationCost, PlanError>
 /// What a log of a run with the draft says of one without it: the pool grows by the draft's weights,
 /// the graphs shrink to the target's.
 fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
-    if !(plain.observed.served && with.ledger.speculation_gib() > 0.0) {
+    if !plain.observed.pool_with_draft {
+        return;
+    }
+    plain.observed.pool_with_draft = false;
+    if with.ledger.speculation_gib() <= 0.0 {
         return;
     }
     let weights = with.ledger.gib_of("draft: weights")

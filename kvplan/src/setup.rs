@@ -106,8 +106,11 @@ pub struct Observed {
     pub graph_gib: Option<f64>,
     /// What the target's graphs alone took, GiB, where the log shows them apart.
     pub target_graph_gib: Option<f64>,
-    /// Whether the figures come from a run that had the draft loaded.
-    pub with_draft: bool,
+    /// Whether `free_after_gib` was seen with the draft loaded.
+    pub free_after_with_draft: bool,
+    /// Whether pool, tokens and graphs are of a run with the draft; else they say what there is
+    /// without it.
+    pub pool_with_draft: bool,
     /// Whether the server that the figures come from started and served: then it fits, whatever
     /// the estimates say.
     pub served: bool,
@@ -259,10 +262,26 @@ impl<'a> Setup<'a> {
             .max(1)
     }
 
+    /// Whether the observed pool is of a run that drafted, or not, as this setup does.
+    pub(crate) fn pool_is_its_own(&self) -> bool {
+        self.speculation.is_some() == self.observed.pool_with_draft
+    }
+
+    /// Whether a server is known to have run with this setup.
+    pub(crate) fn ran(&self) -> bool {
+        self.observed.served && self.pool_is_its_own()
+    }
+
     /// Tokens of the pool of a server that is known to have run with this setup.
     pub(crate) fn served_tokens(&self) -> Option<u64> {
-        let seen = self.observed;
-        seen.tokens.filter(|tokens| seen.served && *tokens > 0)
+        let tokens = self.observed.tokens.filter(|tokens| *tokens > 0);
+        tokens.filter(|_| self.ran())
+    }
+
+    /// The setup of the run without a draft whose pool was seen, where this one drafts.
+    pub(crate) fn seen_without_draft(&self) -> Option<Self> {
+        let other = self.speculation.is_some() && !self.observed.pool_with_draft;
+        other.then(|| self.plain())
     }
 
     /// Ranks in all.

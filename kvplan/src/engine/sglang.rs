@@ -96,9 +96,8 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
     } else {
         0.0
     };
+    // What was seen is of a run without the draft.
     let after = match setup.observed.free_after_gib {
-        // A log of a run without the draft does not hold it yet.
-        Some(after) if setup.observed.with_draft => after,
         Some(after) => after - counted,
         None => before - weights_gib - counted,
     };
@@ -115,9 +114,11 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
         .fraction
         .unwrap_or_else(|| match setup.observed.pool_gib {
             // The log says what was allocated, so it says the fraction.
+            Some(pool) if !setup.pool_is_its_own() => 1.0 - (after + counted - pool) / before,
             Some(pool) => 1.0 - (after - pool * cell / target_cell.max(1.0)) / before,
             None => automatic,
         });
+    let after = after + beyond_the_formula(setup, weights_gib, fraction);
     let rest = after - before * (1.0 - fraction);
     let (state_gib, state_slots) = state_pool(setup, rest);
     let budget_bytes = ((rest - state_gib) * GIB).max(0.0);
@@ -146,6 +147,23 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
         target_cell,
         tokens,
     }
+}
+
+/// How much larger the pool of a run without this draft was than the formula gives, GiB: a draft
+/// takes from the pool that was seen. Nothing where no such run was seen, or state shares it.
+fn beyond_the_formula(setup: &Setup<'_>, weights_gib: f64, fraction: f64) -> f64 {
+    let Some(mut plain) = setup.seen_without_draft() else {
+        return 0.0;
+    };
+    plain.fraction = Some(fraction);
+    let Some(seen) = plain.served_tokens() else {
+        return 0.0;
+    };
+    let formula = budget(&plain, weights_gib, &DraftParts::default());
+    if formula.state_gib > 0.0 {
+        return 0.0;
+    }
+    seen as f64 * formula.cell / GIB - formula.rest
 }
 
 /// The index cache exists since PR #11309 (October 2025) in the budget; before, it was allocated
@@ -268,31 +286,27 @@ fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget, draft: &DraftP
     } else {
         "out of the reserve: loaded after the pool"
     };
-    // A log's free-after figure of this era holds the draft already.
-    let in_observed = counted && setup.observed.with_draft;
-    if !in_observed {
-        // A log prints them; from the model they are good to a quarter.
-        let spread = if setup.observed.draft_gib.is_some() {
-            0.0
-        } else {
-            0.25
-        };
-        ledger
-            .estimate(
-                "draft: weights",
-                draft.weight_bytes / GIB,
-                spread,
-                where_from,
-            )
-            .of_speculation();
-        ledger
-            .exact(
-                "draft: its own vocabulary tables",
-                draft.table_bytes / GIB,
-                where_from,
-            )
-            .of_speculation();
-    }
+    // A log prints them; from the model they are good to a quarter.
+    let spread = if setup.observed.draft_gib.is_some() {
+        0.0
+    } else {
+        0.25
+    };
+    ledger
+        .estimate(
+            "draft: weights",
+            draft.weight_bytes / GIB,
+            spread,
+            where_from,
+        )
+        .of_speculation();
+    ledger
+        .exact(
+            "draft: its own vocabulary tables",
+            draft.table_bytes / GIB,
+            where_from,
+        )
+        .of_speculation();
     ledger.exact(
         "target: state pool",
         b.state_gib,

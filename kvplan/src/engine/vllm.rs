@@ -185,17 +185,24 @@ fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
         rest: 0.0,
     };
     let mut used = weights_gib + b.activation + b.workspace + b.non_torch;
-    if draft_counted {
-        used += (draft.weight_bytes + draft.table_bytes) / GIB;
-    }
+    let draft_weights = (draft.weight_bytes + draft.table_bytes) / GIB;
+    let draft_weights = if draft_counted { draft_weights } else { 0.0 };
+    used += draft_weights;
     if b.graphs_counted {
         used += graphs + draft_graphs;
     } else {
         b.outside += graphs + draft_graphs;
     }
     b.rest = b.total * b.utilisation - used;
-    if let Some(pool) = setup.observed.pool_gib {
-        // The log's pool wins; what is unexplained goes to the activation line.
+    if let Some(mut pool) = setup.observed.pool_gib {
+        // The log's pool wins; what is unexplained goes to the activation line. One that was seen
+        // without the draft gives up what the draft takes of the utilisation.
+        if !setup.pool_is_its_own() {
+            pool -= draft_weights;
+            if b.graphs_counted {
+                pool -= graphs + draft_graphs - graphs::gib(&setup.plain(), max_seqs(setup)).0;
+            }
+        }
         if setup.fraction.is_some() {
             b.activation += b.rest - pool;
         } else {
@@ -233,8 +240,9 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     } else {
         groups.tokens(blocks).saturating_mul(dcp)
     };
-    // Of a hybrid the line follows the configured context; else what the log counted is the count.
-    let seen = setup.observed.tokens.filter(|_| !groups.hybrid());
+    // Requests x context follow the configured context; else what the log counted is the count.
+    let own = !by_concurrency && setup.pool_is_its_own();
+    let seen = setup.observed.tokens.filter(|_| own);
     let tokens = seen.unwrap_or(tokens);
     let tokens = setup.max_total_tokens.map_or(tokens, |cap| tokens.min(cap));
     let refusal = refusal(setup, &b, &groups, blocks);

@@ -6,6 +6,7 @@ mod load;
 mod memory;
 mod pool;
 mod speculation;
+mod warnings;
 
 use serde::Serialize;
 
@@ -85,6 +86,7 @@ pub(crate) fn find(files: &[Facts]) -> Vec<Finding> {
         memory::check(&joined, &mut found);
         speculation::check(facts, &mut found);
         load::check(facts, &mut found);
+        warnings::check(facts, &mut found);
         links::check(facts, &mut found);
         all_reduce::check(facts, &mut found);
     }

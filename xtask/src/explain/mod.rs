@@ -7,6 +7,7 @@ mod accept;
 mod args;
 mod bench_facts;
 mod config;
+mod drafting;
 mod era;
 mod facts;
 mod findings;
@@ -32,6 +33,7 @@ mod tests;
 pub(crate) mod text;
 mod trtllm;
 mod vllm;
+mod warnings;
 
 use std::io::Read;
 use std::path::Path;
@@ -118,6 +120,7 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     servers::read(doc, &mut facts);
     trtllm::read(doc, &mut facts);
     llamacpp::read(doc, &mut facts);
+    warnings::read(doc, &mut facts);
     era::read(doc, &mut facts);
     prometheus::read(doc, text, &mut facts);
     card(doc, &mut facts);

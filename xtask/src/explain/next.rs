@@ -1,5 +1,6 @@
 //! The command that goes on from what the files say, and what the reader has to put in.
 
+use super::drafting;
 use super::facts::Facts;
 use super::scenario::{LogScenario, scenario_from_facts};
 use crate::scenario::parse;
@@ -52,7 +53,9 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     if log.is_none() && bench.is_none() {
         return simulate_line(files);
     }
-    let said = log.or(bench).map(scenario_from_facts).unwrap_or_default();
+    let log_or_bench = log.or(bench);
+    let mut said = log_or_bench.map(scenario_from_facts).unwrap_or_default();
+    let contradicting = drafting::complete(&mut said, log_or_bench, files);
     let named = said.model.clone().map(|(path, _)| path);
     let named = named.or_else(|| bench?.text("model").map(str::to_string));
     let known = named
@@ -61,6 +64,7 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
         .filter(|name| kvplan::catalog::find(name).is_ok());
     let mut line = Words {
         words: vec!["cargo xtask predict".to_string()],
+        left_out: contradicting,
         ..Words::default()
     };
     model(&mut line, named.as_deref(), known.clone(), log);

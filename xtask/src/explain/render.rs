@@ -111,7 +111,25 @@ pub(crate) fn text(files: &[Facts], findings: &[Finding], next: Option<&Next>) -
         wrap(&mut out, "       do   ", &finding.mend);
     }
     if findings.is_empty() {
-        out.push_str("nothing wrong found in what these files say\n");
+        out.push_str(
+            "no fault found among those that explain looks for (docs/explain.md lists them)\n",
+        );
+    }
+    for facts in files {
+        if let Some((lines, fact)) = facts
+            .number("warnings_not_judged")
+            .zip(facts.get("warnings_not_judged"))
+        {
+            let (s, say, are) = if lines == 1.0 {
+                ("", "says", "is")
+            } else {
+                ("s", "say", "are")
+            };
+            out.push_str(&format!(
+                "{lines} line{s} of {} {say} WARNING or ERROR and {are} not judged, the first is line {}\n",
+                facts.file, fact.line
+            ));
+        }
     }
     for facts in files {
         out.push('\n');

@@ -81,7 +81,7 @@ fn report(
     let plain = kvplan::plan(&setup.plain()).map_err(fail)?;
     known.bytes_per_token = Some(plain.kv_bytes_per_token);
     let sglang = setup.engine.kind == EngineKind::Sglang;
-    let inferred = if sglang {
+    let mut inferred = if sglang {
         known.infer()
     } else {
         Inferred::default()
@@ -89,16 +89,24 @@ fn report(
     let believed = scenario
         .mem_fraction
         .or_else(|| scenario.observed.mem_fraction.as_ref().map(|f| f.value));
-    let belief = believed.and_then(|believed| kvplan::check_belief(&inferred, believed));
     let seen = known.pool_gib.is_some() && pool_wins(scenario, args);
+    let drafted = setup.observed.pool_with_draft;
     if seen {
         // The pool was seen, so what allocated it is known better than what was believed.
-        match inferred.known.fraction {
+        match inferred.known.fraction.filter(|_| !drafted) {
             Some(fraction) => setup.fraction = Some(fraction),
-            None => setup.observed.pool_gib = known.pool_gib,
+            None => {
+                setup.observed.pool_gib = known.pool_gib;
+                setup.fraction = setup.fraction.filter(|_| !sglang);
+            }
         }
     }
     let mut cost = kvplan::speculation_cost(&setup).map_err(fail)?;
+    if seen && drafted && inferred.known.fraction.is_some() {
+        // The draft's pool came out of the same fraction.
+        inferred.known.fraction = Some(cost.with.fraction);
+    }
+    let belief = believed.and_then(|believed| kvplan::check_belief(&inferred, believed));
     if seen && inferred.known.fraction.is_some() {
         for plan in [&mut cost.with, &mut cost.without] {
             plan.fraction_source = "inferred from the observed pool".to_string();

@@ -106,7 +106,9 @@ pub(crate) fn setup<'a>(
         setup.max_total_tokens = knobs.max_total_tokens;
         setup.state_slots = knobs.state_slots;
         setup.state_ratio = knobs.state_ratio;
-        setup.observed.with_draft = knobs.observed_with_draft;
+        let drafts = setup.speculation.is_some() && knobs.observed_with_draft;
+        setup.observed.free_after_with_draft = drafts;
+        setup.observed.pool_with_draft = drafts;
     }
     of_the_log(&mut setup, scenario);
     let known = known(scenario, args);
@@ -133,6 +135,10 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     }
     if setup.engine.kind == EngineKind::Sglang {
         seen.draft_gib = ran.draft_gib;
+    }
+    if !ran.file.is_empty() {
+        // What was free after the weights is given without the draft's; the flag wins over the log.
+        seen.pool_with_draft |= ran.speculates && setup.speculation.is_some();
     }
     seen.tokens = ran.kv_tokens;
     seen.served = ran.kv_tokens.is_some();

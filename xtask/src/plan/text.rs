@@ -157,6 +157,9 @@ fn rests_on(basis: CostBasis) -> &'static str {
             " (tokens: the log's pool against what it says was free; GiB: estimated)"
         }
         CostBasis::Estimates => " (estimated: the log has no run without it)",
+        CostBasis::SeenWithout => {
+            " (estimated: the log is of a run without it, whose pool stands above)"
+        }
     }
 }
 
@@ -246,7 +249,14 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
         ));
     }
     out.extend(warnings(report));
-    if report.ran {
+    let plain = report.cost.basis == CostBasis::SeenWithout;
+    if report.ran && plain {
+        out.push(
+            "the pool without the draft is the log's own: that server ran without one; with it, that \
+             pool less what the draft is estimated to take"
+                .to_string(),
+        );
+    } else if report.ran {
         out.push("the pool and the graphs are the log's own: that server ran".to_string());
     }
     out.push(format!("memory rules of {}", report.engine));

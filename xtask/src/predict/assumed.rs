@@ -19,6 +19,7 @@ pub(super) fn all(
         .into_iter()
         .chain(by_load)
         .chain(kernel)
+        .chain(launch::limit_changed(scenario, setting.memory))
         .chain(launch::loads_not_run(scenario).filter(|_| setting.runs && points.len() > 1));
     all.extend(notes.map(|what| Assumption {
         what,

@@ -261,7 +261,8 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     if let Some(fraction) = memory.as_ref().and_then(fraction) {
         push(&mut flags, "--mem-fraction-static", fraction);
     }
-    if let Some(tokens) = scenario.max_model_len {
+    let limit = launch::told_limit(scenario, memory.as_ref());
+    if let Some(tokens) = scenario.max_model_len.or(limit) {
         push(&mut flags, "--context-length", tokens);
     }
     let drafts = head(setting).is_some();
@@ -325,6 +326,9 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
 fn vllm_context(scenario: &Scenario, memory: Option<&Memory>) -> Option<u64> {
     if scenario.max_model_len.is_some() {
         return scenario.max_model_len;
+    }
+    if let Some(limit) = launch::told_limit(scenario, memory) {
+        return Some(limit);
     }
     let longest = memory?.longest_context?;
     let asked = scenario

@@ -7,7 +7,7 @@ use std::path::Path;
 use kvplan::Attention;
 use spec_decode::HeadKind;
 
-use super::answer::Answer;
+use super::answer::{Answer, Memory};
 use crate::scenario::{EngineKind, Scenario};
 
 /// Stands where the checkpoint belongs that nobody named.
@@ -103,6 +103,50 @@ fn by_itself(engine: EngineKind, drafts: bool) -> Option<u32> {
         EngineKind::Vllm => Some(VLLM_RUNNING),
         EngineKind::TrtLlm | EngineKind::LlamaCpp => None,
     }
+}
+
+/// The longest request that the log's server was told to take, below the model's own limit, where
+/// the pool still holds one and nobody asks for a longer one.
+pub(super) fn told_limit(scenario: &Scenario, memory: Option<&Memory>) -> Option<u64> {
+    let limit = own_limit(scenario)?;
+    let holds = memory.is_none_or(|memory| holds(memory, limit));
+    let asked = scenario
+        .asked_context()
+        .is_some_and(|asked| asked > limit && !scenario.by_log("context"));
+    (holds && !asked).then_some(limit)
+}
+
+/// The limit in the log of a server, where it is not the model's.
+fn own_limit(scenario: &Scenario) -> Option<u64> {
+    let limit = scenario.ran.context_limit?;
+    let model = scenario.model.max_positions;
+    model
+        .is_none_or(|model| limit < model)
+        .then_some(limit)
+        .filter(|_| scenario.max_model_len.is_none())
+}
+
+/// Whether the pool holds one request of a length.
+fn holds(memory: &Memory, tokens: u64) -> bool {
+    let pool = memory.pool.as_ref();
+    pool.is_none_or(|pool| pool.requests(tokens) >= 1.0)
+}
+
+/// Why the pasted limit is another than the log's.
+pub(super) fn limit_changed(scenario: &Scenario, memory: &Memory) -> Option<String> {
+    let limit = own_limit(scenario)?;
+    if told_limit(scenario, Some(memory)).is_some() {
+        return None;
+    }
+    let why = if holds(memory, limit) {
+        format!("{} were asked for", scenario.context)
+    } else {
+        "the pool holds no request as long".to_string()
+    };
+    Some(format!(
+        "the paste does not keep the limit of {limit} tokens that {} shows: {why}",
+        scenario.ran.file
+    ))
 }
 
 /// Loads of the table that the pasted line does not run, where nobody asked for them.

@@ -71,6 +71,8 @@ pub(crate) struct Merged {
     pub(crate) allreduce_table: Option<PathBuf>,
     pub(crate) observed: ObservedFile,
     pub(crate) ran: Ran,
+    /// Whether what a log says of the model is said of the one asked for.
+    log_is_of_the_model: bool,
     pub(crate) assumed: Assumed,
     pub(crate) seed: u64,
 }
@@ -187,7 +189,8 @@ fn apply_log(
     notes: &mut Notes,
 ) {
     let whole = log.clone();
-    merged.ran = Ran::of(&log, shown).beside(args, log.gpu.as_ref());
+    merged.log_is_of_the_model = !super::ran::other_model(args, &log);
+    merged.ran = Ran::of(&log, shown).beside(args, &log);
     let at = |line: usize| format!("{shown}:{line}");
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
@@ -286,7 +289,7 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
             *slot = Some(Given::new(value.clone(), flag));
         }
     }
-    if args.model.is_some() {
+    if args.model.is_some() && !merged.log_is_of_the_model {
         // What was observed of another model says nothing of this one.
         merged.observed = ObservedFile::default();
         merged.assumed = Assumed::default();

@@ -12,6 +12,8 @@ pub(crate) struct Ran {
     pub(crate) file: String,
     /// Most requests at a time.
     pub(crate) max_running: Option<u64>,
+    /// Longest request that it was told to take, tokens.
+    pub(crate) context_limit: Option<u64>,
     /// Tokens of one pass at most.
     pub(crate) batched_tokens: Option<u64>,
     /// What the graphs took, GiB.
@@ -40,7 +42,8 @@ pub(crate) struct Ran {
 /// what the server takes as far as its pool holds it; as many users as it runs at once.
 pub(super) fn load(merged: &mut Merged, log: &LogScenario, args: &ScenarioArgs, shown: &str) {
     let pool = merged.ran.kv_tokens.unwrap_or(u64::MAX);
-    let limit = log.context.filter(|_| args.model.is_none());
+    let other = other_model(args, log);
+    let limit = log.context.filter(|_| !other);
     if let Some((held, line)) = log.held_tokens {
         merged.context = Some(Given {
             value: held.to_string(),
@@ -54,13 +57,87 @@ pub(super) fn load(merged: &mut Merged, log: &LogScenario, args: &ScenarioArgs, 
             assumed: true,
         });
     }
-    if let Some((loads, line)) = log.loads().filter(|_| args.model.is_none()) {
+    if let Some((loads, line)) = log.loads().filter(|_| !other) {
         merged.concurrency = Some(Given {
             value: loads,
             source: format!("{shown}:{line} (up to its most at once)"),
             assumed: false,
         });
     }
+}
+
+/// Whether flags ask for another cut, format, draft or fraction than a log has.
+fn differs(args: &ScenarioArgs, log: &LogScenario, speculates: bool) -> bool {
+    let word = |asked: &Option<String>, said: &Option<(String, usize)>| match (asked, said) {
+        (None, _) => false,
+        (Some(asked), Some((said, _))) => !asked.eq_ignore_ascii_case(said),
+        (Some(_), None) => true,
+    };
+    let count = |asked: Option<u32>, said: Option<(u32, usize)>| {
+        asked.is_some_and(|asked| asked != said.map_or(1, |(said, _)| said))
+    };
+    let fraction = args.mem_fraction.is_some_and(|asked| {
+        let said = log.mem_fraction.map(|(said, _)| said);
+        said.is_none_or(|said| (said - asked).abs() > SAME_FRACTION)
+    });
+    let draft = args.draft.as_ref().is_some_and(|asked| {
+        let said = log.draft.as_ref();
+        said.is_none_or(|(said, _)| !one_draft(asked, said))
+    });
+    // A model that the flag must name has its format named there too.
+    let model = log.model.as_ref();
+    let named = model.is_some_and(|(name, _)| kvplan::catalog::find(last(name)).is_ok());
+    count(args.tp, log.tp)
+        || count(args.dcp, log.dcp)
+        || fraction
+        || (named && word(&args.quant, &log.quant))
+        || word(&args.kv_dtype, &log.kv_dtype)
+        || (speculates && draft)
+}
+
+/// Fractions are typed with three digits, and pasted rounded up.
+const SAME_FRACTION: f64 = 0.0011;
+
+/// The last part of a path or repository name.
+fn last(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether `--model` asks for another model than a log's. Beside a log that names none, or one that
+/// is not known here, it says which that is.
+pub(super) fn other_model(args: &ScenarioArgs, log: &LogScenario) -> bool {
+    let Some((asked, (said, _))) = args.model.as_ref().zip(log.model.as_ref()) else {
+        return false;
+    };
+    let found = |name: &str| kvplan::catalog::find(last(name)).ok();
+    match (found(asked), found(said)) {
+        (_, None) => std::path::Path::new(said).exists() && asked != said,
+        (None, Some(_)) => true,
+        (Some(asked), Some(said)) => asked.model.name != said.model.name,
+    }
+}
+
+/// Whether `--engine` asks for another engine or version than a log's.
+fn other_engine(args: &ScenarioArgs, log: &LogScenario) -> bool {
+    let Some(asked) = &args.engine else {
+        return false;
+    };
+    let (name, version) = match asked.split_once('@') {
+        Some((name, version)) => (name, Some(version)),
+        None => (asked.as_str(), None),
+    };
+    let said = |said: &Option<(String, usize)>, asked: &str| {
+        let said = said.as_ref().map(|(said, _)| said);
+        said.is_some_and(|said| said.eq_ignore_ascii_case(asked))
+    };
+    !said(&log.engine, name) || version.is_none_or(|version| !said(&log.engine_version, version))
+}
+
+/// Whether two words name one draft: the same, or the kind of head that a path names.
+fn one_draft(asked: &str, said: &str) -> bool {
+    let kind = crate::scenario::model::names_head(said);
+    asked.eq_ignore_ascii_case(said) || kind.is_some_and(|kind| asked.eq_ignore_ascii_case(kind))
 }
 
 impl Ran {
@@ -74,6 +151,7 @@ impl Ran {
         Self {
             file: shown.to_string(),
             max_running: whole(log.max_running_requests),
+            context_limit: whole(log.context),
             batched_tokens: whole(log.batched_tokens),
             graph_gib: size(log.graph_gib).filter(|gib| *gib >= 0.0),
             target_graphs: log
@@ -89,22 +167,28 @@ impl Ran {
                 .filter(|(tokens, _)| *tokens < 1e15)
                 .map(|(tokens, _)| tokens as u64),
             speeds: log.speeds.clone(),
-            speculates: log.spec_algorithm.is_some() || log.accept_length.is_some(),
+            speculates: log.spec_algorithm.is_some()
+                || log.draft.is_some()
+                || log.draft_weights_gib.is_some()
+                || log.accept_length.is_some(),
             outside_graph: log.outside_graph,
         }
     }
 
     /// What is left of it beside flags that ask for another server: nothing with another model, box
     /// or engine; with another cut, format or fraction, how the engine was told to run.
-    /// A card named by flag is the log's own where the log names none or the same.
-    pub(super) fn beside(self, args: &ScenarioArgs, gpu: Option<&(String, usize)>) -> Self {
+    /// A card named by flag is the log's own where the log names none or the same, a flag that says
+    /// what the log says asks for no other server, and a plain server's pool is that of any draft
+    /// that one thinks of adding.
+    pub(super) fn beside(self, args: &ScenarioArgs, log: &LogScenario) -> Self {
+        let gpu = log.gpu.as_ref();
         let card = |name: &str| crate::gpus::find(name).ok().map(|gpu| gpu.name.clone());
         let other_card = args
             .gpu
             .as_ref()
             .zip(gpu)
             .is_some_and(|(asked, (said, _))| card(asked).is_none() || card(asked) != card(said));
-        if args.model.is_some() || args.engine.is_some() || other_card {
+        if other_model(args, log) || other_engine(args, log) || other_card {
             return Self::default();
         }
         let mut left = self;
@@ -114,13 +198,7 @@ impl Ran {
         if left.speculates && other_depth {
             left.speeds = Vec::new();
         }
-        let elsewhere = args.tp.is_some()
-            || args.quant.is_some()
-            || args.draft.is_some()
-            || args.dcp.is_some()
-            || args.kv_dtype.is_some()
-            || args.mem_fraction.is_some();
-        if elsewhere {
+        if differs(args, log, left.speculates) {
             return Self {
                 graph_gib: None,
                 free_before_gib: None,

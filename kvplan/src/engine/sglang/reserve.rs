@@ -84,7 +84,7 @@ fn graph_lines(ledger: &mut Ledger, setup: &Setup<'_>) -> (f64, f64) {
         .speculation
         .is_some_and(|spec| spec.kind != SpecKind::Ngram);
     let seen = setup.observed;
-    if let Some(all) = seen.graph_gib {
+    if let Some(all) = seen.graph_gib.filter(|_| setup.pool_is_its_own()) {
         let item = if drafts {
             "graphs of target and draft"
         } else {
@@ -93,7 +93,9 @@ fn graph_lines(ledger: &mut Ledger, setup: &Setup<'_>) -> (f64, f64) {
         ledger.exact(item, all, LOGGED_GRAPHS);
         return (all, 0.0);
     }
-    let graphs = match seen.target_graph_gib {
+    // Graphs of a run without the draft are the target's.
+    let alone = seen.graph_gib.filter(|_| !seen.pool_with_draft);
+    let graphs = match seen.target_graph_gib.or(alone) {
         Some(gib) => {
             ledger.exact("target: graphs", gib, LOGGED_GRAPHS);
             gib

@@ -10,12 +10,14 @@ const GIB_PER_SHAPE: f64 = 0.0152;
 /// draft is captured once more in every shape, whatever the layers of the target.
 const WITH_DRAFT: f64 = 2.0;
 
-/// Target's and draft's graphs, GiB. What a log shows wins; the estimate then only splits it.
+/// Target's and draft's graphs, GiB. What a log shows wins; the estimate then only splits it. A log
+/// of a run without the draft shows the target's alone.
 pub(super) fn gib(setup: &Setup<'_>, max_seqs: u64) -> (f64, f64) {
     let drafts = setup.speculation.is_some_and(|s| s.kind != SpecKind::Ngram);
     let all_of_target = if drafts { WITH_DRAFT } else { 1.0 };
     let total = match setup.observed.graph_gib {
         // A difference of free memory can come out below nothing.
+        Some(seen) if drafts && !setup.observed.pool_with_draft => seen.max(0.0) * WITH_DRAFT,
         Some(seen) => seen.max(0.0),
         None => GIB_PER_SHAPE * shapes(setup, max_seqs) * all_of_target,
     };

@@ -1,0 +1,139 @@
+//! What the engine itself warned of, where it weighs on speed.
+
+use super::{Finding, Severity, count, show};
+use crate::explain::facts::Facts;
+
+pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
+    kernels(facts, found);
+    formats(facts, found);
+    requests(facts, found);
+    if let Some(gib) = facts.number("cpu_offload_gb").filter(|gib| *gib > 0.0) {
+        found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "cpu_offload_gb",
+            format!("{} GiB of weights lie in host memory", show(gib)),
+            "they cross the host's link in every pass, far below the card's own rate; `predict` does not \
+             model it and answers for a server without",
+            "a smaller weight format, or more cards",
+        ));
+    }
+}
+
+fn kernels(facts: &Facts, found: &mut Vec<Finding>) {
+    if let Some(file) = facts.text("moe_config_missing") {
+        let of = if file.is_empty() {
+            String::new()
+        } else {
+            format!(" ({file})")
+        };
+        found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "moe_config_missing",
+            "no tuned kernel for these experts on this card",
+            format!("the engine has no tuning file for them{of} and takes default tiles; plain steps and \
+                     verifies both pay"),
+            "tune it once: benchmarks/kernels/benchmark_moe.py --tune (vLLM), \
+             benchmark/kernels/fused_moe_triton (SGLang); or another MoE backend; measure before and \
+             after",
+        ));
+    }
+    if facts.get("sampler_fallback").is_some() {
+        found.push(Finding::new(
+            Severity::Note,
+            facts,
+            "sampler_fallback",
+            "sampling runs without FlashInfer",
+            "top-k and top-p sort the whole vocabulary in PyTorch; greedy decoding does not care",
+            "install flashinfer-python where requests sample with top-k or top-p",
+        ));
+    }
+    if let Some(why) = facts.text("attention_fallback") {
+        found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "attention_fallback",
+            "attention runs on a fall-back kernel",
+            why.to_string(),
+            "mend the cause it names; verifies of several tokens suffer most, so measure one",
+        ));
+    }
+    // With speculation or decode lines beside it, the check of those says more.
+    let told = ["spec_algorithm", "accept_length", "decode_lines"];
+    let eager = facts.text("cuda_graph_disabled").is_some();
+    if eager && told.iter().all(|name| facts.get(name).is_none()) {
+        found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "cuda_graph_disabled",
+            "CUDA graphs are off",
+            "every kernel of every step is launched by the host; its speeds are no baseline for a \
+             server with graphs",
+            "remove --enforce-eager (vLLM) or --disable-cuda-graph (SGLang)",
+        ));
+    }
+}
+
+fn formats(facts: &Facts, found: &mut Vec<Finding>) {
+    if let Some(why) = facts.text("no_native_format") {
+        found.push(Finding::new(
+            Severity::Note,
+            facts,
+            "no_native_format",
+            "the card has no arithmetic for this weight format",
+            why.to_string(),
+            "weights stay small, products run in 16 bits: small loads lose nothing, large verifies do",
+        ));
+    }
+    if let Some(why) = facts.text("slow_quantization") {
+        found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "slow_quantization",
+            "the engine calls its kernels for this weight format slow",
+            why.to_string(),
+            "another format of the same size, measured against it",
+        ));
+    }
+}
+
+fn requests(facts: &Facts, found: &mut Vec<Finding>) {
+    if let Some(times) = facts.number("preempted_requests") {
+        found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "preempted_requests",
+            format!("the KV pool ran full: {} preemption{}", count(times), plural(times)),
+            "what a preempted request had decoded is prefilled once more",
+            "fewer requests at once, a shorter context, an fp8 KV cache, or a larger memory fraction \
+             where `plan` shows one",
+        ));
+    }
+    if let Some(times) = facts.number("rejected_requests") {
+        let limit = facts
+            .number("max_model_len")
+            .or(facts.number("context_len"));
+        found.push(Finding::new(
+            Severity::Note,
+            facts,
+            "rejected_requests",
+            format!(
+                "{} request{} {} refused as too long",
+                count(times),
+                plural(times),
+                if times == 1.0 { "was" } else { "were" }
+            ),
+            limit.map_or_else(
+                || "more tokens than the server takes".to_string(),
+                |limit| format!("the server takes {} tokens", count(limit)),
+            ),
+            "shorter requests, or a longer limit (--max-model-len, --context-length) where `plan` shows \
+             that the pool holds it",
+        ));
+    }
+}
+
+fn plural(times: f64) -> &'static str {
+    if times == 1.0 { "" } else { "s" }
+}

@@ -1,0 +1,211 @@
+//! Warnings that the engines print themselves and that weigh on speed, by their own words; and how
+//! many other lines of a log call themselves a warning or an error.
+
+use super::facts::Facts;
+use super::text::{Doc, leading_number};
+
+/// What an engine prints, and the fact that it is kept as.
+const PHRASES: [(&str, &str); 13] = [
+    // vLLM and SGLang, fused_moe.py; SGLang says "kernel" since 2025.
+    ("Using default MoE config.", "moe_config_missing"),
+    ("Using default MoE kernel config.", "moe_config_missing"),
+    // vLLM, topk_topp_sampler.py.
+    (
+        "FlashInfer is not available. Falling back to the PyTorch-native implementation of top-p",
+        "sampler_fallback",
+    ),
+    // vLLM, platforms/cuda.py: the reason follows.
+    ("Cannot use FlashAttention", "attention_fallback"),
+    ("Cannot use FlashInfer", "attention_fallback"),
+    // vLLM, config.py and model.py; the method stands before it.
+    (
+        "quantization is not fully optimized yet.",
+        "slow_quantization",
+    ),
+    // vLLM, marlin_utils_fp8.py and _fp4.py.
+    (
+        "Your GPU does not have native support for",
+        "no_native_format",
+    ),
+    // vLLM V0, scheduler.py.
+    ("is preempted by PreemptionMode", "preempted_requests"),
+    // vLLM, serving_*.py.
+    ("your request has", "rejected_requests"),
+    ("However, you requested", "rejected_requests"),
+    // SGLang, tokenizer_manager.py: `The input (9000 tokens) is longer than the model's context`.
+    (
+        "is longer than the model's context length",
+        "rejected_requests",
+    ),
+    // Both print their arguments.
+    ("cpu_offload_gb=", "cpu_offload_gb"),
+    ("'cpu_offload_gb': ", "cpu_offload_gb"),
+];
+
+/// Reads them, of the start that the facts are of; nothing where the text is no engine's log.
+pub(super) fn read(doc: &Doc, facts: &mut Facts) {
+    if facts.text("engine").is_none() {
+        return;
+    }
+    let phrases = PHRASES.map(|(phrase, _)| phrase);
+    let mut counted: Vec<(&'static str, f64, usize)> = Vec::new();
+    let mut judged: Vec<usize> = Vec::new();
+    for (_, end, index) in doc.find_all(&phrases) {
+        let line = doc.line_at(end);
+        let Some((_, name)) = PHRASES.get(index).filter(|_| line >= facts.run_line) else {
+            continue;
+        };
+        let rest = doc.window(end, 700);
+        match *name {
+            "cpu_offload_gb" => {
+                let size = leading_number(rest).map(|(gib, _)| gib);
+                if let Some(gib) = size.filter(|gib| *gib > 0.0) {
+                    facts.set_if_absent(name, gib, line);
+                }
+                continue;
+            }
+            "preempted_requests" | "rejected_requests" => {
+                match counted.iter_mut().find(|(known, _, _)| known == name) {
+                    // One request is logged by the server and by its client's handler.
+                    Some(entry) if entry.2 == line => {}
+                    Some(entry) => *entry = (name, entry.1 + 1.0, entry.2),
+                    None => counted.push((name, 1.0, line)),
+                }
+            }
+            "moe_config_missing" => facts.set_if_absent(name, tuning_file(rest), line),
+            _ => facts.set_if_absent(name, sentence(doc, end), line),
+        }
+        judged.push(line);
+    }
+    for (name, count, line) in counted {
+        facts.set_if_absent(name, count, line);
+    }
+    not_judged(doc, &judged, facts);
+}
+
+/// The name of the tuning file that was not found: `E=128,N=768,device_name=…`.
+fn tuning_file(rest: &str) -> String {
+    let from = rest.find("E=").and_then(|at| rest.get(at..)).unwrap_or("");
+    let end = from.find(".json").unwrap_or(0);
+    from.get(..end).unwrap_or("").to_string()
+}
+
+/// The line that a phrase ends in, from its message on.
+fn sentence(doc: &Doc, end: usize) -> String {
+    let number = doc.line_at(end);
+    let line = doc.lines.iter().find(|(n, _)| *n == number);
+    let text = line.map_or("", |(_, text)| text.as_str());
+    let text = text.split_once("] ").map_or(text, |(_, message)| message);
+    super::text::cut(text.trim(), 160).to_string()
+}
+
+/// Lines that say WARNING or ERROR and are read by nothing here.
+fn not_judged(doc: &Doc, judged: &[usize], facts: &mut Facts) {
+    let (mut count, mut first) = (0.0, 0);
+    for (line, text) in &doc.lines {
+        let head = super::text::cut(text, 120);
+        let warns = head
+            .split(|c: char| !c.is_ascii_alphabetic())
+            .any(|word| word == "WARNING" || word == "ERROR");
+        let known = text.contains("Custom allreduce is disabled because") || judged.contains(line);
+        if warns && !known && *line >= facts.run_line {
+            count += 1.0;
+            if first == 0 {
+                first = *line;
+            }
+        }
+    }
+    if count > 0.0 {
+        facts.set("warnings_not_judged", count, first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts_from_text;
+    use super::super::findings::find;
+
+    const PLAIN: &str = "INFO 06-16 14:13:11 [utils.py:328] non-default args: {'model': 'Qwen/Qwen3-30B-A3B'}\n\
+        INFO 06-16 14:13:19 [core.py:76] Initializing a V1 LLM engine (v0.10.2) with config: \
+        model='Qwen/Qwen3-30B-A3B', speculative_config=None, tensor_parallel_size=1\n\
+        INFO 06-16 14:13:41 [gpu_model_runner.py:2392] Model loading took 56.9342 GiB and 13.4 seconds\n\
+        INFO 06-16 14:13:57 [kv_cache_utils.py:864] GPU KV cache size: 94,784 tokens\n\
+        INFO 06-16 14:14:04 [gpu_model_runner.py:3118] Graph capturing finished in 7 secs, took 0.69 GiB\n";
+
+    fn found(more: &str) -> Vec<String> {
+        let facts = facts_from_text(&format!("{PLAIN}{more}"), "b.log");
+        let findings = find(&[facts]);
+        findings
+            .into_iter()
+            .map(|f| format!("{} [{}]", f.what, f.place))
+            .collect()
+    }
+
+    #[test]
+    fn what_the_engine_itself_warns_of_is_a_finding_with_its_line() {
+        for (line, says) in [
+            (
+                "WARNING 06-16 14:13:55 [fused_moe.py:727] Using default MoE config. Performance might be \
+                 sub-optimal! Config file not found at ['/venv/configs/E=128,N=768,device_name=NVIDIA_H100.json']",
+                "no tuned kernel for these experts on this card",
+            ),
+            (
+                "WARNING 06-16 14:13:27 [topk_topp_sampler.py:69] FlashInfer is not available. Falling back to \
+                 the PyTorch-native implementation of top-p & top-k sampling.",
+                "sampling runs without FlashInfer",
+            ),
+            (
+                "ERROR 06-16 14:16:20 [serving_chat.py:251] ValueError: This model's maximum context length is \
+                 6144 tokens. However, your request has 18244677 input tokens.",
+                "1 request was refused as too long",
+            ),
+            (
+                "WARNING 06-16 [scheduler.py:9] Sequence group 5 is preempted by PreemptionMode.RECOMPUTE mode \
+                 because there is not enough KV cache space.",
+                "1 preemption",
+            ),
+            (
+                "INFO args: cpu_offload_gb=10, x",
+                "10 GiB of weights lie in host memory",
+            ),
+        ] {
+            let all = found(line);
+            let hit = all
+                .iter()
+                .any(|f| f.contains(says) && f.ends_with("[b.log:6]"));
+            assert!(hit, "{says}: {all:?}");
+            assert!(
+                !found("").iter().any(|f| f.contains(says)),
+                "{says} without it"
+            );
+        }
+        assert!(
+            !found("cpu_offload_gb=0,")
+                .iter()
+                .any(|f| f.contains("host memory"))
+        );
+    }
+
+    #[test]
+    fn lines_that_warn_of_something_else_are_counted_not_judged() {
+        let more =
+            "WARNING 06-16 [x.py:1] The moon is full.\nERROR 06-16 [y.py:2] So is the disk.\n";
+        let facts = facts_from_text(&format!("{PLAIN}{more}"), "b.log");
+        let fact = facts.get("warnings_not_judged").expect("counted");
+        assert_eq!(
+            (facts.number("warnings_not_judged"), fact.line),
+            (Some(2.0), 6)
+        );
+        let text = super::super::render::text(&[facts], &[], None);
+        assert!(
+            text.starts_with("no fault found among those that explain looks for"),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "2 lines of b.log say WARNING or ERROR and are not judged, the first is line 6"
+            ),
+            "{text}"
+        );
+    }
+}

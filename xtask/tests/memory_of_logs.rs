@@ -1,0 +1,245 @@
+//! What `predict` and `plan` take from the log of a server without a draft, and of one with.
+
+mod common;
+
+use common::answers;
+
+/// The lines of a plain start-up that matter (vLLM 0.10.2, one H100).
+const PLAIN: &str = "\
+(APIServer pid=1) INFO 06-16 14:13:11 [api_server.py:1896] vLLM API server version 0.10.2
+(APIServer pid=1) INFO 06-16 14:13:11 [utils.py:328] non-default args: {'model': 'Qwen/Qwen3-30B-A3B-Instruct-2507', 'dtype': 'bfloat16', 'max_model_len': 6144}
+(EngineCore_DP0 pid=2) INFO 06-16 14:13:25 [core.py:76] Initializing a V1 LLM engine (v0.10.2) with config: model='Qwen/Qwen3-30B-A3B-Instruct-2507', speculative_config=None, max_seq_len=6144, tensor_parallel_size=1, kv_cache_dtype=auto
+(EngineCore_DP0 pid=2) INFO 06-16 14:13:41 [gpu_model_runner.py:2392] Model loading took 56.9342 GiB and 13.398206 seconds
+(EngineCore_DP0 pid=2) INFO 06-16 14:13:56 [gpu_worker.py:298] Available KV cache memory: 8.68 GiB
+(EngineCore_DP0 pid=2) INFO 06-16 14:13:57 [kv_cache_utils.py:864] GPU KV cache size: 94,784 tokens
+(EngineCore_DP0 pid=2) INFO 06-16 14:13:57 [kv_cache_utils.py:868] Maximum concurrency for 6,144 tokens per request: 15.43x
+(EngineCore_DP0 pid=2) INFO 06-16 14:14:04 [gpu_model_runner.py:3118] Graph capturing finished in 7 secs, took 0.69 GiB
+(EngineCore_DP0 pid=2) INFO 06-16 14:14:04 [gpu_worker.py:391] Free memory on device (78.57/79.18 GiB) on startup. Desired GPU memory utilization is (0.9, 71.26 GiB).
+";
+
+/// A plain SGLang server on four 48 GB cards; its pool is 0.02 GiB beyond what the free figures give.
+const PLAIN_SGLANG: &str = "\
+[2026-07-11 09:14:02] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', context_length=32768, mem_fraction_static=0.848, max_running_requests=48, chunked_prefill_size=4096, tp_size=4, speculative_algorithm=None)
+[2026-07-11 09:14:17 TP0] Load weight begin. avail mem=46.21 GB
+[2026-07-11 09:14:38 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=30.71 GB, mem usage=15.50 GB.
+[2026-07-11 09:14:39 TP0] KV Cache is allocated. #tokens: 388300, K size: 11.85 GB, V size: 11.85 GB
+[2026-07-11 09:14:39 TP0] Memory pool end. avail mem=6.99 GB
+[2026-07-11 09:14:52 TP0] Capture cuda graph end. Time elapsed: 12.31 s. mem usage=0.81 GB. avail mem=6.18 GB.
+[2026-07-11 09:15:05 TP0] max_total_num_tokens=388300, chunked_prefill_size=4096, max_prefill_tokens=16384, max_running_requests=48, context_len=32768, available_gpu_mem=6.18 GB
+[2026-07-11 09:15:08] The server is fired up and ready to roll!
+";
+
+fn log(name: &str, text: &str) -> String {
+    let path = std::env::temp_dir().join(format!("{name}-{}.log", std::process::id()));
+    std::fs::write(&path, text).expect("writes");
+    path.display().to_string()
+}
+
+fn plan(log: &str, more: &[&str]) -> String {
+    let card = [
+        "plan",
+        "--from-log",
+        log,
+        "--gpu",
+        "h100-sxm",
+        "--gpus",
+        "1",
+    ];
+    answers(&[&card, more].concat())
+}
+
+fn memory(arguments: &[&str]) -> (u64, u64) {
+    let text = answers(arguments);
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let tokens = |key: &str| json["memory"][key].as_u64().expect("tokens");
+    (tokens("kv_tokens"), tokens("kv_tokens_without_speculation"))
+}
+
+/// GiB, tokens, bytes a token, requests and their length on each line of a pool.
+fn pools(text: &str) -> Vec<[f64; 5]> {
+    let number = |text: &str| text.replace(',', "").parse::<f64>().ok();
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let before = |word: &str| {
+            let at = words
+                .iter()
+                .position(|w| w.trim_end_matches([',', ':']) == word)?;
+            number(words.get(at.checked_sub(1)?)?)
+        };
+        let per = words.iter().position(|w| *w == "B,")?;
+        let length = words.iter().rposition(|w| *w == "requests")?;
+        let gib = words.iter().position(|w| *w == "GiB")?;
+        Some([
+            number(words.get(gib.checked_sub(1)?)?)?,
+            before("tokens")?,
+            number(words.get(per.checked_sub(1)?)?)?,
+            before("requests")?,
+            number(words.get(length + 2)?)?,
+        ])
+    };
+    text.lines()
+        .filter(|l| l.contains(" of KV"))
+        .filter_map(line)
+        .collect()
+}
+
+/// 94,784 tokens of a server without a draft were shown as those with one, in GiB of 92,864.
+#[test]
+fn the_pool_of_a_plain_servers_log_is_the_plain_figure_and_the_draft_takes_from_it() {
+    let log = log("plain-pool", PLAIN);
+    let text = plan(&log, &[]);
+    let lines = pools(&text);
+    let [plain, drafted] = lines[..] else {
+        panic!("{text}")
+    };
+    assert_eq!(plain[..2], [8.68, 94_784.0], "{text}");
+    // By hand: 71.26 - 56.93 - 0.34 (head) - 5.58 - 0.07 = 8.34 GiB, of 100,352 B.
+    assert!((drafted[0] - 8.34).abs() < 0.011, "{text}");
+    assert!((drafted[1] - 89_200.0).abs() < 150.0, "{text}");
+    for [gib, tokens, bytes, requests, length] in lines {
+        let product = tokens * bytes / 1_073_741_824.0;
+        assert!((product - gib).abs() < 0.012, "{product} {text}");
+        assert!((tokens / length - requests).abs() < 0.02, "{text}");
+    }
+    let predict = [
+        "predict",
+        "--from-log",
+        &log,
+        "--gpu",
+        "h100-sxm",
+        "--gpus",
+        "1",
+        "--json",
+    ];
+    let (with, without) = memory(&predict);
+    assert_eq!((with as f64, without as f64), (drafted[1], plain[1]));
+}
+
+#[test]
+fn naming_the_draft_or_what_the_log_says_itself_changes_no_figure() {
+    let log = log("plain-same", PLAIN);
+    let figures = |text: String| text.lines().take(5).map(str::to_string).collect::<Vec<_>>();
+    let by_itself = figures(plan(&log, &[]));
+    for more in [
+        &["--draft", "eagle3"][..],
+        &["--mem-fraction", "0.9"],
+        &["--tp", "1"],
+        &["--engine", "vllm@0.10.2"],
+        &["--model", "Qwen3-30B-A3B-Instruct-2507"],
+        &["--accept", "rates:.65,.40,.24"],
+    ] {
+        assert_eq!(figures(plan(&log, more)), by_itself, "{more:?}");
+    }
+}
+
+#[test]
+fn observed_with_draft_says_that_the_pool_is_the_one_with_the_draft() {
+    let log = log("plain-flag", PLAIN);
+    let with = |text: &str| pools(text).last().map(|pool| pool[1]);
+    assert_eq!(
+        with(&plan(&log, &["--observed-with-draft"])),
+        Some(94_784.0)
+    );
+    // By flags alone, and for SGLang, where the figures give the fraction: the default box.
+    let figures = [
+        "plan",
+        "--free-before-gib",
+        "94",
+        "--free-after-gib",
+        "21.7",
+        "--kv-gib",
+        "10.42",
+    ];
+    let plain = pools(&answers(&figures));
+    let drafted = pools(&answers(
+        &[&figures[..], &["--observed-with-draft"]].concat(),
+    ));
+    assert!(
+        (plain[0][0] - 10.42).abs() < 0.01 && plain[1][0] < 9.5,
+        "{plain:?}"
+    );
+    assert!(
+        (drafted[1][0] - 10.42).abs() < 0.01 && drafted[0][0] > 11.0,
+        "{drafted:?}"
+    );
+}
+
+/// 6,144 of the log became 92,864 in the paste without a word, and that did not start.
+#[test]
+fn the_pasted_limit_is_the_logs_own_and_the_pasted_flags_start() {
+    let path = log("plain-paste", PLAIN);
+    let predict = [
+        "predict",
+        "--from-log",
+        &path,
+        "--gpu",
+        "h100-sxm",
+        "--gpus",
+        "1",
+    ];
+    let text = answers(&predict);
+    assert!(
+        text.contains("--gpu-memory-utilization 0.900 --max-model-len 6144\n"),
+        "{text}"
+    );
+    let fed = plan(
+        &path,
+        &[
+            "--draft",
+            "eagle3",
+            "--mem-fraction",
+            "0.900",
+            "--max-model-len",
+            "6144",
+        ],
+    );
+    assert!(fed.starts_with("FITS"), "{fed}");
+    // A limit that the pool holds without the draft only.
+    let long = PLAIN
+        .replace("6144", "92864")
+        .replace("6,144", "92,864")
+        .replace("15.43x", "1.02x");
+    let path = log("plain-long", &long);
+    let predict = [
+        "predict",
+        "--from-log",
+        &path,
+        "--gpu",
+        "h100-sxm",
+        "--gpus",
+        "1",
+    ];
+    let text = answers(&predict);
+    assert!(!text.contains("--max-model-len 92864"), "{text}");
+    assert!(
+        text.contains("does not keep the limit of 92864 tokens"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_sglang_pool_without_a_draft_shrinks_by_what_the_draft_takes() {
+    let log = log("plain-sglang", PLAIN_SGLANG);
+    let card = [
+        "--from-log",
+        &log,
+        "--gpu",
+        "a40",
+        "--gpus",
+        "4",
+        "--draft",
+        "eagle3",
+    ];
+    let text = answers(&[&["plan"], &card[..]].concat());
+    let lines = pools(&text);
+    let [plain, drafted] = lines[..] else {
+        panic!("{text}")
+    };
+    assert_eq!(plain[1], 388_300.0, "{text}");
+    let (with, without) = memory(&[&["predict"], &card[..], &["--json"]].concat());
+    assert_eq!((with as f64, without as f64), (drafted[1], plain[1]));
+    // The head's weights and tables on a card, and its layer beside 64 in each token.
+    let head = 0.4..1.6;
+    let gib = plain[1] * plain[2] / 1_073_741_824.0 - drafted[1] * drafted[2] / 1_073_741_824.0;
+    assert!(head.contains(&gib), "{gib} {text}");
+}
