@@ -243,3 +243,27 @@ fn an_sglang_pool_without_a_draft_shrinks_by_what_the_draft_takes() {
     let gib = plain[1] * plain[2] / 1_073_741_824.0 - drafted[1] * drafted[2] / 1_073_741_824.0;
     assert!(head.contains(&gib), "{gib} {text}");
 }
+
+/// One server on an H200, with and without the head (vLLM 0.24, logs of the data): what the plain
+/// log foretells is what the other one printed.
+#[test]
+fn the_pool_with_a_draft_foretold_from_a_plain_log_is_the_one_that_was_measured() {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
+    let data = std::env::var("SHARED_DATA").unwrap_or_else(|_| beside.to_string());
+    let file = |name: &str| format!("{data}/inputs/vllm_logs/h200-llama8b-{name}.log");
+    if !std::path::Path::new(&file("base")).exists() {
+        println!("skipped: no ../shared/data");
+        return;
+    }
+    let of = |name: &str| {
+        let log = file(name);
+        let words = ["--from-log", &log, "--gpu", "h200", "--gpus", "1"];
+        let model = ["--model", "llama-3.1-8b", "--json"];
+        memory(&[&["predict"], &words[..], &model].concat())
+    };
+    let ((foretold, plain), (measured, without)) = (of("base"), of("e3k3"));
+    assert_eq!((plain, measured), (891_872, 855_488));
+    let close = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.005;
+    assert!(close(foretold, measured), "{foretold} {measured}");
+    assert!(close(without, plain), "{without} {plain}");
+}

@@ -276,6 +276,7 @@ impl Scenario {
             free_before_gib: number(&given["free_before_gib"]),
             torch_total_gib: number(&given["total_gib"]),
             pool_gib: number(&given["pool_gib"]),
+            pool_with_draft: self.mtp || self.draft.is_some(),
             ..Observed::default()
         };
         if self.mtp || self.draft.is_some() {
