@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use spec_decode::economics::chance::normal_cdf;
 use spec_decode::economics::depth::TIE_SHARE;
 use spec_decode::economics::{
-    CostFns, DepthTable, Economy, LoadShare, OperatingPoint, StepCost, choose_depth, flips,
-    goodput, pay_range, probability_pays, speedup_band,
+    CostFns, DepthOption, DepthTable, Economy, LoadShare, OperatingPoint, StepCost, choose_depth,
+    flips, goodput, pay_range, probability_pays, speedup_band,
 };
 use spec_decode::{AcceptancePrior, Chain, HeadKind, Posterior, PriorQuery};
 
@@ -148,6 +148,53 @@ proptest! {
             }
         }
     }
+}
+
+/// Speedups by depth 1, 2, 3 at a load: the best depth falls from 3 to 1, and 2 is never far off.
+fn flat(load: u32, _context: u32) -> Vec<DepthOption> {
+    let tilt = f64::from(load).log2() / 7.0;
+    let option = |depth: u32, speedup: f64| DepthOption {
+        depth,
+        accept_length: 4.0,
+        break_even_accept_length: 1.0,
+        speedup,
+    };
+    vec![
+        option(1, 1.80 + 0.2 * tilt),
+        option(2, 1.94),
+        option(3, 2.0 - 0.2 * tilt),
+    ]
+}
+
+#[test]
+fn one_depth_serves_all_loads_where_one_is_within_a_tie_of_every_best() {
+    let loads = [1, 2, 4, 8, 16, 32, 64, 128];
+    let table = DepthTable::of(flat, |_, _, _| true, &loads, &[4096]);
+    assert_eq!(table.choices[0][0].best.depth, 3);
+    assert_eq!(table.choices[0][7].best.depth, 1);
+    assert_eq!(table.vllm_schedule(4096), "[[1, 128, 2]]");
+    // The first load's own best is taken where it serves.
+    let few = DepthTable::of(flat, |_, _, _| true, &[1, 2, 4], &[4096]);
+    assert_eq!(few.vllm_schedule(4096), "[[1, 4, 3]]");
+}
+
+#[test]
+fn depths_are_switched_where_the_next_becomes_faster_not_at_the_next_load_asked_for() {
+    let without_two = |load: u32, context: u32| {
+        let mut options = flat(load, context);
+        options.remove(1);
+        options
+    };
+    let table = DepthTable::of(without_two, |_, _, _| true, &[1, 128], &[4096]);
+    // Both make 1.9 at a tilt of a half: 11.3 users.
+    assert_eq!(table.vllm_schedule(4096), "[[1, 11, 3], [12, 128, 1]]");
+    let strict = DepthTable::of(
+        flat,
+        |load, _, depth| load < 64 || depth == 1,
+        &[1, 64],
+        &[0],
+    );
+    assert_eq!(strict.ranges().len(), 2, "what does not serve is not kept");
 }
 
 /// 8 depths x 32 concurrencies x 8 contexts. The best of many runs, because others share the

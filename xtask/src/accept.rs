@@ -2,6 +2,7 @@
 
 mod agree;
 mod figures;
+mod notes;
 
 use std::process::ExitCode;
 
@@ -78,18 +79,13 @@ fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
         );
     }
     assumed.extend(figures.iter().flat_map(|f| f.assumed.iter().cloned()));
-    if args.context.is_some() && args.trained_context.is_none() {
-        assumed.push(
-            "--context: no effect without --trained-context, the longest context the head saw"
-                .to_string(),
-        );
-    }
+    assumed.extend(notes::context(args, &query, !figures.is_empty()));
     if let Some(temperature) = args.temperature.filter(|t| *t > HOTTEST) {
         assumed.push(format!(
             "--temperature {temperature}: taken as {HOTTEST}; pairs are measured from 0 to 1"
         ));
     }
-    assumed.extend(training(args.model.as_deref(), &query));
+    assumed.extend(notes::training(args.model.as_deref(), &query));
     let dispute = agree::dispute(&figures, &posterior);
     let mut warned = warnings(args, &figures);
     warned.extend(dispute.as_ref().map(|found| found.warning.clone()));
@@ -135,23 +131,6 @@ fn query(args: &AcceptCommandArgs, head: HeadKind) -> anyhow::Result<PriorQuery>
     query.context_tokens = tokens("--context", &args.context)?;
     query.trained_context_tokens = tokens("--trained-context", &args.trained_context)?;
     Ok(query)
-}
-
-/// What is taken of the head's training, where that decides how fast it falls.
-fn training(model: Option<&str>, query: &PriorQuery) -> Option<String> {
-    match (query.head, model, query.trained_steps) {
-        (HeadKind::Mtp, Some(name), None) => Some(format!(
-            "--model {name}: not known to have trained its module for one position only; if it \
-             did, deep drafts accept less"
-        )),
-        (HeadKind::Mtp, None, _) => Some(
-            "the module was trained on its own states; one that was not (DeepSeek's) falls faster, \
-             and --model NAME tells"
-                .to_string(),
-        ),
-        (head, Some(_), None) => Some(format!("--model: no effect with --head {}", head.name())),
-        _ => None,
-    }
 }
 
 /// The tree's estimate: at the deepest depth printed.

@@ -227,3 +227,122 @@ fn look_up_is_pasted_with_its_own_flags_and_has_no_draft() {
         "{lines}"
     );
 }
+
+/// The answer as JSON.
+fn json(flags: &[&str]) -> serde_json::Value {
+    let text = answers(&[&["predict", "--json"], flags].concat());
+    serde_json::from_str(&text).expect("valid JSON")
+}
+
+const GLM: [&str; 10] = [
+    "--model",
+    "glm-4.6",
+    "--draft",
+    "mtp",
+    "--box",
+    "hgx-h200-8",
+    "--engine",
+    "vllm",
+    "--context",
+    "4k",
+];
+
+#[test]
+fn one_depth_is_pasted_where_it_serves_every_load_and_the_answer_says_why() {
+    let loads = [&GLM[..], &["--concurrency", "1,2,4,8,16,32,64,128"]].concat();
+    let text = answers(&[&["predict"], &loads[..]].concat());
+    let lines = paste(&text).join("");
+    assert!(!lines.contains("per_batch_size"), "{text}");
+    let answer = json(&loads);
+    let config = &answer["engine_flags"]["vllm"];
+    let config = config
+        .as_array()
+        .expect("flags")
+        .iter()
+        .filter_map(|f| f.as_str());
+    let config = config.filter_map(|flag| serde_json::from_str::<serde_json::Value>(flag).ok());
+    let pasted = config
+        .filter_map(|config| config["num_speculative_tokens"].as_u64())
+        .next()
+        .expect("a depth");
+    for point in answer["points"].as_array().expect("rows") {
+        let ties = point["ties"].as_array().expect("ties");
+        let near = ties.iter().any(|depth| depth.as_u64() == Some(pasted));
+        assert!(
+            near || point["steps"].as_u64() == Some(pasted),
+            "{pasted}: {point}"
+        );
+    }
+    if answer["best"]["steps"].as_u64() != Some(pasted) {
+        assert!(
+            text.contains(&format!("{pasted} steps in the paste")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn the_map_has_the_depths_of_the_table() {
+    let dense = ["--model", "qwen3-32b", "--gpu", "h100", "--context", "4k"];
+    for flags in [&GLM[..], &dense[..]] {
+        let answer = json(flags);
+        let cells = answer["depth_map"].as_array().expect("cells");
+        for point in answer["points"].as_array().expect("rows") {
+            let here = |key: &str, cell: &serde_json::Value| cell[key] == point[key];
+            let mut own = cells
+                .iter()
+                .filter(|c| here("concurrency", c) && here("context", c));
+            let cell = own
+                .next()
+                .expect("the scenario's own context is in the map");
+            let off = point["speedup"].as_f64() < Some(1.0);
+            assert!(
+                off || here("steps", cell) && here("speedup", cell),
+                "{point} {cell}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_head_past_what_its_config_reaches_is_measured_first_and_its_figure_is_in_the_band() {
+    let server = "--model llama-3.3-70b --quant fp8 --box hgx-h200-8 --tp 4 --context";
+    let server: Vec<&str> = server.split(' ').collect();
+    let of = |context| [&server[..], &[context]].concat();
+    let (within, beyond) = (json(&of("2k")), json(&of("32k")));
+    assert_eq!(within["verdict"], "pays");
+    assert_eq!(beyond["verdict"], "measure-first");
+    let what = beyond["measure"]["what"].as_str().unwrap_or_default();
+    assert!(what.contains("accept length at 32768"), "{what}");
+    let length = |answer: &serde_json::Value| answer["scenario"]["accept_length"]["value"].as_f64();
+    assert!(
+        length(&beyond) < Some(1.3) && length(&within) > Some(2.0),
+        "{what}"
+    );
+    let measured = json(&[&of("32k")[..], &["--accept", "2.6@3"]].concat());
+    assert_eq!(measured["verdict"], "pays", "what was measured is believed");
+    // A head that reaches as far as the context does not fall.
+    let long = ["--model", "qwen3-32b", "--gpu", "h100", "--context"];
+    let at = |context| length(&json(&[&long[..], &[context]].concat()));
+    assert_eq!(at("2k"), at("32k"));
+}
+
+#[test]
+fn context_flags_beside_a_measured_accept_length_are_said_to_do_nothing() {
+    let measured = [
+        "accept",
+        "--accept",
+        "2.4@3",
+        "--context",
+        "32k",
+        "--trained-context",
+        "2k",
+    ];
+    let text = answers(&measured);
+    assert!(
+        text.contains("--context and --trained-context: no effect"),
+        "{text}"
+    );
+    let alone = answers(&["accept", "--trained-context", "2k"]);
+    assert!(alone.contains("no effect without --context"), "{alone}");
+}

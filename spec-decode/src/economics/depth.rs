@@ -6,6 +6,17 @@ use super::{Economy, OperatingPoint, StepCost};
 /// measured scatter of neighbouring depths is as large.
 pub const TIE_SHARE: f64 = 0.05;
 
+/// Speedups this close (a share) are one: among them the shallower depth risks less.
+pub const SAME_SHARE: f64 = 0.005;
+
+/// The best of options that rise in depth: the shallowest within [`SAME_SHARE`] of the fastest.
+/// Every "best depth" of an answer comes from here.
+pub fn pick<T>(options: &[T], speedup: impl Fn(&T) -> f64) -> Option<&T> {
+    let top = options.iter().map(&speedup).fold(f64::MIN, f64::max);
+    let mut near = options.iter();
+    near.find(|option| speedup(option) >= top * (1.0 - SAME_SHARE))
+}
+
 /// One depth at one operating point. Depth 0 is plain decoding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DepthOption {
@@ -42,8 +53,19 @@ pub fn choose_depth(
             best = *option;
         }
     }
+    with_ties(best, &options)
+}
+
+/// The choice among options that were costed already, rising in depth, by [`pick`]; off where none
+/// gains.
+pub fn choose(options: &[DepthOption]) -> DepthChoice {
+    let best = pick(options, |option| option.speedup).filter(|best| best.speedup > 1.0);
+    with_ties(best.copied().unwrap_or(OFF), options)
+}
+
+fn with_ties(best: DepthOption, options: &[DepthOption]) -> DepthChoice {
     let ties = std::iter::once(&OFF)
-        .chain(&options)
+        .chain(options)
         .filter(|o| o.depth != best.depth && o.speedup >= best.speedup * (1.0 - TIE_SHARE))
         .map(|o| o.depth)
         .collect();

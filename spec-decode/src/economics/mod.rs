@@ -14,7 +14,7 @@ pub mod schedule;
 
 pub use break_even::{Flip, PayRange, flips, pay_range};
 pub use chance::{probability_pays, speedup_band};
-pub use depth::{DepthChoice, DepthOption, choose_depth};
+pub use depth::{DepthChoice, DepthOption, choose_depth, pick};
 pub use goodput::{Goodput, LoadShare, goodput};
 pub use schedule::{DepthRange, DepthTable};
 

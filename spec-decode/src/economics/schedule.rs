@@ -1,7 +1,7 @@
 //! The best depth over loads and contexts, and the forms in which engines take it.
 
-use super::depth::TIE_SHARE;
-use super::{DepthChoice, OperatingPoint, StepCost, choose_depth, depth};
+use super::depth::{self, DepthOption, TIE_SHARE};
+use super::{DepthChoice, OperatingPoint, StepCost};
 
 /// Depth choices over a grid of concurrencies and contexts.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,8 +12,8 @@ pub struct DepthTable {
     pub contexts: Vec<u32>,
     /// One row per context, one choice per concurrency.
     pub choices: Vec<Vec<DepthChoice>>,
-    /// Speedups by context, concurrency, depth (index 0 is depth 1), for ties along the load.
-    speedups: Vec<Vec<Vec<f64>>>,
+    /// Ranges of load by context.
+    ranges: Vec<Vec<DepthRange>>,
 }
 
 /// A range of loads with one depth.
@@ -38,6 +38,25 @@ impl DepthTable {
         concurrencies: &[u32],
         contexts: &[u32],
     ) -> Self {
+        let costed = |concurrency: u32, context: u32| {
+            let at = OperatingPoint {
+                concurrency: f64::from(concurrency),
+                context: f64::from(context),
+            };
+            depth::options(cost, at, accept_lengths)
+        };
+        Self::of(costed, |_, _, _| true, concurrencies, contexts)
+    }
+
+    /// The same from a function that costs the depths (rising) at a concurrency and a context.
+    /// `serves(concurrency, context, depth)` can rule out that a depth stands in for the best
+    /// there, however near it comes.
+    pub fn of(
+        costed: impl Fn(u32, u32) -> Vec<DepthOption>,
+        serves: impl Fn(u32, u32, u32) -> bool,
+        concurrencies: &[u32],
+        contexts: &[u32],
+    ) -> Self {
         let sorted = |values: &[u32], least: u32| {
             let mut values: Vec<u32> = values.iter().copied().filter(|v| *v >= least).collect();
             values.sort_unstable();
@@ -45,76 +64,30 @@ impl DepthTable {
             values
         };
         let (concurrencies, contexts) = (sorted(concurrencies, 1), sorted(contexts, 0));
-        let (mut choices, mut speedups) = (Vec::new(), Vec::new());
+        let (mut choices, mut ranges) = (Vec::new(), Vec::new());
         for &context in &contexts {
-            let points = concurrencies.iter().map(|&c| OperatingPoint {
-                concurrency: f64::from(c),
-                context: f64::from(context),
-            });
-            let (mut row, mut speeds) = (Vec::new(), Vec::new());
-            for at in points {
-                row.push(choose_depth(cost, at, accept_lengths));
-                let options = depth::options(cost, at, accept_lengths);
-                speeds.push(options.iter().map(|o| o.speedup).collect());
-            }
-            choices.push(row);
-            speedups.push(speeds);
+            let columns: Vec<Column> = concurrencies
+                .iter()
+                .map(|&load| Column::new(load, costed(load, context), |k| serves(load, context, k)))
+                .collect();
+            ranges.push(fewest_ranges(&columns, context, |load| {
+                costed(load, context)
+            }));
+            choices.push(columns.into_iter().map(|column| column.choice).collect());
         }
         Self {
             concurrencies,
             contexts,
             choices,
-            speedups,
+            ranges,
         }
     }
 
-    /// Ranges of load with one depth, for every context. A depth is kept along the load as long
-    /// as it ties with the best (within 5 %): every switch costs graphs and warm-up.
+    /// Ranges of load with one depth, for every context: as few as keep every load of the grid
+    /// within 5 % of its best (a switch costs graphs and warm-up), the first load's best where it
+    /// does. They meet where the next depth becomes the faster one.
     pub fn ranges(&self) -> Vec<DepthRange> {
-        let mut ranges = Vec::new();
-        for (row, (&context_to, choices)) in self.contexts.iter().zip(&self.choices).enumerate() {
-            let mut open: Option<DepthRange> = None;
-            for (column, (&concurrency, choice)) in
-                self.concurrencies.iter().zip(choices).enumerate()
-            {
-                let best = choice.best;
-                if let Some(range) = &mut open {
-                    let kept = match range.steps {
-                        0 => 1.0,
-                        k => self.speedup(row, column, k),
-                    };
-                    // Never kept where it loses against plain decoding.
-                    if kept >= best.speedup * (1.0 - TIE_SHARE) && kept >= 1.0 {
-                        range.concurrency_to = self.last_before_next(column);
-                        continue;
-                    }
-                    ranges.push(*range);
-                }
-                open = Some(DepthRange {
-                    concurrency_from: if column == 0 { 1 } else { concurrency },
-                    concurrency_to: self.last_before_next(column),
-                    context_to,
-                    steps: best.depth,
-                });
-            }
-            ranges.extend(open);
-        }
-        ranges
-    }
-
-    fn speedup(&self, row: usize, column: usize, depth: u32) -> f64 {
-        let speeds = self.speedups.get(row).and_then(|r| r.get(column));
-        speeds
-            .and_then(|s| s.get(depth as usize - 1))
-            .copied()
-            .unwrap_or(0.0)
-    }
-
-    fn last_before_next(&self, column: usize) -> u32 {
-        match self.concurrencies.get(column + 1) {
-            Some(next) => next - 1,
-            None => self.concurrencies.get(column).copied().unwrap_or(1),
-        }
+        self.ranges.concat()
     }
 
     fn ranges_at(&self, context: u32) -> Vec<DepthRange> {
@@ -179,4 +152,112 @@ impl DepthTable {
             .collect();
         format!("{{{}}}", entries.join(", "))
     }
+}
+
+/// A load of the grid and what may run there.
+struct Column {
+    load: u32,
+    choice: DepthChoice,
+    /// Depths within a tie of the best that do not lose, with their share of the best's speedup.
+    kept: Vec<(u32, f64)>,
+}
+
+impl Column {
+    fn new(load: u32, options: Vec<DepthOption>, serves: impl Fn(u32) -> bool) -> Self {
+        let choice = depth::choose(&options);
+        let best = choice.best;
+        let speedups = options.iter().map(|o| o.speedup);
+        let top = speedups.fold(depth::OFF.speedup, f64::max);
+        let kept = std::iter::once(&depth::OFF)
+            .chain(&options)
+            .filter(|o| o.depth == best.depth || (o.speedup >= 1.0 && serves(o.depth)))
+            .map(|o| (o.depth, o.speedup / top))
+            .filter(|(_, share)| *share >= 1.0 - TIE_SHARE)
+            .collect();
+        Self { load, choice, kept }
+    }
+
+    fn share(&self, depth: u32) -> Option<f64> {
+        let found = self.kept.iter().find(|(kept, _)| *kept == depth);
+        found.map(|(_, share)| *share)
+    }
+}
+
+/// Ranges as long as one depth serves: from the left, which gives the fewest.
+fn fewest_ranges(
+    columns: &[Column],
+    context_to: u32,
+    costed: impl Fn(u32) -> Vec<DepthOption>,
+) -> Vec<DepthRange> {
+    let mut ranges: Vec<DepthRange> = Vec::new();
+    let mut rest = columns;
+    while let Some(first) = rest.first() {
+        let served = |depth: u32| rest.iter().take_while(|c| c.share(depth).is_some()).count();
+        let longest = first.kept.iter().map(|(depth, _)| served(*depth)).max();
+        let longest = longest.unwrap_or(1).max(1);
+        let (run, after) = rest.split_at(longest);
+        let steps = steadiest(run, first.choice.best.depth);
+        let from = match ranges.last_mut() {
+            None => 1,
+            Some(before) => {
+                let from = crossing(
+                    before.concurrency_to,
+                    first.load,
+                    (before.steps, steps),
+                    &costed,
+                );
+                before.concurrency_to = from - 1;
+                from
+            }
+        };
+        ranges.push(DepthRange {
+            concurrency_from: from,
+            concurrency_to: run.last().map_or(first.load, |c| c.load),
+            context_to,
+            steps,
+        });
+        rest = after;
+    }
+    ranges
+}
+
+/// Of the depths that serve a whole run: the preferred one, else the one whose worst load is best.
+fn steadiest(run: &[Column], preferred: u32) -> u32 {
+    let worst = |depth: u32| -> Option<f64> {
+        let shares = run.iter().map(|column| column.share(depth));
+        shares.reduce(|a, b| Some(a?.min(b?))).flatten()
+    };
+    if worst(preferred).is_some() {
+        return preferred;
+    }
+    let first = run.first().map_or(&[][..], |column| &column.kept);
+    let scored = first
+        .iter()
+        .filter_map(|(depth, _)| Some((*depth, worst(*depth)?)));
+    let best = scored.reduce(|a, b| if b.1 > a.1 { b } else { a });
+    best.map_or(preferred, |(depth, _)| depth)
+}
+
+/// First load above `low` (which the old depth serves) and up to `high` (which the new one serves)
+/// where the new depth is the faster, by halving: costs are known at every load.
+fn crossing(
+    low: u32,
+    high: u32,
+    (old, new): (u32, u32),
+    costed: impl Fn(u32) -> Vec<DepthOption>,
+) -> u32 {
+    let (mut low, mut high) = (low, high);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        let options = costed(middle);
+        let speedup = |depth: u32| {
+            let found = options.iter().find(|o| o.depth == depth);
+            found.map_or(depth::OFF.speedup, |o| o.speedup)
+        };
+        match speedup(new) > speedup(old) {
+            true => high = middle,
+            false => low = middle,
+        }
+    }
+    high
 }

@@ -26,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) measure: Option<Measure>,
     pub(crate) best: Option<Best>,
     pub(crate) break_even_accept_length: Option<f64>,
+    /// Highest load up to which the middle of the band gains and the pool holds every user (it may
+    /// lie between two loads asked for); the `verdict` of each point says whether it is decided.
     pub(crate) pays_up_to_concurrency: Option<u32>,
     pub(crate) points: Vec<Point>,
     pub(crate) memory: Memory,

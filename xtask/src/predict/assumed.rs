@@ -2,7 +2,7 @@
 
 use super::answer::{Assumption, Point};
 use super::links::Links;
-use super::{flags, launch};
+use super::{flags, kernels, launch};
 
 /// What was assumed, in the order in which it was met; of the wiring only what the group uses.
 pub(super) fn all(
@@ -14,10 +14,12 @@ pub(super) fn all(
     let mut all = scenario.assumptions.clone();
     let schedule = setting.schedule.as_deref().filter(|_| setting.steps > 0);
     let by_load = flags::depth_by_load(scenario, schedule);
+    let one_depth = flags::one_depth(setting, points.first());
     let kernel = flags::no_switch(scenario, setting.allreduce, setting.group);
     let notes = flags::missing(scenario)
         .into_iter()
         .chain(by_load)
+        .chain(one_depth)
         .chain(kernel)
         .chain(launch::limit_changed(scenario, setting.memory))
         .chain(launch::loads_not_run(scenario).filter(|_| setting.runs && points.len() > 1));
@@ -25,6 +27,7 @@ pub(super) fn all(
         what,
         settled_by: String::new(),
     }));
+    all.extend(kernels::billed(setting.allreduce, links, scenario));
     if scenario.baseline.is_some() && scenario.context > 0 {
         all.push(Assumption {
             what: format!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use spec_decode::HeadKind;
 
-use super::answer::{Answer, Memory};
+use super::answer::{Answer, Memory, Point};
 use super::kernels::{self, BOUND, Group, Switch};
 use super::launch;
 use super::links::Choice;
@@ -112,6 +112,30 @@ fn vllm_takes_depth_by_load(scenario: &Scenario) -> bool {
     version
         .and_then(kvplan::Version::find)
         .is_none_or(|version| version.since(number, date))
+}
+
+/// Why the paste has another depth than the header, or one where the table has several.
+pub(super) fn one_depth(setting: &Setting<'_>, first: Option<&Point>) -> Option<String> {
+    let first = first.filter(|_| setting.steps > 0)?;
+    if first.steps != setting.steps {
+        return Some(format!(
+            "{} steps in the paste: one depth for all loads asked for, within 5 % of the best at each; {} is the \
+             best at {} user{}",
+            setting.steps,
+            first.steps,
+            first.concurrency,
+            if first.concurrency == 1 { "" } else { "s" },
+        ));
+    }
+    let engine = setting.scenario.engine.kind;
+    (setting.schedule.is_some() && engine != EngineKind::Vllm && asked_for(setting.scenario)).then(|| {
+        format!(
+            "the paste has {} steps at every load, the best at the lightest: {} takes no list by load, and \
+             others are more than 5 % faster at some (table)",
+            setting.steps,
+            engine.title()
+        )
+    })
 }
 
 /// What the depth by load of the paste needs, or why it is not in it.

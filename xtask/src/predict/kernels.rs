@@ -7,8 +7,9 @@
 
 use pcie_sim::Algorithm;
 
-use super::links::Links;
-use crate::scenario::{EngineChoice, EngineKind};
+use super::answer::Assumption;
+use super::links::{Choice, Links};
+use crate::scenario::{EngineChoice, EngineKind, Scenario};
 
 /// What stands beside a kernel that cannot be had.
 pub(super) const BOUND: &str = "a bound on what a better kernel would give";
@@ -79,6 +80,41 @@ pub(super) fn switch(
         Algorithm::OneShot => Err("in no release, only in forks (b12x)".to_string()),
         _ => Err("in no engine".to_string()),
     }
+}
+
+/// What gives the engine's own kernel where its newer releases run another by themselves.
+pub(super) fn replaced(
+    algorithm: Algorithm,
+    group: Group,
+    engine: &EngineChoice,
+) -> Option<&'static str> {
+    let own = algorithm == Algorithm::Engine && engine.kind == EngineKind::Vllm;
+    let pushes = switch(Algorithm::OneShotPush, group, engine);
+    let by_itself = pushes.is_ok_and(|switch| switch == Switch::default());
+    (own && by_itself).then_some("VLLM_ALLREDUCE_USE_FLASHINFER=0")
+}
+
+/// Says that the steps are reckoned with a kernel that the engine's newest releases replaced, and
+/// how much that is a plain pass of one user.
+pub(super) fn billed(choice: Choice, links: &Links<'_>, scenario: &Scenario) -> Option<Assumption> {
+    let Choice::One(own) = choice else {
+        return None;
+    };
+    if links.ranks().len() < 2 {
+        return None;
+    }
+    replaced(own, Group::of(links), &scenario.engine)?;
+    let bytes = super::payload_bytes(scenario, 1, 1);
+    let us = |algorithm| links.time_us(Choice::One(algorithm), bytes);
+    let passes = scenario.model.all_reduces_per_pass() as f64;
+    let saved_ms = (us(own) - us(Algorithm::OneShotPush)) * passes / 1000.0;
+    Some(Assumption {
+        what: format!(
+            "all-reduces by vLLM's own kernel (engine); from 0.29 it runs FlashInfer's by itself where \
+             they fit, up to {saved_ms:.2} ms a plain pass of one user less (one-shot-push)"
+        ),
+        settled_by: "--allreduce one-shot-push, or --engine vllm@VERSION".to_string(),
+    })
 }
 
 /// What comes nearest to a lean kernel that no release ships: the engine's own, held to the same
@@ -271,5 +307,19 @@ mod tests {
             Ok("VLLM_ALLREDUCE_USE_FLASHINFER=1".to_string())
         );
         assert!(by("0.11.0").is_err());
+    }
+
+    #[test]
+    fn only_one_kernel_of_an_engine_runs_by_itself() {
+        let vllm = |version| engine(EngineKind::Vllm, version);
+        let own = |group, version| replaced(Algorithm::Engine, group, &vllm(version));
+        assert_eq!(
+            own(group(8, true), None),
+            Some("VLLM_ALLREDUCE_USE_FLASHINFER=0")
+        );
+        assert_eq!(own(group(8, true), Some("0.24.0")), None);
+        assert_eq!(own(group(8, false), None), None);
+        let sglang = engine(EngineKind::Sglang, None);
+        assert_eq!(replaced(Algorithm::Engine, group(8, true), &sglang), None);
     }
 }

@@ -1,10 +1,13 @@
 //! Best depth over load and context, in the forms that engines take, and the goodput of a day.
 
-use spec_decode::economics::{DepthRange, DepthTable, LoadShare, goodput};
+use std::cell::RefCell;
+use std::collections::HashMap;
 
-use super::answer::{DepthCell, DepthRow, Goodput, Memory};
+use spec_decode::economics::{DepthOption, DepthRange, DepthTable, LoadShare, goodput};
+
+use super::answer::{DepthCell, DepthRow, Goodput, Memory, Verdict};
 use super::costs::Costs;
-use super::points::depths;
+use super::points::{Tried, best, depths, try_depths, verdict_on};
 use crate::scenario::Scenario;
 
 /// Contexts of the map, tokens, beside the scenario's own.
@@ -33,6 +36,46 @@ fn accept_lengths(scenario: &Scenario) -> Vec<f64> {
         .collect()
 }
 
+/// The table from the very depths, costs and bands that the answer's rows have. A depth stands in
+/// for the best only where the verdict on it is the same (looked at for the scenario's context).
+fn table(scenario: &Scenario, costs: &Costs<'_>, contexts: &[u32]) -> DepthTable {
+    let known: RefCell<HashMap<(u32, u32), Vec<Tried>>> = RefCell::default();
+    let tried = |load: u32, context: u32| -> Vec<Tried> {
+        let at = || try_depths(scenario, costs, load, u64::from(context));
+        known
+            .borrow_mut()
+            .entry((load, context))
+            .or_insert_with(at)
+            .clone()
+    };
+    let costed = |load: u32, context: u32| -> Vec<DepthOption> {
+        let option = |t: Tried| DepthOption {
+            depth: t.depth.steps,
+            accept_length: t.accept_length,
+            break_even_accept_length: t.cost.break_even(),
+            speedup: t.speedup,
+        };
+        tried(load, context).into_iter().map(option).collect()
+    };
+    let own = u32::try_from(scenario.context).unwrap_or(u32::MAX);
+    let serves = |load: u32, context: u32, depth: u32| -> bool {
+        if context != own {
+            return true;
+        }
+        let tried = tried(load, context);
+        let at = (load, u64::from(context));
+        let on = |t: &Tried| verdict_on(scenario, costs, at, t);
+        let stands_in = tried.iter().find(|t| t.depth.steps == depth);
+        match (best(&tried), stands_in) {
+            (Some(best), Some(other)) => on(best) == on(other),
+            // Off.
+            (Some(best), None) => on(best) == Verdict::DoesNotPay,
+            (None, _) => true,
+        }
+    };
+    DepthTable::of(costed, serves, &scenario.concurrency, contexts)
+}
+
 impl<'a> Map<'a> {
     /// Chooses at every load and context; `None` without a draft.
     pub(super) fn new(scenario: &Scenario, costs: &Costs<'_>, memory: &'a Memory) -> Option<Self> {
@@ -54,9 +97,8 @@ impl<'a> Map<'a> {
                     .map(|c| small(*c)),
             );
         }
-        let lengths = accept_lengths(scenario);
         Some(Self {
-            table: DepthTable::new(costs, &lengths, &scenario.concurrency, &contexts),
+            table: table(scenario, costs, &contexts),
             context: own,
             memory,
         })
@@ -114,18 +156,24 @@ impl<'a> Map<'a> {
         self.fits(range.concurrency_from, range.context_to) != Some(false)
     }
 
+    fn own_ranges(&self) -> Vec<DepthRange> {
+        let mut ranges = self.table.ranges();
+        ranges.retain(|r| r.context_to == self.context);
+        ranges
+    }
+
     /// Depth by load at the scenario's context, as vLLM takes it; `None` where one depth serves
     /// every load.
     pub(super) fn vllm_schedule(&self) -> Option<String> {
-        let steps = self
-            .table
-            .ranges()
-            .into_iter()
-            .filter(|r| r.context_to == self.context)
-            .map(|r| r.steps);
-        let mut distinct: Vec<u32> = steps.collect();
-        distinct.dedup();
-        (distinct.len() > 1).then(|| self.table.vllm_schedule(self.context))
+        (self.own_ranges().len() > 1).then(|| self.table.vllm_schedule(self.context))
+    }
+
+    /// The one depth that serves every load at the scenario's context, where there is one.
+    pub(super) fn one_depth(&self) -> Option<u32> {
+        match self.own_ranges().as_slice() {
+            [only] => Some(only.steps).filter(|steps| *steps > 0),
+            _ => None,
+        }
     }
 }
 

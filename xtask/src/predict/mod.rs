@@ -208,12 +208,18 @@ fn setting<'a>(
         (Some(_), Some(first)) if !does_not_fit(memory) => first.verdict == Verdict::DoesNotPay,
         _ => summary.verdict == Verdict::DoesNotPay,
     };
+    let on = first.filter(|_| !off);
+    let steps = map.and_then(map::Map::one_depth).or(first.map(|p| p.steps));
+    let as_in_header = first.filter(|p| Some(p.steps) == steps);
     flags::Setting {
         scenario,
         runs: !starts_nowhere(scenario, memory),
-        steps: first.filter(|_| !off).map_or(0, |p| p.steps),
+        steps: on.and(steps).unwrap_or(0),
         topk: scenario.topk.unwrap_or(1),
-        draft_tokens: first.map_or(0, |p| p.draft_tokens),
+        draft_tokens: match as_in_header {
+            Some(point) => point.draft_tokens,
+            None => steps.map_or(0, |steps| steps.saturating_add(1)),
+        },
         allreduce: choice,
         group: kernels::Group::of(links),
         memory,
@@ -302,7 +308,10 @@ fn allreduce_rows(
             };
             if let Choice::One(algorithm) = choice {
                 let switch = kernels::switch(algorithm, group, &scenario.engine);
-                row.switched_by = switch.ok().map(|switch| switch.shown());
+                let by_itself = kernels::replaced(algorithm, group, &scenario.engine);
+                row.switched_by = by_itself
+                    .map(str::to_string)
+                    .or_else(|| switch.ok().map(|switch| switch.shown()));
             }
             // The engine's own choice is one of the algorithms listed after it.
             let listed = rows

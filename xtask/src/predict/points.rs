@@ -4,6 +4,7 @@ use spec_decode::HeadKind;
 use spec_decode::bands::{
     AcceptSource, Band, Conditions, READING_HALF_WIDTH, ResidualModel, Situation, StepSource,
 };
+use spec_decode::economics::depth::{TIE_SHARE, pick};
 use spec_decode::verdict::Verdict as CrateVerdict;
 
 use super::answer::{Memory, Point, Verdict};
@@ -14,9 +15,6 @@ use crate::scenario::{Known, Scenario};
 const DEPTHS: std::ops::RangeInclusive<u32> = 1..=8;
 /// Tokens looked up where nobody measured, as in vLLM's own example.
 const LOOKED_UP: u32 = 5;
-/// Depths whose predicted speed is within this of the best are ties: the model cannot tell them
-/// apart (its own error is of that size).
-const TIE: f64 = 0.05;
 /// Two-sided 90 % point of the normal distribution.
 const NORMAL_90: f64 = 1.645;
 /// A depth to try: draft steps and tokens verified per sequence.
@@ -69,11 +67,11 @@ fn deepest(scenario: &Scenario) -> u32 {
 }
 
 /// Accept length at a depth, of a chain or of the scenario's tree: low, mid, high.
-fn accept_band(scenario: &Scenario, depth: Depth) -> (f64, f64, f64) {
+fn accept_band(scenario: &Scenario, depth: Depth, context: u64) -> (f64, f64, f64) {
     let topk = scenario.topk.unwrap_or(1);
     scenario
         .acceptance
-        .tree_band(depth.steps, topk, depth.tokens)
+        .tree_band(depth.steps, topk, depth.tokens, context)
 }
 
 /// A depth at an operating point, costed.
@@ -96,7 +94,7 @@ pub(super) fn try_depths(
         .into_iter()
         .map(|depth| {
             let cost = costs.cycle(users, context, depth.steps, depth.tokens);
-            let accept_length = accept_band(scenario, depth).1;
+            let accept_length = accept_band(scenario, depth, context).1;
             Tried {
                 depth,
                 cost,
@@ -107,24 +105,27 @@ pub(super) fn try_depths(
         .collect()
 }
 
-/// The best of the tried depths: the shallowest within rounding of the best, since a shallower
-/// draft risks less.
+/// The best of the tried depths, by the one rule for all of them.
 pub(super) fn best(tried: &[Tried]) -> Option<&Tried> {
-    let top = tried.iter().map(|t| t.speedup).fold(f64::MIN, f64::max);
-    tried.iter().find(|t| t.speedup >= top * (1.0 - 0.005))
+    pick(tried, |t| t.speedup)
 }
 
 /// Depths that cannot be told from the best.
 pub(super) fn ties(tried: &[Tried], best: &Tried) -> Vec<u32> {
     tried
         .iter()
-        .filter(|t| t.speedup >= best.speedup * (1.0 - TIE))
+        .filter(|t| t.speedup >= best.speedup * (1.0 - TIE_SHARE))
         .map(|t| t.depth.steps)
         .collect()
 }
 
 /// What a prediction rests on.
-fn conditions(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &Tried) -> Conditions {
+fn conditions(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    (users, context): (u32, u64),
+    tried: &Tried,
+) -> Conditions {
     let accept = if matches!(scenario.acceptance.known, Known::Prior(_)) {
         AcceptSource::Prior
     } else {
@@ -135,7 +136,7 @@ fn conditions(scenario: &Scenario, costs: &Costs<'_>, users: u32, tried: &Tried)
     } else {
         StepSource::Scratch
     };
-    let (accept_down, accept_up) = accept_widths(scenario, tried.depth);
+    let (accept_down, accept_up) = accept_widths(scenario, tried.depth, context);
     Conditions {
         situation: Situation::new(step, accept),
         beyond: tried.cost.beyond,
@@ -153,8 +154,8 @@ const NOTHING_ACCEPTED: f64 = 1.005;
 
 /// How far the 90 % band of the accept length reaches down and up, ln. Where a measurement says
 /// that nothing is ever accepted, that is no luck of the minute: the draft does not fit the target.
-pub(super) fn accept_widths(scenario: &Scenario, depth: Depth) -> (f64, f64) {
-    let (low, mid, high) = accept_band(scenario, depth);
+pub(super) fn accept_widths(scenario: &Scenario, depth: Depth, context: u64) -> (f64, f64) {
+    let (low, mid, high) = accept_band(scenario, depth, context);
     if matches!(scenario.acceptance.known, Known::Measured(_)) && mid < NOTHING_ACCEPTED {
         return (0.0, 0.0);
     }
@@ -186,6 +187,17 @@ fn band(scenario: &Scenario, costs: &Costs<'_>, tried: &Tried, conditions: &Cond
         band = widened(&band, down, up, most);
     }
     band
+}
+
+/// The verdict on one tried depth at a load and context.
+pub(super) fn verdict_on(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    at: (u32, u64),
+    tried: &Tried,
+) -> Verdict {
+    let conditions = conditions(scenario, costs, at, tried);
+    verdict(&band(scenario, costs, tried, &conditions))
 }
 
 /// Adds an independent uncertainty (ln, down and up) to a band.
@@ -234,7 +246,7 @@ pub(super) fn row(
 ) -> Option<(Point, Conditions)> {
     let tried = try_depths(scenario, costs, users, context);
     let best = best(&tried)?;
-    let conditions = conditions(scenario, costs, users, best);
+    let conditions = conditions(scenario, costs, (users, context), best);
     let band = band(scenario, costs, best, &conditions);
     let per_second = f64::from(users) * 1000.0;
     let ties = ties(&tried, best);

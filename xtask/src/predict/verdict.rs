@@ -26,11 +26,7 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
             pays_up_to: None,
         };
     };
-    let pays_up_to = points
-        .iter()
-        .take_while(|p| p.speedup > 1.0 && p.fits != Some(false))
-        .last()
-        .map(|p| p.concurrency);
+    let pays_up_to = gains_up_to(points, held(memory, scenario.context));
     if let Some(because) = cannot_run(scenario, first, memory) {
         return Summary {
             verdict: Verdict::DoesNotPay,
@@ -44,7 +40,7 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
             "accept length {} must stay above {:.2}; {}",
             expected(scenario, first),
             first.break_even_accept_length,
-            until(scenario, points, pays_up_to, memory)
+            until(points, pays_up_to, memory)
         ),
         Verdict::DoesNotPay => format!(
             "accept length {} is under the break-even of {:.2}",
@@ -178,54 +174,76 @@ fn held(memory: &Memory, context: u64) -> Option<u32> {
     (requests >= 1.0).then_some(requests as u32)
 }
 
-fn until(
-    scenario: &Scenario,
-    points: &[Point],
-    pays_up_to: Option<u32>,
-    memory: &Memory,
-) -> String {
-    let held = held(memory, scenario.context);
-    let sure_up_to = points
+/// Highest load up to which the middle of the band gains and the pool holds every user. Loads
+/// asked for are steps: what the pool holds may lie between two that gain.
+fn gains_up_to(points: &[Point], held: Option<u32>) -> Option<u32> {
+    let gains = |p: &&Point| p.speedup > 1.0;
+    let fit = points
         .iter()
-        .take_while(|p| p.verdict == Verdict::Pays)
-        .last()
-        .map(|p| p.concurrency);
-    let doubt = match (sure_up_to, pays_up_to) {
-        (Some(sure), Some(up_to)) if sure < up_to => format!(", measure first above {sure}"),
-        _ => String::new(),
+        .take_while(gains)
+        .filter(|p| p.fits != Some(false));
+    let up_to = fit.last()?.concurrency;
+    let next = points.iter().find(|p| p.concurrency > up_to);
+    let full = held.filter(|held| {
+        next.is_some_and(|p| p.speedup > 1.0 && (up_to..p.concurrency).contains(held))
+    });
+    Some(full.unwrap_or(up_to))
+}
+
+/// Loads that are not decided (`true`), as words: all above one, or which.
+fn undecided(loads: &[(u32, bool)]) -> Option<String> {
+    let runs = loads.chunk_by(|a, b| a.1 == b.1);
+    let open: Vec<&[(u32, bool)]> = runs
+        .filter(|run| run.first().is_some_and(|(_, open)| *open))
+        .collect();
+    let decided_below = loads.iter().take_while(|(_, open)| !open).last();
+    let last_is_open = loads.last().is_some_and(|(_, open)| *open);
+    if let ([_], Some((sure, _)), true) = (open.as_slice(), decided_below, last_is_open) {
+        return Some(format!("measure first above {sure}"));
+    }
+    let words = open.iter().filter_map(|run| {
+        let (first, last) = (run.first()?.0, run.last()?.0);
+        Some(match first == last {
+            true => first.to_string(),
+            false => format!("{first} to {last}"),
+        })
+    });
+    let words: Vec<String> = words.collect();
+    (!words.is_empty()).then(|| format!("measure first at {} users", words.join(" and ")))
+}
+
+fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
+    let Some(up_to) = pays_up_to else {
+        return match points.first() {
+            Some(p) if p.speedup > 1.0 => format!(
+                "but the KV pool holds fewer than {} users at once",
+                p.concurrency
+            ),
+            _ => "it pays at no load shown".to_string(),
+        };
     };
-    let next = points.iter().find(|p| Some(p.concurrency) > pays_up_to);
-    match (pays_up_to, points.last()) {
-        (Some(up_to), _) if next.is_some_and(|p| p.speedup > 1.0) => {
-            // The loads shown are steps: what the pool holds lies between two of them.
-            let between = |held: &u32| *held > up_to && next.is_some_and(|p| *held < p.concurrency);
-            let full = held.filter(between).unwrap_or(up_to);
+    let asked: Vec<(u32, bool)> = points
+        .iter()
+        .filter(|p| p.concurrency <= up_to)
+        .map(|p| (p.concurrency, p.verdict == Verdict::MeasureFirst))
+        .collect();
+    let doubt = undecided(&asked).map_or_else(String::new, |words| format!(", {words}"));
+    let next = points.iter().find(|p| p.concurrency > up_to);
+    match next {
+        Some(p) if p.speedup > 1.0 => {
             let more = memory.roomier.as_ref().map_or_else(String::new, |roomier| {
                 format!(" ({} with {})", roomier.requests, roomier.setting)
             });
-            format!("beyond {} the KV pool is full{more}{doubt}", users(full))
+            format!("beyond {} the KV pool is full{more}{doubt}", users(up_to))
         }
-        (Some(up_to), Some(last)) if up_to < last.concurrency => {
-            format!("turn it off above {}{doubt}", users(up_to))
-        }
-        (Some(up_to), _) if doubt.is_empty() => {
+        Some(_) => format!("turn it off above {}{doubt}", users(up_to)),
+        None if doubt.is_empty() => {
             format!("it pays at every load shown, up to {}", users(up_to))
         }
-        (Some(up_to), _) => {
-            format!(
-                "a gain is expected at every load shown, up to {}{doubt}",
-                users(up_to)
-            )
-        }
-        (None, _) => match next {
-            Some(p) if p.speedup > 1.0 => {
-                format!(
-                    "but the KV pool holds fewer than {} users at once",
-                    p.concurrency
-                )
-            }
-            _ => "it pays at no load shown".to_string(),
-        },
+        None => format!(
+            "a gain is expected at every load shown, up to {}{doubt}",
+            users(up_to)
+        ),
     }
 }
 
@@ -236,6 +254,16 @@ fn measure(scenario: &Scenario, point: &Point) -> Measure {
             what: "plain tokens a second with one user, speculation off".to_string(),
             how: "the verify time is known, the plain step it must be compared with is not; one \
                   minute, one request"
+                .to_string(),
+            width_now: Some(point.speedup_high / point.speedup_low),
+            width_after: None,
+        };
+    }
+    if scenario.acceptance.past_reach(point.context) {
+        return Measure {
+            what: format!("the accept length at {} tokens of context", point.context),
+            how: "the head's config reaches less, and whether it falls there decides; a minute of your \
+                  own requests at 3 steps"
                 .to_string(),
             width_now: Some(point.speedup_high / point.speedup_low),
             width_after: None,
@@ -259,7 +287,7 @@ fn measure(scenario: &Scenario, point: &Point) -> Measure {
     let log_sd = |situation: Situation, extrapolated: bool| {
         let (accept_down, accept_up) = match situation.accept {
             AcceptSource::Measured => (READING_HALF_WIDTH, READING_HALF_WIDTH),
-            AcceptSource::Prior => accept_widths(scenario, depth),
+            AcceptSource::Prior => accept_widths(scenario, depth, point.context),
         };
         let conditions = spec_decode::bands::Conditions {
             situation,
@@ -288,5 +316,22 @@ fn measure(scenario: &Scenario, point: &Point) -> Measure {
         how: "it narrows the band most for its effort".to_string(),
         width_now: doubt.map(|d| (2.0 * 1.645 * d.log_sd_now).exp()),
         width_after: doubt.map(|d| (2.0 * 1.645 * d.log_sd_after).exp()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_left_open_between_decided_ones_are_named() {
+        let words = |open: &[u32]| {
+            let loads = [1, 2, 4, 8, 16, 32].map(|load| (load, open.contains(&load)));
+            undecided(&loads).unwrap_or_default()
+        };
+        assert_eq!(words(&[8]), "measure first at 8 users");
+        assert_eq!(words(&[2, 4, 32]), "measure first at 2 to 4 and 32 users");
+        assert_eq!(words(&[8, 16, 32]), "measure first above 4");
+        assert_eq!(words(&[]), "");
     }
 }

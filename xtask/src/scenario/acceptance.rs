@@ -10,6 +10,7 @@ use spec_decode::trees::tree_accept_length;
 use spec_decode::{AcceptancePrior, Chain, Evidence, HeadKind, Posterior, PriorQuery, Task};
 
 use super::Notes;
+use super::beyond::{self, Beyond};
 use super::file::AssumedAccept;
 use super::merge::{Given, Merged};
 use super::model::Draft;
@@ -22,9 +23,13 @@ use crate::input;
 pub(crate) struct Acceptance {
     pub(crate) head: HeadKind,
     pub(crate) known: Known,
-    /// Bands by depth as they are asked for: each sorts the whole posterior, and a sweep of loads
-    /// asks for the same few. `known` does not change.
-    bands: RefCell<BTreeMap<u32, (f64, f64, f64)>>,
+    /// Bands by depth and context as they are asked for: each sorts the whole posterior, and a
+    /// sweep of loads asks for the same few. `known` does not change.
+    bands: RefCell<BTreeMap<(u32, u64), (f64, f64, f64)>>,
+    /// Tokens of context that the scenario asks for.
+    context: u64,
+    /// Where a prior falls with the context.
+    beyond: Option<Beyond>,
 }
 
 /// How acceptance is known.
@@ -47,22 +52,37 @@ const LOOK_UP_SEEN: &str = "; it depends on how much of the output repeats the p
                             pass where code was edited (vLLM PR 24344), a loss in chat (vLLM issue 8439)";
 
 impl Acceptance {
-    fn new(head: HeadKind, known: Known) -> Self {
+    fn new(head: HeadKind, known: Known, context: u64) -> Self {
         Self {
             head,
             known,
             bands: RefCell::default(),
+            context,
+            beyond: None,
         }
     }
 
-    /// Accept length at a depth: low, mid, high of the 90 % band.
+    /// Accept length at a depth and the scenario's context: low, mid, high of the 90 % band.
     pub(crate) fn band(&self, depth: u32) -> (f64, f64, f64) {
-        if let Some(band) = self.bands.borrow().get(&depth) {
+        self.band_at(depth, self.context)
+    }
+
+    /// The same at another context.
+    pub(crate) fn band_at(&self, depth: u32, context: u64) -> (f64, f64, f64) {
+        if let Some(band) = self.bands.borrow().get(&(depth, context)) {
             return *band;
         }
         let band = self.computed_band(depth);
-        self.bands.borrow_mut().insert(depth, band);
+        let beyond = self.beyond.as_ref().filter(|_| self.past_reach(context));
+        let band = beyond.map_or(band, |beyond| beyond.band(depth, context, band));
+        self.bands.borrow_mut().insert((depth, context), band);
         band
+    }
+
+    /// Whether nobody measured acceptance and the context lies beyond what the head's config says.
+    pub(crate) fn past_reach(&self, context: u64) -> bool {
+        let reach = self.beyond.as_ref().map(|beyond| beyond.reach);
+        reach.is_some_and(|reach| context > reach)
     }
 
     fn computed_band(&self, depth: u32) -> (f64, f64, f64) {
@@ -88,9 +108,15 @@ impl Acceptance {
 impl Acceptance {
     /// The same for a tree of a width; a chain (width 1) accepts what both its steps and its
     /// verified tokens (root included) allow. Small measured trees lose to chains of their size.
-    pub(crate) fn tree_band(&self, steps: u32, topk: u32, tokens: u32) -> (f64, f64, f64) {
+    pub(crate) fn tree_band(
+        &self,
+        steps: u32,
+        topk: u32,
+        tokens: u32,
+        context: u64,
+    ) -> (f64, f64, f64) {
         let usable = steps.min(tokens.saturating_sub(1));
-        let (low, mid, high) = self.band(usable);
+        let (low, mid, high) = self.band_at(usable, context);
         if topk <= 1 {
             return (low, mid, high);
         }
@@ -98,6 +124,8 @@ impl Acceptance {
             Known::Measured(posterior) | Known::Prior(posterior) => posterior.chain(),
             Known::Assumed { mid, .. } => *mid,
         };
+        let fallen = self.beyond.as_ref().filter(|_| self.past_reach(context));
+        let chain = fallen.map_or(chain, |beyond| beyond.chain(context));
         let tree = tree_accept_length(&chain, steps, topk, tokens);
         let length = tree.accept_length;
         let down = (length - length * low / mid).hypot(tree.half_width);
@@ -122,18 +150,21 @@ pub(super) fn resolve(
     notes: &mut Notes,
 ) -> anyhow::Result<Acceptance> {
     let head = draft.map_or(HeadKind::Eagle3, |d| d.head);
-    let mut query = query(merged, draft, head, context, notes)?;
+    let mut query = query(merged, head, notes)?;
     query.trained_steps = trained_steps(head, &target.name);
     let prior = AcceptancePrior::new(&query);
     if draft.is_none() {
-        return without_draft(merged, head, &prior, notes);
+        return without_draft(merged, (head, context), &prior, notes);
     }
     unmoved(merged, notes);
     if let Some(given) = &merged.accept {
-        return measured(given, head, &prior, steps, notes);
+        return measured(given, (head, context), &prior, steps, notes);
     }
+    let reach = draft.and_then(Draft::reach);
     if let Some(assumed) = &merged.assumed.accept_length {
-        return from_assumption(assumed, head, notes);
+        let acceptance = from_assumption(assumed, (head, context), notes)?;
+        assumed_beyond(context, reach, notes);
+        return Ok(acceptance);
     }
     let posterior =
         Posterior::new(&prior, &[]).map_err(|e| input::error(format!("acceptance prior: {e}")))?;
@@ -142,18 +173,24 @@ pub(super) fn resolve(
         head.name(),
         prior.sources.join("; ")
     );
-    let acceptance = Acceptance::new(head, Known::Prior(posterior));
+    let mut acceptance = Acceptance::new(head, Known::Prior(posterior), context);
+    acceptance.beyond = reach.map(|reach| Beyond { query, reach });
     let (low, mid, high) = acceptance.band(PRIOR_DEPTH);
     notes.input("accept_length", (mid * 1000.0).round() / 1000.0, source);
-    let of_look_up = match head {
-        HeadKind::NGram => LOOK_UP_SEEN,
-        _ => "",
+    let why = match (head, reach) {
+        (HeadKind::NGram, _) => LOOK_UP_SEEN.to_string(),
+        (_, Some(reach)) if acceptance.past_reach(context) => beyond::told(reach, context),
+        _ => String::new(),
+    };
+    let settled_by = match acceptance.past_reach(context) {
+        true => "--accept LENGTH@DEPTH measured at this context",
+        false => "--accept LENGTH@DEPTH or a server log",
     };
     notes.assume(
         format!(
-            "accept length {mid:.2} at {PRIOR_DEPTH} steps, from {low:.2} to {high:.2} (not measured){of_look_up}"
+            "accept length {mid:.2} at {PRIOR_DEPTH} steps, from {low:.2} to {high:.2} (not measured){why}"
         ),
-        "--accept LENGTH@DEPTH or a server log",
+        settled_by,
     );
     Ok(acceptance)
 }
@@ -161,7 +198,7 @@ pub(super) fn resolve(
 /// `--draft none`: nothing is accepted, so nothing is assumed of it either.
 fn without_draft(
     merged: &Merged,
-    head: HeadKind,
+    (head, context): (HeadKind, u64),
     prior: &AcceptancePrior,
     notes: &mut Notes,
 ) -> anyhow::Result<Acceptance> {
@@ -176,7 +213,7 @@ fn without_draft(
     }
     let posterior =
         Posterior::new(prior, &[]).map_err(|e| input::error(format!("acceptance prior: {e}")))?;
-    Ok(Acceptance::new(head, Known::Prior(posterior)))
+    Ok(Acceptance::new(head, Known::Prior(posterior), context))
 }
 
 /// Says what `--task` and `--temperature` do not move where an accept length is there already.
@@ -206,13 +243,7 @@ fn unmoved(merged: &Merged, notes: &mut Notes) {
     }
 }
 
-fn query(
-    merged: &Merged,
-    draft: Option<&Draft>,
-    head: HeadKind,
-    context: u64,
-    notes: &mut Notes,
-) -> anyhow::Result<PriorQuery> {
+fn query(merged: &Merged, head: HeadKind, notes: &mut Notes) -> anyhow::Result<PriorQuery> {
     let mut query = PriorQuery::of(head);
     if let Some(given) = &merged.task {
         let task = Task::parse(&given.value)
@@ -239,29 +270,12 @@ fn query(
         query.temperature = Some(given.value);
         notes.input("temperature", given.value, given.source.clone());
     }
-    query.context_tokens = Some(context as f64);
-    // A config says how far positions reach, not how long the training texts were: it is a reason
-    // to measure, not a figure.
-    let reach = draft
-        .and_then(|d| d.model.as_ref())
-        .and_then(|m| m.max_positions);
-    if merged.accept.is_none()
-        && let Some(reach) = reach.filter(|reach| context > *reach)
-    {
-        notes.assume(
-            format!(
-                "the draft keeps its acceptance at {context} tokens although its config reaches {reach}: \
-                 a head trained short falls to about 1.1 tokens a cycle"
-            ),
-            "--accept measured at this context",
-        );
-    }
     Ok(query)
 }
 
 fn measured(
     given: &Given<String>,
-    head: HeadKind,
+    (head, context): (HeadKind, u64),
     prior: &AcceptancePrior,
     steps: Option<u32>,
     notes: &mut Notes,
@@ -313,7 +327,7 @@ fn measured(
     notes.input("accept_length", shown, source.clone());
     notes.input("accept_depth", depth, source.clone());
     pass_warnings_on(shown, depth, notes);
-    Ok(Acceptance::new(head, Known::Measured(posterior)))
+    Ok(Acceptance::new(head, Known::Measured(posterior), context))
 }
 
 /// A reading that means a broken load is passed on: the speed it gives is not the head's.
@@ -371,9 +385,21 @@ fn from_log(path: &std::path::Path, steps: Option<u32>) -> anyhow::Result<(Evide
     Ok((evidence, log.source))
 }
 
+/// Says that a scenario's accept length is not one of heads used beyond their config.
+fn assumed_beyond(context: u64, reach: Option<u64>, notes: &mut Notes) {
+    if let Some(reach) = reach.filter(|reach| context > *reach) {
+        notes.assume(
+            format!(
+                "the accept length holds at {context} tokens, although the draft's config reaches {reach}"
+            ),
+            "--accept measured at this context",
+        );
+    }
+}
+
 fn from_assumption(
     assumed: &AssumedAccept,
-    head: HeadKind,
+    (head, context): (HeadKind, u64),
     notes: &mut Notes,
 ) -> anyhow::Result<Acceptance> {
     let chain = |length: f64| {
@@ -397,5 +423,5 @@ fn from_assumption(
         mid: chain(assumed.value)?,
         high: chain(assumed.high)?,
     };
-    Ok(Acceptance::new(head, known))
+    Ok(Acceptance::new(head, known, context))
 }

@@ -1,6 +1,7 @@
 //! A scenario: what is served, where and how, resolved once, every value with its source.
 
 mod acceptance;
+mod beyond;
 mod context;
 mod engine;
 pub(crate) mod file;

@@ -19,6 +19,11 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
+    /// Tokens of context that its own config reaches; `None` for the target's layers and look-up.
+    pub(crate) fn reach(&self) -> Option<u64> {
+        self.model.as_ref()?.max_positions
+    }
+
     /// The draft's passes as the step model takes them; look-up has none.
     pub(crate) fn passes(&self) -> Option<step_time::Draft<'_>> {
         match &self.model {
