@@ -16,7 +16,7 @@ pub(super) fn all(
     let by_load = flags::depth_by_load(scenario, schedule);
     let one_depth = flags::one_depth(setting, points.first());
     let kernel = flags::no_switch(scenario, setting.allreduce, setting.group);
-    let notes = flags::missing(scenario)
+    let notes = launch::missing(scenario)
         .into_iter()
         .chain(by_load)
         .chain(one_depth)

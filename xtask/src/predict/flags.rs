@@ -452,7 +452,7 @@ fn llamacpp(setting: &Setting<'_>) -> Vec<String> {
             push(&mut flags, "--spec-type", "ngram-simple");
             push(&mut flags, "--draft-max", setting.steps);
         }
-        // See [`missing`].
+        // See [`launch::missing`].
         Some(_) | None => {}
     }
     let cache = setting.scenario.kv_dtype;
@@ -482,23 +482,4 @@ pub(super) fn no_switch(scenario: &Scenario, choice: Choice, group: Group) -> Op
         "--allreduce {}: {why}; {instead}; {BOUND}",
         algorithm.name()
     ))
-}
-
-/// What no flags are given for, and why.
-pub(super) fn missing(scenario: &Scenario) -> Option<String> {
-    let head = scenario.draft.as_ref()?.head;
-    match scenario.engine.kind {
-        EngineKind::LlamaCpp if !matches!(head, HeadKind::DraftModel | HeadKind::NGram) => {
-            Some(format!(
-                "no llama.cpp flags for {} heads: builds differ in whether and how they load them \
-                 (docs/speculative.md of yours says)",
-                head.name()
-            ))
-        }
-        EngineKind::TrtLlm if head == HeadKind::Parallel => Some(format!(
-            "no TensorRT-LLM option for {} heads is known here",
-            head.name()
-        )),
-        _ => None,
-    }
 }

@@ -222,3 +222,22 @@ pub(crate) fn lines(answer: &Answer) -> Vec<(&'static str, String)> {
         })
         .collect()
 }
+
+/// What no flags are given for, and why.
+pub(super) fn missing(scenario: &Scenario) -> Option<String> {
+    let head = scenario.draft.as_ref()?.head;
+    match scenario.engine.kind {
+        EngineKind::LlamaCpp if !matches!(head, HeadKind::DraftModel | HeadKind::NGram) => {
+            Some(format!(
+                "no llama.cpp flags for {} heads: builds differ in whether and how they load them \
+                 (docs/speculative.md of yours says)",
+                head.name()
+            ))
+        }
+        EngineKind::TrtLlm if head == HeadKind::Parallel => Some(format!(
+            "no TensorRT-LLM option for {} heads is known here",
+            head.name()
+        )),
+        _ => None,
+    }
+}
