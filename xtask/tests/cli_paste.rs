@@ -346,3 +346,15 @@ fn context_flags_beside_a_measured_accept_length_are_said_to_do_nothing() {
     let alone = answers(&["accept", "--trained-context", "2k"]);
     assert!(alone.contains("no effect without --context"), "{alone}");
 }
+
+#[test]
+fn a_card_without_bf16_is_told_another_format() {
+    for (card, told) in [("v100", true), ("t4", true), ("rtx-3090", false)] {
+        let lines = pasted(&["--model", "llama-3.1-8b", "--quant", "int4", "--gpu", card]);
+        assert_eq!(
+            lines.matches("--dtype half").count(),
+            2 * usize::from(told),
+            "{lines}"
+        );
+    }
+}

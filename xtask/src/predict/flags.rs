@@ -244,6 +244,9 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     if let Some(format) = launch::online(scenario) {
         push(&mut flags, "--quantization", format);
     }
+    if launch::without_bf16(scenario) {
+        push(&mut flags, "--dtype", "half");
+    }
     push(&mut flags, "--tp", scenario.tp);
     if expert_parallel(setting) {
         push(&mut flags, "--ep-size", setting.scenario.tp);
@@ -312,6 +315,9 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     }
     if let Some(format) = launch::online(scenario) {
         push(&mut flags, "--quantization", format);
+    }
+    if launch::without_bf16(scenario) {
+        push(&mut flags, "--dtype", "half");
     }
     push(&mut flags, "--tensor-parallel-size", scenario.tp);
     if expert_parallel(setting) {

@@ -8,6 +8,7 @@ use kvplan::Attention;
 use spec_decode::HeadKind;
 
 use super::answer::{Answer, Memory};
+use crate::gpus::Family;
 use crate::scenario::{EngineKind, Scenario};
 
 /// Stands where the checkpoint belongs that nobody named.
@@ -53,6 +54,11 @@ pub(super) fn online(scenario: &Scenario) -> Option<&'static str> {
     let named = scenario.model_given.contains('/') && !scenario.model_given.ends_with(".json");
     let wanted = quant == "fp8" && !says_format(scenario);
     (engine && named && wanted).then_some("fp8")
+}
+
+/// Whether the card has no BF16, which the engines refuse unless they are told another format.
+pub(super) fn without_bf16(scenario: &Scenario) -> bool {
+    matches!(scenario.gpu.family, Family::Volta | Family::Turing)
 }
 
 /// Whether the repository brings code of its own.
