@@ -123,6 +123,7 @@ fn vllm_017_an_mtp_layer_is_one_more_layer_of_the_pool() {
     setup.fraction = Some(0.89);
     setup.context_tokens = Some(202_752);
     setup.observed.pool_gib = Some(25.09);
+    setup.observed.pool_with_draft = true;
     setup.speculation = Some(mtp(3));
     let plan = plan(&setup);
     assert_eq!(plan.kv_bytes_per_token as u64, 62_252);

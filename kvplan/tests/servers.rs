@@ -253,6 +253,7 @@ fn vllm_a_35b_hybrid_with_mtp_holds_12_84_requests_of_256k() {
     setup.kv_dtype = Some(KvDtype::Bf16);
     setup.context_tokens = Some(262_144);
     setup.observed.pool_gib = Some(74.22);
+    setup.observed.pool_with_draft = true;
     setup.speculation = Some(mtp(3));
     let plan = plan(&setup);
     // Blocks of 1072 tokens: the convolution keeps three taps more, and a request four states.
