@@ -25,12 +25,15 @@ pub(crate) struct Acceptance {
     pub(crate) known: Known,
     /// Bands by depth and context as they are asked for: each sorts the whole posterior, and a
     /// sweep of loads asks for the same few. `known` does not change.
-    bands: RefCell<BTreeMap<(u32, u64), (f64, f64, f64)>>,
+    bands: RefCell<Bands>,
     /// Tokens of context that the scenario asks for.
     context: u64,
     /// Where a prior falls with the context.
     beyond: Option<Beyond>,
 }
+
+/// Low, middle and high by depth and context.
+type Bands = BTreeMap<(u32, u64), (f64, f64, f64)>;
 
 /// How acceptance is known.
 #[derive(Debug, Clone)]
