@@ -79,10 +79,16 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
         return;
     }
     let (mut from, mut before): (Seen, Seen) = (None, None);
-    for sign in SIGNS.iter().filter(|sign| sign.engine == engine) {
-        let Some(at) = doc.after_all(sign.phrase).next() else {
+    let signs: Vec<&Sign> = SIGNS.iter().filter(|sign| sign.engine == engine).collect();
+    let phrases: Vec<&str> = signs.iter().map(|sign| sign.phrase).collect();
+    let mut seen = vec![false; signs.len()];
+    for (at, _, index) in doc.find_all(&phrases) {
+        let (Some(sign), Some(known)) = (signs.get(index), seen.get_mut(index)) else {
             continue;
         };
+        if std::mem::replace(known, true) {
+            continue;
+        }
         let line = doc.line_at(at);
         if let Some(version) = sign
             .from

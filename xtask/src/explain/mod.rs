@@ -118,8 +118,10 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     let mut facts = Facts::new(name);
     facts.notes.clone_from(&doc.left_out);
     servers::read(doc, &mut facts);
-    trtllm::read(doc, &mut facts);
-    llamacpp::read(doc, &mut facts);
+    if servers::memory(&facts) == 0 {
+        trtllm::read(doc, &mut facts);
+        llamacpp::read(doc, &mut facts);
+    }
     warnings::read(doc, &mut facts);
     era::read(doc, &mut facts);
     prometheus::read(doc, text, &mut facts);

@@ -3,6 +3,7 @@
 use super::drafting;
 use super::facts::Facts;
 use super::scenario::{LogScenario, scenario_from_facts};
+use crate::scenario::merge::weight_format;
 use crate::scenario::parse;
 
 /// A command to run next.
@@ -68,6 +69,8 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
         ..Words::default()
     };
     model(&mut line, named.as_deref(), known.clone(), log);
+    let quant = said.quant.clone().and_then(weight_format);
+    line.push("--quant", quant.map(|(quant, _)| quant));
     engine(&mut line, &said, bench);
     hardware(&mut line, &said, files);
     if let Some(stages) = log.and_then(|log| log.number("pp")).filter(|pp| *pp > 1.0) {
@@ -164,8 +167,12 @@ fn hardware(line: &mut Words, said: &LogScenario, files: &[Facts]) {
         Some(card) => line.push("--gpu", Some(card)),
         None => line.gap("--gpu", "GPU", CARD.to_string()),
     }
+    let counted = files.iter().find_map(|facts| facts.number("gpus"));
     match (topology, said.tp) {
         (None, Some((n, _))) => line.push("--gpus", Some(n.to_string())),
+        (None, None) if counted.is_some() => {
+            line.push("--gpus", counted.map(|n| format!("{n:.0}")));
+        }
         (None, None) => line.gap(
             "--gpus",
             "GPUS",

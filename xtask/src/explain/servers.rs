@@ -44,8 +44,8 @@ fn one(doc: &Doc, facts: &mut Facts) {
     }
 }
 
-/// Facts of memory and speed.
-fn memory(facts: &Facts) -> usize {
+/// How much is said of memory and speed.
+pub(super) fn memory(facts: &Facts) -> usize {
     const NAMES: [&str; 9] = [
         "weights_gib",
         "kv_gib",

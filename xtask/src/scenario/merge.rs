@@ -163,7 +163,7 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
 
 /// A weight format that a log names. Engines print the loader there (compressed-tensors, modelopt)
 /// as often as the format; only a format says anything beyond the model's name.
-fn weight_format((name, line): (String, usize)) -> Option<(String, usize)> {
+pub(crate) fn weight_format((name, line): (String, usize)) -> Option<(String, usize)> {
     let name = name.to_ascii_lowercase().replace("_marlin", "");
     let name = if name == "modelopt_fp4" {
         "nvfp4".to_string()
