@@ -1,6 +1,6 @@
 //! Backwards: what a log's figures say about the ones it does not print. SGLang's identity
-//! `pool = free after - free before x (1 - fraction)` ties four of them; bytes a token ties the
-//! pool to its tokens.
+//! `pool + states = free after - free before x (1 - fraction)` ties them; bytes a token ties the pool
+//! to its tokens.
 
 use crate::GIB;
 use crate::engine::sglang::first_legal;
@@ -14,6 +14,8 @@ pub struct Known {
     pub free_after_gib: Option<f64>,
     /// KV pool, GiB.
     pub pool_gib: Option<f64>,
+    /// States of linear and Mamba layers beside it, GiB; nothing is 0.
+    pub state_gib: Option<f64>,
     /// KV tokens.
     pub tokens: Option<u64>,
     /// The fraction that really applied.
@@ -72,7 +74,8 @@ impl Known {
         out
     }
 
-    /// The pool that another fraction would have given, GiB; negative: refused, short by that.
+    /// The pool, states in, that another fraction would have given, GiB; negative: refused, short by
+    /// that.
     pub fn pool_at(&self, fraction: f64) -> Option<f64> {
         Some(self.free_after_gib? - self.free_before_gib? * (1.0 - fraction))
     }
@@ -82,6 +85,7 @@ impl Inferred {
     /// Fills one place; `false` when nothing follows.
     fn step(&mut self) -> bool {
         let k = &mut self.known;
+        let state = k.state_gib.unwrap_or(0.0);
         let filled = if let (None, Some(tokens), Some(cell)) =
             (k.pool_gib, k.tokens, k.bytes_per_token)
         {
@@ -107,23 +111,23 @@ impl Inferred {
             (k.fraction, k.free_before_gib, k.free_after_gib, k.pool_gib)
             && before > 0.0
         {
-            k.fraction = Some(1.0 - (after - pool) / before);
+            k.fraction = Some(1.0 - (after - pool - state) / before);
             "fraction"
         } else if let (None, Some(before), Some(after), Some(fraction)) =
             (k.pool_gib, k.free_before_gib, k.free_after_gib, k.fraction)
         {
-            k.pool_gib = Some(after - before * (1.0 - fraction));
+            k.pool_gib = Some(after - before * (1.0 - fraction) - state);
             "KV pool"
         } else if let (None, Some(before), Some(pool), Some(fraction)) =
             (k.free_after_gib, k.free_before_gib, k.pool_gib, k.fraction)
         {
-            k.free_after_gib = Some(pool + before * (1.0 - fraction));
+            k.free_after_gib = Some(pool + state + before * (1.0 - fraction));
             "free after"
         } else if let (None, Some(after), Some(pool), Some(fraction)) =
             (k.free_before_gib, k.free_after_gib, k.pool_gib, k.fraction)
             && fraction < 1.0
         {
-            k.free_before_gib = Some((after - pool) / (1.0 - fraction));
+            k.free_before_gib = Some((after - pool - state) / (1.0 - fraction));
             "free before"
         } else if let (None, Some(before), Some(weights)) =
             (k.free_after_gib, k.free_before_gib, k.weights_gib)
@@ -171,7 +175,11 @@ pub fn check_belief(inferred: &Inferred, believed: f64) -> Option<BeliefCheck> {
     let sentence = if agrees {
         format!("the figures agree with {believed}")
     } else if starts {
-        format!("the run used {used:.3}, not {believed}: that would give {pool:.2} GiB")
+        let what = match inferred.known.state_gib {
+            Some(state) if state > 0.0 => " of KV and states",
+            _ => "",
+        };
+        format!("the run used {used:.3}, not {believed}: that would give {pool:.2} GiB{what}")
     } else {
         format!(
             "the run used {used:.3}, not {believed}: {believed} is refused, short by {:.1} GiB; the \

@@ -37,11 +37,14 @@ pub use model::{
 };
 pub use params::{ParamGroup, ParamLine};
 pub use parts::usual_sm_count;
-pub use plan::{CostBasis, SpeculationCost, TargetAnswer, for_target, plan, speculation_cost};
+pub use plan::{
+    CostBasis, SpeculationCost, TargetAnswer, for_target, plan, speculation_cost, state_beside_pool,
+};
 pub use pool::Pool;
 pub use quant::{QUANT_NAMES, Quant};
 pub use setup::{
-    Interval, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation, card_gib_from_torch,
+    AtOnce, Interval, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation, StateSlots,
+    Wall, card_gib_from_torch,
 };
 pub use weights::{Sharding, WeightLine};
 

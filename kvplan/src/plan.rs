@@ -3,7 +3,7 @@
 use crate::engine::{EngineKind, llamacpp, sglang, trtllm, vllm};
 use crate::parts;
 use crate::pool::Pool;
-use crate::setup::{Plan, PlanError, Setup};
+use crate::setup::{Plan, PlanError, Setup, StateSlots};
 
 /// Plans the memory of one card.
 ///
@@ -67,6 +67,15 @@ fn as_it_ran(plan: &mut Plan, setup: &Setup<'_>) {
         *wall = wall.max(plan.fraction);
     }
     plan.ledger.not_missing();
+}
+
+/// States of linear and Mamba layers that stand beside a KV pool that was seen, GiB; 0 where the
+/// engine keeps none apart.
+pub fn state_beside_pool(setup: &Setup<'_>, pool_gib: f64) -> f64 {
+    match setup.engine.kind {
+        EngineKind::Sglang => sglang::beside_pool(setup, pool_gib),
+        _ => 0.0,
+    }
 }
 
 /// What speculation costs in memory.
@@ -255,13 +264,14 @@ pub fn for_target(
     let start = plan(setup)?;
     let ceiling = start.interval.max.clamp(0.001, 0.999);
     let most = at(ceiling)?;
-    let carries = |plan: &Plan| plan.max_concurrency >= requests as f64 && plan.refusal.is_none();
+    let carries = |plan: &Plan| plan.carries(context_tokens, requests) && plan.refusal.is_none();
+    let slots = |plan: &Plan| plan.state_slots.map_or(u64::MAX, StateSlots::requests);
     if !carries(&most) {
         let held = most.max_concurrency;
         return Ok(TargetAnswer {
             reached: false,
             fraction: ceiling,
-            requests: held as u64,
+            requests: (held as u64).min(slots(&most)),
             context_tokens: (held * context_tokens as f64 / requests as f64) as u64,
             plan: most,
         });
@@ -281,7 +291,7 @@ pub fn for_target(
     Ok(TargetAnswer {
         reached: true,
         fraction,
-        requests: plan.max_concurrency as u64,
+        requests: (plan.max_concurrency as u64).min(slots(&plan)),
         context_tokens,
         plan,
     })

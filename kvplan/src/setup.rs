@@ -94,6 +94,8 @@ pub struct Observed {
     pub free_after_gib: Option<f64>,
     /// Size of the KV pool, GiB.
     pub pool_gib: Option<f64>,
+    /// States of linear and Mamba layers beside the KV pool, GiB, those of drafted tokens included.
+    pub state_gib: Option<f64>,
     /// Tokens of the KV pool.
     pub tokens: Option<u64>,
     /// Weights as the engine printed them, GiB.
@@ -135,8 +137,12 @@ pub struct Plan {
     pub kv_bytes_per_token: f64,
     /// KV format used.
     pub kv_dtype: KvDtype,
-    /// Requests at once that the engine allows.
+    /// Requests at once that the engine allows: the setting, cut by what the state slots carry.
     pub max_running: u64,
+    /// Requests at once that the engine is told to run, or takes by itself.
+    pub running_setting: u64,
+    /// Slots of linear and Mamba layers, where the engine keeps them in a pool of their own.
+    pub state_slots: Option<StateSlots>,
     /// Requests of the configured context that the pool holds.
     pub max_concurrency: f64,
     /// How many requests of any context the pool holds.
@@ -157,6 +163,73 @@ pub struct Plan {
     pub ledger: Ledger,
     /// Assumptions, to be printed.
     pub assumptions: Vec<String>,
+}
+
+/// Slots for the state of linear and Mamba layers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StateSlots {
+    /// Slots that requests and kept prefixes share.
+    pub slots: u64,
+    /// Slots that the engine counts for a running request.
+    pub per_request: u64,
+}
+
+impl StateSlots {
+    /// Requests at once that the slots carry.
+    pub fn requests(self) -> u64 {
+        self.slots / self.per_request.max(1)
+    }
+}
+
+/// What stops more requests at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wall {
+    /// The tokens of the KV pool.
+    Pool,
+    /// The slots for states.
+    StateSlots,
+    /// What the engine is told, or takes by itself.
+    Setting,
+}
+
+/// Most requests at once, and what stops more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AtOnce {
+    /// Whole requests.
+    pub requests: u64,
+    /// The first wall.
+    pub wall: Wall,
+}
+
+impl Plan {
+    /// Requests of `context` tokens that run at once: the least of what the pool holds, what the
+    /// state slots carry, and the setting.
+    pub fn at_once(&self, context: u64) -> AtOnce {
+        let walls = [
+            (self.pool.requests(context) as u64, Wall::Pool),
+            (
+                self.state_slots.map_or(u64::MAX, StateSlots::requests),
+                Wall::StateSlots,
+            ),
+            (self.running_setting, Wall::Setting),
+        ];
+        let mut first = walls[0];
+        for wall in walls {
+            if wall.0 < first.0 {
+                first = wall;
+            }
+        }
+        AtOnce {
+            requests: first.0,
+            wall: first.1,
+        }
+    }
+
+    /// Whether pool and state slots carry so many requests of a context at once.
+    pub fn carries(&self, context: u64, requests: u64) -> bool {
+        let slots = self.state_slots.map_or(u64::MAX, StateSlots::requests);
+        slots >= requests && self.pool.requests(context) >= requests as f64
+    }
 }
 
 /// Fractions between the pool wall and the activation wall.
@@ -320,6 +393,7 @@ impl<'a> Setup<'a> {
             ("free before", observed.free_before_gib),
             ("free after", observed.free_after_gib),
             ("KV pool", observed.pool_gib),
+            ("state pool", observed.state_gib),
             ("weights", observed.weights_gib),
             ("capacity", observed.torch_total_gib),
         ];

@@ -81,6 +81,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         kv_bytes_per_token: cell as f64,
         kv_dtype: dtype,
         max_running: slots,
+        running_setting: slots,
+        state_slots: None,
         max_concurrency: if fits { slots as f64 } else { 0.0 },
         pool: Pool::of_tokens(if fits { context } else { 0 }),
         context_tokens: context,

@@ -6,10 +6,13 @@
 mod auto;
 mod cell;
 mod reserve;
+mod state;
 
 use auto::{Generation, automatic_fraction, generation};
 use cell::{cell_bytes, prices_draft};
 use reserve::{Reserve, reserve_lines};
+pub(crate) use state::beside_pool;
+use state::{StatePool, state_pool};
 
 use crate::GIB;
 use crate::engine::Version;
@@ -50,38 +53,10 @@ struct Budget {
     after: f64,
     fraction: f64,
     rest: f64,
-    state_gib: f64,
-    state_slots: u64,
+    state: StatePool,
     cell: f64,
     target_cell: f64,
     tokens: u64,
-}
-
-/// Default share of the state pool (`--mamba-full-memory-ratio`).
-const STATE_RATIO: f64 = 0.9;
-/// State slots a running request holds with the prefix cache on.
-const SLOTS_PER_REQUEST: f64 = 3.0;
-
-/// State pool: GiB and slots, taken before the KV pool.
-fn state_pool(setup: &Setup<'_>, rest: f64) -> (f64, u64) {
-    let per_slot = setup.model.state_bytes_per_request(&setup.sharding).total() as f64;
-    if per_slot <= 0.0 || rest <= 0.0 {
-        return (0.0, 0);
-    }
-    // One intermediate state per draft token and running request (a third of the slots).
-    let draft = setup
-        .speculation
-        .map_or(0.0, |spec| spec.draft_tokens as f64);
-    let per_slot_all = per_slot * (1.0 + draft / SLOTS_PER_REQUEST);
-    let slots = match setup.state_slots {
-        Some(slots) => slots as f64,
-        None => {
-            let ratio = setup.state_ratio.unwrap_or(STATE_RATIO).max(0.0);
-            (rest * GIB * ratio / (1.0 + ratio) / per_slot_all).floor()
-        }
-    };
-    // One slot more is allocated than is used.
-    ((slots * per_slot_all + per_slot) / GIB, slots as u64)
 }
 
 fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
@@ -114,14 +89,20 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
         .fraction
         .unwrap_or_else(|| match setup.observed.pool_gib {
             // The log says what was allocated, so it says the fraction.
-            Some(pool) if !setup.pool_is_its_own() => 1.0 - (after + counted - pool) / before,
-            Some(pool) => 1.0 - (after - pool * cell / target_cell.max(1.0)) / before,
+            Some(pool) if !setup.pool_is_its_own() => {
+                let plain = beside_pool(&setup.plain(), pool);
+                1.0 - (after + counted - pool - plain) / before
+            }
+            Some(pool) => {
+                let pool = pool * cell / target_cell.max(1.0);
+                1.0 - (after - pool - beside_pool(setup, pool)) / before
+            }
             None => automatic,
         });
     let after = after + beyond_the_formula(setup, weights_gib, fraction);
     let rest = after - before * (1.0 - fraction);
-    let (state_gib, state_slots) = state_pool(setup, rest);
-    let budget_bytes = ((rest - state_gib) * GIB).max(0.0);
+    let state = state_pool(setup, rest);
+    let budget_bytes = ((rest - state.reserved_gib) * GIB).max(0.0);
     let mut tokens = if cell > 0.0 {
         (budget_bytes / cell) as u64
     } else {
@@ -141,8 +122,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
         after,
         fraction,
         rest,
-        state_gib,
-        state_slots,
+        state,
         cell,
         target_cell,
         tokens,
@@ -160,7 +140,7 @@ fn beyond_the_formula(setup: &Setup<'_>, weights_gib: f64, fraction: f64) -> f64
         return 0.0;
     };
     let formula = budget(&plain, weights_gib, &DraftParts::default());
-    if formula.state_gib > 0.0 {
+    if formula.state.reserved_gib > 0.0 {
         return 0.0;
     }
     seen as f64 * formula.cell / GIB - formula.rest
@@ -172,9 +152,9 @@ fn layout(setup: &Setup<'_>) -> KvLayout {
     KvLayout::new(setup.kv_dtype())
 }
 
-/// Requests at once: asked for, or the engine's default.
-fn max_running(setup: &Setup<'_>, tokens: u64, state_slots: u64) -> u64 {
-    let mut running = setup.max_running.unwrap_or_else(|| {
+/// Requests at once that it is told to run, or takes by itself, whatever its pools carry.
+fn running_setting(setup: &Setup<'_>, tokens: u64) -> u64 {
+    setup.max_running.unwrap_or_else(|| {
         let eagle = setup
             .speculation
             .is_some_and(|spec| spec.kind != SpecKind::Ngram);
@@ -183,11 +163,7 @@ fn max_running(setup: &Setup<'_>, tokens: u64, state_slots: u64) -> u64 {
         }
         let by_pool = tokens as f64 / setup.context() as f64 * 512.0;
         (by_pool as u64).clamp(2048, 4096)
-    });
-    if state_slots > 0 {
-        running = running.min((state_slots as f64 / SLOTS_PER_REQUEST) as u64);
-    }
-    running.max(1)
+    })
 }
 
 /// The table from request and position to KV slot, GiB.
@@ -213,7 +189,9 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         parts::draft_parts(setup, &spec, true)
     });
     let b = budget(setup, weights_gib, &draft);
-    let running = max_running(setup, b.tokens, b.state_slots);
+    let setting = running_setting(setup, b.tokens);
+    let carried = b.state.slots.map_or(setting, |slots| slots.requests());
+    let running = setting.min(carried).max(1);
     let mut ledger = Ledger::new(setup.card_gib);
     ledger.estimate(
         "driver, CUDA context, NCCL",
@@ -254,6 +232,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         kv_bytes_per_token: b.cell,
         kv_dtype: setup.kv_dtype(),
         max_running: running,
+        running_setting: setting,
+        state_slots: b.state.slots,
         max_concurrency: tokens as f64 / context as f64,
         pool: Pool::of_tokens(tokens),
         context_tokens: context,
@@ -309,9 +289,16 @@ fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget, draft: &DraftP
         .of_speculation();
     ledger.exact(
         "target: state pool",
-        b.state_gib,
+        b.state.slots_gib,
         "slots x state of a request",
     );
+    ledger
+        .exact(
+            "verify: states of drafted tokens",
+            b.state.drafted_gib,
+            "running requests x drafted tokens x state of a request",
+        )
+        .of_speculation();
     ledger.exact(
         "target: KV pool",
         tokens * b.target_cell / GIB,
@@ -348,7 +335,8 @@ pub(crate) fn first_legal(min: f64) -> f64 {
 }
 
 fn refusal(setup: &Setup<'_>, b: &Budget, interval: &Interval) -> Option<Refusal> {
-    if b.rest > 0.0 && b.tokens > 0 {
+    let stateless = b.state.slots.is_some_and(|slots| slots.requests() == 0);
+    if b.rest > 0.0 && b.tokens > 0 && !stateless {
         return None;
     }
     let newest = setup.engine.version.since((0, 5, 13), (2026, 6));
@@ -358,17 +346,34 @@ fn refusal(setup: &Setup<'_>, b: &Budget, interval: &Interval) -> Option<Refusal
              mem_fraction_static is {:.4}",
             interval.min
         )
+    } else if newest && stateless {
+        "Hybrid (mamba/linear-attention) state cache is too small to serve any requests".to_string()
     } else {
         "Not enough memory. Please try to increase --mem-fraction-static".to_string()
     };
+    Some(Refusal {
+        // Positive rest is necessary, not sufficient: state slots can eat it.
+        short_gib: (-b.rest).max(b.state.reserved_gib - b.rest).max(0.0),
+        engine_says,
+        remedy: remedy(b, interval, stateless),
+    })
+}
+
+/// What to do about a refusal, cheapest first.
+fn remedy(b: &Budget, interval: &Interval, stateless: bool) -> String {
     let legal = first_legal(interval.min);
-    // Positive rest is necessary, not sufficient: pinned state slots can eat it.
-    let short_gib = (-b.rest).max(b.state_gib - b.rest).max(0.0);
-    let remedy = if b.rest > 0.0 && b.state_gib >= b.rest {
+    let slots = b.state.slots.unwrap_or_default();
+    if b.rest > 0.0 && slots.slots > 0 && b.state.reserved_gib >= b.rest {
         format!(
             "{} state slots take {:.2} GiB, the budget has {:.2}: pin fewer \
              (--max-mamba-cache-size), or raise --mem-fraction-static",
-            b.state_slots, b.state_gib, b.rest
+            slots.slots, b.state.reserved_gib, b.rest
+        )
+    } else if b.rest > 0.0 && stateless {
+        format!(
+            "{} state slots, and a request takes {}: raise --mem-fraction-static or \
+             --mamba-full-memory-ratio, or lower --max-running-requests or the drafted tokens",
+            slots.slots, slots.per_request
         )
     } else if b.after <= 0.0 || legal > 0.99 {
         "the weights fill the card: more GPUs, or a smaller weight format".to_string()
@@ -381,12 +386,7 @@ fn refusal(setup: &Setup<'_>, b: &Budget, interval: &Interval) -> Option<Refusal
         )
     } else {
         format!("raise --mem-fraction-static to at least {legal:.3}")
-    };
-    Some(Refusal {
-        short_gib,
-        engine_says,
-        remedy,
-    })
+    }
 }
 
 fn fraction_source(setup: &Setup<'_>) -> String {

@@ -73,6 +73,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         kv_bytes_per_token: cell as f64,
         kv_dtype: setup.kv_dtype(),
         max_running: setup.max_running.unwrap_or(2048),
+        running_setting: setup.max_running.unwrap_or(2048),
+        state_slots: None,
         max_concurrency: tokens as f64 / context as f64,
         pool: Pool::of_tokens(tokens),
         context_tokens: context,

@@ -261,6 +261,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         kv_bytes_per_token: groups.bytes_per_token() / dcp as f64,
         kv_dtype: setup.kv_dtype(),
         max_running: max_seqs(setup),
+        running_setting: max_seqs(setup),
+        state_slots: None,
         max_concurrency: if started { concurrency } else { 0.0 },
         pool: if started {
             Pool::of_blocks(groups.clone(), blocks, batched, dcp)

@@ -1,0 +1,135 @@
+//! States of linear and Mamba layers: the slots that limit how many requests run at once.
+
+mod common;
+
+use common::model;
+use kvplan::{AtOnce, Model, Setup, Speculation, Wall, plan};
+
+/// Qwen's gated delta nets, dense and with experts; Nemotron's Mamba layers.
+const HYBRIDS: [&str; 5] = [
+    "qwen3-next-80b-a3b",
+    "qwen3.5-27b",
+    "qwen3.5-397b-a17b",
+    "nemotron-3-nano-30b-a3b",
+    "nemotron-3-super-120b-a12b",
+];
+
+fn setup<'a>(model: &'a Model, tp: u64, engine: &str, card: f64) -> Setup<'a> {
+    let mut setup = common::setup(model, tp, engine, card);
+    setup.fraction = Some(0.85);
+    setup
+}
+
+fn mtp(draft_tokens: u64) -> Option<Speculation<'static>> {
+    Some(common::mtp(draft_tokens - 1))
+}
+
+/// sglang#38846 and #36889: "capped to 9 by the mamba state cache (max_mamba_cache_size=47, 5 state
+/// slots per request)", whatever --max-running-requests says.
+#[test]
+fn sglang_runs_a_fifth_of_its_state_slots_whatever_it_is_told() {
+    let qwen = model("qwen3.5-27b", None);
+    for (slots, requests) in [(47, 9), (10, 2)] {
+        let mut setup = setup(&qwen, 2, "sglang@0.5.18", 95.0);
+        setup.state_slots = Some(slots);
+        setup.max_running = Some(32);
+        let plan = plan(&setup).expect("a plan");
+        assert_eq!(plan.max_running, requests);
+        let wall = Wall::StateSlots;
+        assert_eq!(plan.at_once(16), AtOnce { requests, wall });
+    }
+}
+
+#[test]
+fn slots_of_a_request_go_by_version_and_draft() {
+    let qwen = model("qwen3-next-80b-a3b", None);
+    for (engine, drafts, slots) in [
+        ("sglang@0.5.6", false, 3),
+        ("sglang@0.5.8", true, 4),
+        ("sglang@0.5.12", false, 3),
+        ("sglang@0.5.12", true, 5),
+        ("sglang@0.5.16", false, 5),
+    ] {
+        let mut setup = setup(&qwen, 8, engine, 95.0);
+        setup.speculation = mtp(4).filter(|_| drafts);
+        let found = plan(&setup).expect("a plan").state_slots.expect("slots");
+        assert_eq!(found.per_request, slots, "{engine} {drafts}");
+    }
+}
+
+/// A log of 0.5.17 with six drafted tokens and four requests at most shows 2.11 GiB of drafted
+/// matrix states of 16 bits: (4 + 1) x 6 of them.
+#[test]
+fn drafted_states_are_kept_for_the_requests_that_run_and_one_more() {
+    let qwen = model("qwen3.5-27b", None);
+    let mut setup = setup(&qwen, 1, "sglang@0.5.17", 95.0);
+    setup.speculation = mtp(6);
+    setup.max_running = Some(4);
+    let ledger = plan(&setup).expect("a plan").ledger;
+    let slot = qwen.state_bytes_per_request(&setup.sharding);
+    let ssm =
+        ledger.gib_of("verify: states of drafted tokens") * slot.ssm as f64 / slot.total() as f64;
+    // Here they are of 32 bits.
+    assert!((ssm / 2.0 - 2.11).abs() < 0.01, "{ssm}");
+}
+
+/// Told to run more, an engine whose slots are full has no slot more.
+#[test]
+fn a_larger_setting_adds_no_state_slot() {
+    for name in HYBRIDS {
+        let model = model(name, Some("fp8"));
+        let mut setup = setup(&model, 8, "sglang@0.5.18", 24.0);
+        let slots = |setup: &Setup<'_>| plan(setup).expect("a plan").state_slots;
+        let own = slots(&setup);
+        setup.max_running = Some(4096);
+        assert_eq!(slots(&setup), own, "{name}");
+    }
+}
+
+#[test]
+fn a_pool_seen_and_the_states_beside_it_give_the_fraction_back() {
+    for name in HYBRIDS {
+        let model = model(name, Some("fp8"));
+        for drafts in [false, true] {
+            let mut setup = setup(&model, 8, "sglang@0.5.18", 141.0);
+            setup.speculation = mtp(4).filter(|_| drafts && !model.mtp_layers.is_empty());
+            let seen = plan(&setup).expect("a plan");
+            let cell = seen.kv_bytes_per_token * seen.kv_tokens as f64 / kvplan::GIB;
+            let state = kvplan::state_beside_pool(&setup, cell);
+            let slot = model.state_bytes_per_request(&setup.sharding).total() as f64 / kvplan::GIB;
+            let allocated = seen.ledger.gib_of("target: state pool")
+                + seen.ledger.gib_of("verify: states of drafted tokens");
+            let steps = 6.0 * slot;
+            assert!(
+                (state - allocated).abs() < steps,
+                "{name} {state} {allocated}"
+            );
+        }
+    }
+}
+
+/// 48 requests of 2.6 GiB of states for four drafted tokens do not fit beside anything.
+#[test]
+fn slots_for_no_request_are_refused() {
+    let qwen = model("qwen3.5-27b", None);
+    let mut setup = setup(&qwen, 1, "sglang@0.5.18", 95.0);
+    setup.state_slots = Some(4);
+    let refusal = plan(&setup).expect("a plan").refusal.expect("refused");
+    assert!(refusal.engine_says.contains("too small to serve"));
+    assert!(
+        refusal.remedy.contains("a request takes 5"),
+        "{}",
+        refusal.remedy
+    );
+}
+
+#[test]
+fn without_such_layers_the_pool_or_the_setting_is_the_wall() {
+    let llama = model("llama-3.1-8b", None);
+    let mut setup = setup(&llama, 1, "sglang@0.5.18", 95.0);
+    let plan_of = |setup: &Setup<'_>| plan(setup).expect("a plan");
+    assert_eq!(plan_of(&setup).at_once(8192).wall, Wall::Pool);
+    setup.max_running = Some(4);
+    let at_once = plan_of(&setup).at_once(8192);
+    assert_eq!((at_once.requests, at_once.wall), (4, Wall::Setting));
+}
