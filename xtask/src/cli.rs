@@ -190,6 +190,14 @@ pub(crate) struct PredictArgs {
         value_parser = clap::value_parser!(u64).range(1..=1 << 20)
     )]
     pub(crate) max_running: Option<u64>,
+    /// State slots of hybrids (--max-mamba-cache-size)
+    #[arg(
+        long,
+        aliases = ["max-mamba-cache-size"],
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
+    )]
+    pub(crate) state_slots: Option<u64>,
     /// Compare: all-reduce algorithms, boxes or drafts, as one table
     #[arg(long, value_name = "A,B,…")]
     pub(crate) compare: Option<String>,
@@ -222,9 +230,12 @@ pub(crate) struct PlanArgs {
     /// Observed: free GiB after the weights were loaded
     #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
     pub(crate) free_after_gib: Option<f64>,
-    /// Observed: GiB of the KV pool
+    /// Observed: GiB of the KV pool; of a hybrid without its states
     #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
     pub(crate) kv_gib: Option<f64>,
+    /// Observed: GiB of a hybrid's states ("Mamba Cache is allocated") [default: computed from the pool]
+    #[arg(long, value_name = "GIB", allow_negative_numbers = true)]
+    pub(crate) state_gib: Option<f64>,
     #[command(flatten)]
     pub(crate) knobs: crate::plan::Knobs,
     /// Print JSON

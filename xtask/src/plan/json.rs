@@ -17,7 +17,8 @@ pub(super) fn to_json(report: &Report) -> Value {
         "schema": 1,
         "ignored_flags": report.ignored,
         "engine": report.engine.to_string(),
-        "memory": memory,
+        "memory": (!report.foreign).then_some(memory),
+        "assumed": report.assumed,
         "refused_cut": report.uncut,
         "pool_gib": plan.pool_gib,
         "kv_dtype": plan.kv_dtype.name(),
@@ -27,6 +28,9 @@ pub(super) fn to_json(report: &Report) -> Value {
         "max_concurrency": plan.max_concurrency,
         "context_tokens": plan.context_tokens,
         "requests": {"context": report.context, "held": plan.pool.requests(report.context)},
+        "state_slots": plan.state_slots.map(|slots| json!({
+            "slots": slots.slots, "per_request": slots.per_request,
+        })),
         "longest_context": plan.longest_context,
         "weights_gib": {"computed": plan.computed_weights_gib, "used": plan.weights_gib},
         "speculation": report.speculates.then(|| json!({
@@ -40,6 +44,7 @@ pub(super) fn to_json(report: &Report) -> Value {
             "free_before_gib": known.free_before_gib,
             "free_after_gib": known.free_after_gib,
             "kv_gib": known.pool_gib,
+            "state_gib": known.state_gib,
             "kv_tokens": known.tokens,
         },
         "inferred_fraction": known.fraction,

@@ -75,6 +75,7 @@ pub(super) fn check(args: &PlanArgs) -> anyhow::Result<()> {
         ("--free-before-gib", args.free_before_gib),
         ("--free-after-gib", args.free_after_gib),
         ("--kv-gib", args.kv_gib),
+        ("--state-gib", args.state_gib),
     ];
     for (flag, value) in figures {
         if let Some(value) = value.filter(|value| !(*value > 0.0 && *value <= MAX_GIB)) {
@@ -97,7 +98,7 @@ pub(super) fn check_together(known: &Known) -> anyhow::Result<()> {
         )));
     }
     if let (Some(after), Some(pool)) = (known.free_after_gib, known.pool_gib)
-        && pool > after
+        && pool + known.state_gib.unwrap_or(0.0) > after
     {
         return Err(input::error(format!(
             "--kv-gib {pool}: more than the {after} GiB free after the weights (--free-after-gib); \

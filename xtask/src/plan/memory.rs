@@ -4,7 +4,7 @@
 use kvplan::{EngineKind, Plan};
 
 use super::{Report, fraction_flag, report, starts, text};
-use crate::predict::answer::{LedgerLine, Memory, Roomier};
+use crate::predict::answer::{LedgerLine, Memory, MostAtOnce, Roomier};
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
@@ -148,6 +148,9 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         kv_tokens_without_speculation: Some(report.cost.without.kv_tokens),
         holds_without_draft: None,
         pool: Some(plan.pool.clone()),
+        state_slots: plan.state_slots,
+        most_at_once: Some(most_at_once(report)),
+        limit: text::limit(report),
         longest_context: None,
         roomier: None,
         set_instead: None,
@@ -156,6 +159,20 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         fraction_max: Some(plan.interval.max),
         ledger: plan.ledger.lines.iter().map(ledger_line).collect(),
         notes: text::notes(report),
+    }
+}
+
+/// Requests of the scenario's context at once, and what stops more.
+fn most_at_once(report: &Report) -> MostAtOnce {
+    let at_once = report.cost.with.at_once(report.context);
+    MostAtOnce {
+        requests: at_once.requests,
+        context: report.context,
+        wall: match at_once.wall {
+            kvplan::Wall::Pool => "KV pool",
+            kvplan::Wall::StateSlots => "state slots",
+            kvplan::Wall::Setting => "max running",
+        },
     }
 }
 

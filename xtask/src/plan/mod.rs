@@ -45,6 +45,10 @@ pub(crate) struct Report {
     pub(crate) ran: bool,
     /// Tokens that a request holds.
     pub(crate) context: u64,
+    /// The model and cards that observed figures are taken to be of, where nobody named any.
+    pub(crate) assumed: Option<String>,
+    /// Whether the figures cannot be of these.
+    pub(crate) foreign: bool,
     /// Why the engine refuses the weights cut like this, whatever room there is.
     pub(crate) uncut: Option<String>,
 }
@@ -56,7 +60,8 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     check(args)?;
-    let scenario = Scenario::resolve(&args.scenario)?;
+    let mut scenario = Scenario::resolve(&args.scenario)?;
+    setup::own_figures(&mut scenario, args);
     let mut report = report(&scenario, Some(args), None)?;
     report.ignored = ignored::flags(args, &report);
     if args.json {
@@ -79,7 +84,13 @@ fn report(
     let mut known = known(scenario, args);
     check_together(&known)?;
     let plain = kvplan::plan(&setup.plain()).map_err(fail)?;
-    known.bytes_per_token = Some(plain.kv_bytes_per_token);
+    let assumed = args.and_then(|args| assumed_model(scenario, args));
+    let foreign = assumed.is_some() && foreign(&known, &plain, setup.card_gib);
+    known.bytes_per_token = Some(plain.kv_bytes_per_token).filter(|_| !foreign);
+    if let Some(pool) = known.pool_gib.filter(|_| !foreign) {
+        let beside = || kvplan::state_beside_pool(&setup.plain(), pool);
+        known.state_gib = Some(known.state_gib.unwrap_or_else(beside)).filter(|gib| *gib > 0.0);
+    }
     let sglang = setup.engine.kind == EngineKind::Sglang;
     let mut inferred = if sglang {
         known.infer()
@@ -130,9 +141,36 @@ fn report(
         other_kv,
         ignored: Vec::new(),
         uncut: uncut(scenario),
+        assumed,
+        foreign,
         ran: scenario.ran.kv_tokens.is_some() && fraction.is_none(),
         context: scenario.context,
     })
+}
+
+/// What observed figures are taken to be of, where neither model nor box is named.
+fn assumed_model(scenario: &Scenario, args: &PlanArgs) -> Option<String> {
+    let flags = &args.scenario;
+    let named = flags.model.is_some()
+        || flags.gpu.is_some()
+        || flags.box_name.is_some()
+        || flags.scenario.is_some()
+        || flags.from_log.is_some();
+    (setup::observes(args) && !named).then(|| {
+        format!(
+            "{} on {}, tp {}",
+            scenario.model.name, scenario.gpu.name, scenario.tp
+        )
+    })
+}
+
+/// Whether figures cannot be of a model and card: the weights are others, or the card is too small.
+fn foreign(known: &kvplan::Known, plan: &Plan, card_gib: f64) -> bool {
+    let loaded = known.free_before_gib.zip(known.free_after_gib);
+    let off = loaded.map(|(before, after)| {
+        (before - after - plan.computed_weights_gib).abs() / plan.computed_weights_gib
+    });
+    off.is_some_and(|off| off > 0.1) || known.free_before_gib.is_some_and(|gib| gib > card_gib)
 }
 
 /// Tokens that the pool would hold in the other KV formats.
@@ -208,7 +246,8 @@ mod tests {
 
     fn answer(flags: &[&str]) -> (Report, Scenario) {
         let args = plan_args(flags);
-        let scenario = Scenario::resolve(&args.scenario).expect("the default scenario");
+        let mut scenario = Scenario::resolve(&args.scenario).expect("the default scenario");
+        setup::own_figures(&mut scenario, &args);
         (
             report(&scenario, Some(&args), None).expect("a plan"),
             scenario,

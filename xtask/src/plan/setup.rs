@@ -49,6 +49,31 @@ fn speculation(scenario: &Scenario) -> Option<Speculation<'_>> {
     })
 }
 
+/// Whether a figure observed is given by flag.
+pub(super) fn observes(args: &PlanArgs) -> bool {
+    [
+        args.free_before_gib,
+        args.free_after_gib,
+        args.kv_gib,
+        args.state_gib,
+    ]
+    .iter()
+    .any(Option::is_some)
+}
+
+/// Drops what a scenario observed where figures are given by flag: those are of another run.
+pub(super) fn own_figures(scenario: &mut Scenario, args: &PlanArgs) {
+    if !observes(args) {
+        return;
+    }
+    let seen = &mut scenario.observed;
+    seen.free_before_gib = None;
+    seen.free_after_gib = None;
+    seen.kv_gib = None;
+    seen.weights_gib = None;
+    seen.mem_fraction = None;
+}
+
 /// Figures observed, by flag or in the scenario.
 pub(super) fn known(scenario: &Scenario, args: Option<&PlanArgs>) -> Known {
     let seen = &scenario.observed;
@@ -58,6 +83,7 @@ pub(super) fn known(scenario: &Scenario, args: Option<&PlanArgs>) -> Known {
         free_before_gib: flag(|a| a.free_before_gib).or_else(|| figure(&seen.free_before_gib)),
         free_after_gib: flag(|a| a.free_after_gib).or_else(|| figure(&seen.free_after_gib)),
         pool_gib: flag(|a| a.kv_gib).or_else(|| figure(&seen.kv_gib)),
+        state_gib: flag(|a| a.state_gib),
         ..Known::default()
     }
 }
@@ -98,6 +124,7 @@ pub(crate) fn setup<'a>(
     if let (EngineKind::LlamaCpp, Some(slots)) = (setup.engine.kind, scenario.max_running) {
         setup.context_tokens = Some(scenario.context.saturating_mul(slots));
     }
+    setup.state_slots = scenario.state_slots;
     if let Some(knobs) = args.map(|args| &args.knobs) {
         setup.context_tokens = knobs.max_model_len.or(setup.context_tokens);
         setup.max_running = knobs.max_running;
@@ -114,6 +141,7 @@ pub(crate) fn setup<'a>(
     let known = known(scenario, args);
     setup.observed.free_before_gib = known.free_before_gib;
     setup.observed.free_after_gib = known.free_after_gib;
+    setup.observed.state_gib = known.state_gib;
     free_of_the_log(&mut setup, scenario);
     setup.observed.torch_total_gib = Some(torch_total);
     setup.observed.weights_gib = scenario.observed.weights_gib.as_ref().map(|f| f.value);
@@ -147,12 +175,14 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     }
 }
 
-/// What a log says was free before and after the weights: both of one run, or neither, and only
-/// where nobody gave a figure of his own.
+/// What a log says was free before and after the weights, of a server that came up or both of one
+/// load, and only where nobody gave a figure of his own.
 fn free_of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     let (ran, seen) = (&scenario.ran, &mut setup.observed);
     let given = seen.free_before_gib.is_some() || seen.free_after_gib.is_some();
-    if given || setup.engine.kind != EngineKind::Sglang || ran.kv_tokens.is_none() {
+    let loaded = ran.free_before_gib.is_some() && ran.free_after_gib.is_some();
+    let usable = loaded || ran.kv_tokens.is_some();
+    if given || setup.engine.kind != EngineKind::Sglang || !usable {
         return;
     }
     let Some(before) = ran.free_before_gib.filter(|gib| *gib <= setup.card_gib) else {

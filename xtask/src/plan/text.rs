@@ -1,6 +1,6 @@
 //! The text view of `plan`.
 
-use kvplan::{CostBasis, EngineKind, Plan};
+use kvplan::{CostBasis, EngineKind, Plan, Wall};
 
 use super::{Report, fraction_flag, starts};
 use crate::scenario::Scenario;
@@ -9,6 +9,19 @@ use crate::table::{plain, text, thousands};
 /// The whole answer as text.
 pub(super) fn render(report: &Report, scenario: &Scenario, sources: bool) -> String {
     let mut out = String::new();
+    if let Some(assumed) = &report.assumed {
+        out.push_str(&format!(
+            "assumed  {assumed}: no --model and no --gpu given\n"
+        ));
+    }
+    if report.foreign {
+        backwards(report, &mut out);
+        out.push_str(
+            "\nThe figures are not of that model: pool, tokens and ledger need yours (--model, --gpu, \
+             --gpus).\n",
+        );
+        return out;
+    }
     headline(report, scenario, &mut out);
     backwards(report, &mut out);
     target(report, &mut out);
@@ -22,7 +35,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     let with = &report.cost.with;
     let users = asked_users(scenario);
     let load = scenario.context.saturating_mul(u64::from(users));
-    let carried = with.pool.requests(scenario.context) >= f64::from(users);
+    let carried = with.carries(scenario.context, u64::from(users));
     let word = word(starts(with) && report.uncut.is_none(), with.fits && carried);
     let mut line = |text: String| out.push_str(&format!("{text}\n"));
     let by_context = report.engine.version.since((0, 14, 0), (2026, 1));
@@ -64,6 +77,9 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     }
     if let Some(assumed) = assumed_context(scenario).filter(|_| starts(alone)) {
         line(format!("         {assumed}"));
+    }
+    if let Some(limit) = limit(report).filter(|_| starts(with)) {
+        line(format!("         {limit}"));
     }
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", walls(with)));
@@ -147,6 +163,27 @@ fn pool(plan: &Plan, by_context: bool, context: u64) -> String {
         requests,
         thousands(context as f64),
     )
+}
+
+/// Requests at once, where the tokens of the pool are not what stops more.
+pub(super) fn limit(report: &Report) -> Option<String> {
+    let plan = &report.cost.with;
+    let at_once = plan.at_once(report.context);
+    let why = match (at_once.wall, plan.state_slots) {
+        (Wall::StateSlots, Some(slots)) => format!(
+            "{} state slots, {} a request (--state-slots, or a higher {}, gives more)",
+            slots.slots,
+            slots.per_request,
+            fraction_flag(report)
+        ),
+        (Wall::Setting, _) => "more is a matter of --max-running".to_string(),
+        _ => return None,
+    };
+    let plural = if at_once.requests == 1 { "" } else { "s" };
+    Some(format!(
+        "runs {} request{plural} at once: {why}",
+        thousands(at_once.requests as f64)
+    ))
 }
 
 /// What the cost of the draft rests on, where that is not a plan like any other.
@@ -273,8 +310,11 @@ fn backwards(report: &Report, out: &mut String) {
             report.inferred.first_legal_fraction.unwrap_or(1.0)
         ));
         if let (Some(fraction), Some(pool)) = (known.fraction, known.pool_gib) {
+            let states = known
+                .state_gib
+                .map_or_else(String::new, |gib| format!(" and {gib:.2} of states"));
             out.push_str(&format!(
-                "           a pool of {pool:.2} GiB means {fraction:.4} was in use\n"
+                "           a pool of {pool:.2} GiB{states} means {fraction:.4} was in use\n"
             ));
         }
     }
@@ -300,7 +340,7 @@ fn target(report: &Report, out: &mut String) {
     if answer.reached {
         out.push_str(&format!(
             "\nwanted     {load}: {}\n",
-            match starts(plan) && plan.pool.requests(*context) >= *requests as f64 {
+            match starts(plan) && plan.carries(*context, *requests) {
                 true => format!("they fit; {flag} {:.3} would be the least", answer.fraction),
                 false => format!("set {flag} {:.3}", answer.fraction),
             }

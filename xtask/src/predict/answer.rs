@@ -157,6 +157,14 @@ pub(crate) struct Memory {
     /// How many requests of any context the pool holds.
     #[serde(skip)]
     pub(crate) pool: Option<kvplan::Pool>,
+    /// Slots for states, where the engine keeps them in a pool of their own.
+    #[serde(skip)]
+    pub(crate) state_slots: Option<kvplan::StateSlots>,
+    /// Requests at once, and what stops more.
+    pub(crate) most_at_once: Option<MostAtOnce>,
+    /// The same in words, where that is not the pool.
+    #[serde(skip)]
+    pub(crate) limit: Option<String>,
     /// Whether the pool would hold one request of the context without the draft.
     #[serde(skip)]
     pub(crate) holds_without_draft: Option<bool>,
@@ -186,7 +194,23 @@ pub(crate) struct Roomier {
     pub(crate) requests: u32,
 }
 
+/// Requests at once, and what stops more.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct MostAtOnce {
+    pub(crate) requests: u64,
+    /// Tokens that each holds.
+    pub(crate) context: u64,
+    /// `KV pool`, `state slots` or `max running`.
+    pub(crate) wall: &'static str,
+}
+
 impl Memory {
+    /// Whether the state slots carry so many requests.
+    pub(crate) fn slots_carry(&self, users: u32) -> bool {
+        self.state_slots
+            .is_none_or(|slots| slots.requests() >= u64::from(users))
+    }
+
     /// Whether no fraction is legal.
     pub(crate) fn none_legal(&self) -> bool {
         self.fraction_min
@@ -207,10 +231,10 @@ impl Memory {
             .map(|typed| format!("{typed:.3}"))
     }
 
-    /// Whether the pool holds that many requests of a context at once; `None` where there is none.
+    /// Whether pool and state slots hold that many requests of a context at once; `None` where there is none.
     pub(crate) fn holds(&self, users: u32, context: u64) -> Option<bool> {
         let pool = self.pool.as_ref()?;
-        Some(pool.requests(context) >= f64::from(users))
+        Some(pool.requests(context) >= f64::from(users) && self.slots_carry(users))
     }
 }
 

@@ -153,6 +153,7 @@ pub(super) fn compare(
             ))
         })?;
         other.max_running = scenario.max_running;
+        other.state_slots = scenario.state_slots;
         if is_box(name) {
             // What the log shows of its own box says nothing of this one.
             other.ran = crate::scenario::Ran::default();

@@ -296,6 +296,9 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     if let Some(running) = launch::max_running(scenario, EngineKind::Sglang, drafts) {
         push(&mut flags, "--max-running-requests", running);
     }
+    if let Some(slots) = scenario.state_slots {
+        push(&mut flags, "--max-mamba-cache-size", slots);
+    }
     match setting.scenario.kv_dtype {
         kvplan::KvDtype::Fp8 => push(&mut flags, "--kv-cache-dtype", "fp8_e4m3"),
         kvplan::KvDtype::Fp4 => push(&mut flags, "--kv-cache-dtype", "fp4_e2m1"),

@@ -40,6 +40,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     wanted.context = wanted.context.or_else(|| args.max_model_len.clone());
     let mut scenario = Scenario::resolve(&wanted)?;
     scenario.max_running = args.max_running;
+    scenario.state_slots = args.state_slots;
     scenario.max_model_len = args.max_model_len.as_ref().map(|_| scenario.context);
     let links = Links::new(&scenario)?;
     let mut answer = answer(&scenario, &links)?;

@@ -80,6 +80,8 @@ pub(crate) struct Scenario {
     pub(crate) seed: u64,
     /// Most requests at once that the engine is told to run, where `predict` was told.
     pub(crate) max_running: Option<u64>,
+    /// State slots of a hybrid, where `predict` was told.
+    pub(crate) state_slots: Option<u64>,
     /// Longest context that the engine is told to serve, where `predict` was told, tokens.
     pub(crate) max_model_len: Option<u64>,
 }
@@ -179,6 +181,7 @@ impl Scenario {
             assumptions: Vec::new(),
             seed: merged.seed,
             max_running: None,
+            state_slots: None,
             max_model_len: None,
         })
     }
