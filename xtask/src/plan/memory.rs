@@ -65,7 +65,12 @@ fn of_slots(own: Report, scenario: &Scenario) -> anyhow::Result<Memory> {
 /// tenth more requests.
 fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Roomier>> {
     let plan = &own.cost.with;
-    let requests = |plan: &Plan| plan.pool.requests(scenario.context);
+    let requests = |plan: &Plan| {
+        let slots = plan
+            .state_slots
+            .map_or(u64::MAX, kvplan::StateSlots::requests);
+        plan.pool.requests(scenario.context).min(slots as f64)
+    };
     let most = scenario.concurrency.last().copied().unwrap_or(1);
     let fraction = (plan.interval.max_low * 1000.0).floor() / 1000.0;
     if requests(plan) >= f64::from(most) || fraction <= plan.fraction || fraction > 1.0 {

@@ -205,6 +205,20 @@ pub(crate) struct MostAtOnce {
 }
 
 impl Memory {
+    /// What a load is more than, that does not fit.
+    pub(crate) fn short_of(&self, users: u32) -> &'static str {
+        match self.slots_carry(users) {
+            true => "more than the KV pool holds",
+            false => "more than the state slots carry",
+        }
+    }
+
+    /// Requests at once in words, where the state slots are what stops more.
+    pub(crate) fn slot_limit(&self) -> Option<&str> {
+        let by_slots = self.most_at_once.as_ref()?.wall == "state slots";
+        self.limit.as_deref().filter(|_| by_slots)
+    }
+
     /// Whether the state slots carry so many requests.
     pub(crate) fn slots_carry(&self, users: u32) -> bool {
         self.state_slots

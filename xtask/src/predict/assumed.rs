@@ -16,13 +16,16 @@ pub(super) fn all(
     let by_load = flags::depth_by_load(scenario, schedule);
     let one_depth = flags::one_depth(setting, points.first());
     let kernel = flags::no_switch(scenario, setting.allreduce, setting.group);
+    // Where state slots stop more, telling the engine to run more changes nothing.
+    let most = points.last().map_or(1, |point| point.concurrency);
+    let carried = setting.runs && setting.memory.slots_carry(most);
     let notes = launch::missing(scenario)
         .into_iter()
         .chain(by_load)
         .chain(one_depth)
         .chain(kernel)
         .chain(launch::limit_changed(scenario, setting.memory))
-        .chain(launch::loads_not_run(scenario).filter(|_| setting.runs && points.len() > 1));
+        .chain(launch::loads_not_run(scenario).filter(|_| carried && points.len() > 1));
     all.extend(notes.map(|what| Assumption {
         what,
         settled_by: String::new(),

@@ -60,7 +60,7 @@ pub(super) fn of(links: &Links<'_>, choice: Choice, bytes: u64) -> Option<Replic
 
 impl Replicas {
     /// One line.
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let (each, plural) = (self.gpus_each, if self.gpus_each == 1 { "" } else { "s" });
         let head = format!(
             "tok/s are of one replica of {each} GPU{plural}; the box holds {} such replicas",

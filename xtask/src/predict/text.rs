@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::answer::{Answer, Parts, Point, Verdict};
+use super::answer::{Answer, Memory, Parts, Point, Verdict};
 use crate::scenario::EngineKind;
 use crate::table::{bytes, plain, text as table_text, thousands, three};
 
@@ -97,6 +97,10 @@ fn head(answer: &Answer, out: &mut String) {
         input_text(answer, "tp"),
         input_text(answer, "engine"),
     );
+    let runs = !super::does_not_fit(&answer.memory);
+    if let Some(limit) = answer.memory.slot_limit().filter(|_| runs) {
+        let _ = writeln!(out, "       {limit}");
+    }
     if let Some(replicas) = &answer.replicas {
         let _ = writeln!(out, "       {}", replicas.line());
     }
@@ -161,7 +165,7 @@ fn points(answer: &Answer, out: &mut String) {
                 steps(point),
             ]);
         }
-        row.push(remark(point, nothing_fits));
+        row.push(remark(point, &answer.memory, nothing_fits));
         table.add_row(row);
     }
     out.push_str(&table_text(&table, 0));
@@ -191,7 +195,7 @@ fn steps(point: &Point) -> String {
     }
 }
 
-fn remark(point: &Point, nothing_fits: bool) -> String {
+pub(crate) fn remark(point: &Point, memory: &Memory, nothing_fits: bool) -> String {
     let mut remarks = Vec::new();
     match point.verdict {
         Verdict::Pays => {}
@@ -201,7 +205,7 @@ fn remark(point: &Point, nothing_fits: bool) -> String {
         Verdict::MeasureFirst => remarks.push("measure first"),
     }
     if point.fits == Some(false) && !nothing_fits {
-        remarks.push("more than the KV pool holds");
+        remarks.push(memory.short_of(point.concurrency));
     }
     remarks.join("; ")
 }

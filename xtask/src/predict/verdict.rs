@@ -168,9 +168,12 @@ fn expected(scenario: &Scenario, first: &Point) -> String {
     words
 }
 
-/// Whole requests of a context that the pool holds.
+/// Whole requests of a context that pool and state slots hold.
 fn held(memory: &Memory, context: u64) -> Option<u32> {
-    let requests = memory.pool.as_ref()?.requests(context);
+    let slots = memory
+        .state_slots
+        .map_or(u64::MAX, |slots| slots.requests());
+    let requests = memory.pool.as_ref()?.requests(context).min(slots as f64);
     (requests >= 1.0).then_some(requests as u32)
 }
 
@@ -215,10 +218,13 @@ fn undecided(loads: &[(u32, bool)]) -> Option<String> {
 fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
     let Some(up_to) = pays_up_to else {
         return match points.first() {
-            Some(p) if p.speedup > 1.0 => format!(
-                "but the KV pool holds fewer than {} users at once",
-                p.concurrency
-            ),
+            Some(p) if p.speedup > 1.0 => {
+                let wall = match memory.slots_carry(p.concurrency) {
+                    true => "KV pool holds",
+                    false => "state slots carry",
+                };
+                format!("but the {wall} fewer than {} users at once", p.concurrency)
+            }
             _ => "it pays at no load shown".to_string(),
         };
     };
@@ -234,7 +240,11 @@ fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
             let more = memory.roomier.as_ref().map_or_else(String::new, |roomier| {
                 format!(" ({} with {})", roomier.requests, roomier.setting)
             });
-            format!("beyond {} the KV pool is full{more}{doubt}", users(up_to))
+            let wall = match memory.slots_carry(p.concurrency) {
+                true => "the KV pool is full",
+                false => "no state slot is left",
+            };
+            format!("beyond {} {wall}{more}{doubt}", users(up_to))
         }
         Some(_) => format!("turn it off above {}{doubt}", users(up_to)),
         None if doubt.is_empty() => {

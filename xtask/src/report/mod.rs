@@ -8,11 +8,13 @@ pub(crate) use page::{Section, page};
 use maud::{Markup, html};
 
 use crate::predict::answer::{Answer, DepthCell, Parts, Verdict};
+use crate::predict::text::remark;
 use crate::table::{bytes, thousands, three};
 
-/// Colours of the parts of a pass, in the order of [`named_parts`]; legible on light and dark.
-const PART_COLOURS: [&str; 7] = [
-    "#4878cf", "#8a63c9", "#d1793a", "#6aa84f", "#cc4b4b", "#9a9a9a", "#5fb3b3",
+/// Colours of the parts of a pass, in the order of [`named_parts`], and of [`CONSUMERS`]; legible on
+/// light and dark.
+const PART_COLOURS: [&str; 8] = [
+    "#4878cf", "#8a63c9", "#d1793a", "#6aa84f", "#cc4b4b", "#9a9a9a", "#5fb3b3", "#c9a227",
 ];
 
 /// The whole report of a prediction.
@@ -94,6 +96,8 @@ fn head(answer: &Answer) -> Markup {
             }
         }
         p { (answer.because) }
+        @if let Some(limit) = answer.memory.slot_limit().filter(|_| fits) { p { (limit) } }
+        @if let Some(replicas) = &answer.replicas { p { (replicas.line()) } }
         @if let Some(measure) = &answer.measure {
             p { strong { "Measure " } (measure.what) ": " (measure.how) }
         }
@@ -120,12 +124,13 @@ fn speedup(answer: &Answer) -> Markup {
         }
         div class="scroll" { table {
             thead { tr { th { "users" } th { "plain tok/s" } th { "spec tok/s" } th { "speedup" }
-                th { "90 % band" } th { "steps" } th { "break-even accept length" } } }
+                th { "90 % band" } th { "steps" } th { "break-even accept length" } th class="left" {} } }
             tbody { @for p in &answer.points { tr {
                 td { (p.concurrency) } td { (thousands(p.baseline_tok_s)) } td { (thousands(p.spec_tok_s)) }
                 td { (format!("{:.2}", p.speedup)) }
                 td { (format!("{:.2}–{:.2}", p.speedup_low, p.speedup_high)) }
                 td { (p.steps) } td { (format!("{:.2}", p.break_even_accept_length)) }
+                td class="left text" { (remark(p, &answer.memory, answer.memory.fits == Some(false))) }
             } } }
         } }
     }
@@ -287,7 +292,7 @@ fn allreduce(answer: &Answer) -> Markup {
 }
 
 /// The consumers of memory that the bar shows, in its order; the table below it has every line.
-const CONSUMERS: [&str; 7] = [
+const CONSUMERS: [&str; 8] = [
     "weights",
     "draft head",
     "KV cache",
@@ -295,6 +300,7 @@ const CONSUMERS: [&str; 7] = [
     "activations",
     "driver, buffers",
     "free",
+    "states",
 ];
 
 /// Which of [`CONSUMERS`] a ledger line belongs to.
@@ -304,6 +310,7 @@ fn consumer(item: &str) -> usize {
         _ if item.starts_with("weights") => 0,
         _ if item.contains("graphs") => 3,
         _ if item.contains("KV pool") => 2,
+        _ if item.contains("state pool") || item.contains("states of") => 7,
         _ if item.starts_with("draft") => 1,
         _ if item.starts_with("activations") => 4,
         _ => 5,
@@ -312,7 +319,7 @@ fn consumer(item: &str) -> usize {
 
 fn memory(answer: &Answer) -> Markup {
     let memory = &answer.memory;
-    let mut sums = [0.0_f64; 7];
+    let mut sums = [0.0_f64; CONSUMERS.len()];
     for line in &memory.ledger {
         sums[consumer(&line.item)] += line.gib.max(0.0);
     }
