@@ -52,11 +52,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let before = parts::free_before_gib(setup);
     let draft_gib = (draft.weight_bytes + draft.table_bytes) / GIB;
     let room = before - weights_gib - draft_gib - buffers;
-    let longest = if cell > 0 {
-        ((room - windows_gib - states_gib).max(0.0) * GIB / cell as f64) as u64
-    } else {
-        0
-    };
+    let left = (room - windows_gib - states_gib).max(0.0) * GIB;
+    let longest = (left as u64).checked_div(cell).unwrap_or(0);
     let refusal = (pool_gib > room).then(|| refusal(pool_gib - room, longest));
     let ledger = ledger(
         setup,

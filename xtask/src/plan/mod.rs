@@ -263,6 +263,7 @@ mod tests {
                      10.42 GiB of KV, 159,215 tokens of 70272 B, 77.74 requests of 2,048 tokens
                      with the draft 8.91 GiB of KV and 0.52 of the draft's, 136,134 tokens of 74368 B, 66.47 requests of 2,048 tokens: it takes 23,081 tokens and 4.19 GiB
                      a request is taken to hold 2,048 tokens, as in predict (--context); the model takes up to 262,144
+                     runs 48 requests at once: more is a matter of --max-running
                      legal from 0.7797 (pool wall) to 0.928 (0.876 to 0.981, activation wall)
                      with fp8 KV 272,268 tokens
                      the automatic fraction 0.757 would be refused: it must be set
