@@ -128,7 +128,9 @@ fn a_hybrid_with_a_draft_gets_the_state_strategy_of_sglang_s_releases_that_refus
         "4",
         "--engine",
     ];
-    let of = |engine: &str| pasted(&[&model[..], &[engine]].concat());
+    // These releases keep drafted states for every request that may run, 48 unless told.
+    let told = ["--max-running", "8"];
+    let of = |engine: &str| pasted(&[&model[..], &[engine], &told].concat());
     let old = of("sglang@0.5.9");
     for part in [
         "SGLANG_ENABLE_SPEC_V2=1 python",

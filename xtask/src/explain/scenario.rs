@@ -88,7 +88,7 @@ pub(crate) fn scenario_from_log(text: &str, name: &str) -> anyhow::Result<LogSce
 
 /// Whether a server got past its pool without an error.
 fn came_up(facts: &Facts) -> bool {
-    let after_the_pool = ["graph_gib", "free_when_ready_gib", "gen_tok_s"];
+    let after_the_pool = ["graph_gib", "free_when_ready_gib", "gen_tok_s", "ready"];
     facts.get("error_kind").is_none() && after_the_pool.iter().any(|name| facts.get(name).is_some())
 }
 
