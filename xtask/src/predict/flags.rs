@@ -7,8 +7,8 @@ use spec_decode::HeadKind;
 
 use super::answer::{Answer, Memory, Point};
 use super::kernels::{self, BOUND, Group, Switch};
-use super::launch;
 use super::links::Choice;
+use super::{launch, other_flags};
 use crate::scenario::file::ObservedFile;
 use crate::scenario::{EngineChoice, EngineKind, Ran, Scenario};
 
@@ -43,7 +43,7 @@ pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<
     }
     let asked = setting.scenario.engine.kind;
     if asked == EngineKind::LlamaCpp {
-        flags.insert("llamacpp", llamacpp(setting));
+        flags.insert("llamacpp", other_flags::llamacpp(setting));
         return flags;
     }
     let mut with_env = |engine, env_key, (env, line): (Vec<String>, Vec<String>)| {
@@ -59,8 +59,8 @@ pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<
         with_env("vllm", "vllm_env", vllm(setting));
     }
     if asked == EngineKind::TrtLlm && !tree {
-        flags.insert("trtllm", trtllm(setting));
-        if let Some(line) = trtllm_extra(setting) {
+        flags.insert("trtllm", other_flags::trtllm(setting));
+        if let Some(line) = other_flags::trtllm_extra(setting) {
             flags.insert("trtllm_extra_yml", vec![line]);
         }
     }
@@ -159,7 +159,7 @@ pub(super) fn depth_by_load(scenario: &Scenario, schedule: Option<&str>) -> Opti
 
 /// The fraction for an engine's flag: of its own ledger, and only one that starts with room for
 /// tokens. Observed figures are of the engine that was asked for.
-fn fraction(memory: &Memory) -> Option<String> {
+pub(super) fn fraction(memory: &Memory) -> Option<String> {
     let holds = memory.kv_tokens.is_some_and(|tokens| tokens > 0);
     memory
         .typed_fraction()
@@ -167,7 +167,7 @@ fn fraction(memory: &Memory) -> Option<String> {
 }
 
 /// The ledger of an engine; an engine whose rules refuse the setting has none.
-fn memory_of(setting: &Setting<'_>, engine: EngineKind) -> Option<Memory> {
+pub(super) fn memory_of(setting: &Setting<'_>, engine: EngineKind) -> Option<Memory> {
     if setting.scenario.engine.kind == engine {
         return Some(setting.memory.clone());
     }
@@ -183,7 +183,7 @@ fn memory_of(setting: &Setting<'_>, engine: EngineKind) -> Option<Memory> {
 }
 
 /// Where the draft lies: the repository or folder that was named, else a word to be replaced.
-fn draft_path(setting: &Setting<'_>) -> Option<String> {
+pub(super) fn draft_path(setting: &Setting<'_>) -> Option<String> {
     let draft = setting.scenario.draft.as_ref()?;
     draft.model.as_ref()?;
     let given = setting.scenario.input("draft");
@@ -193,7 +193,7 @@ fn draft_path(setting: &Setting<'_>) -> Option<String> {
 }
 
 /// The head, where speculation is on.
-fn head(setting: &Setting<'_>) -> Option<HeadKind> {
+pub(super) fn head(setting: &Setting<'_>) -> Option<HeadKind> {
     let draft = setting.scenario.draft.as_ref()?;
     (setting.steps > 0).then_some(draft.head)
 }
@@ -204,7 +204,7 @@ fn expert_parallel(setting: &Setting<'_>) -> bool {
     uncut.is_some_and(|uncut| uncut.by_expert_parallelism)
 }
 
-fn push(flags: &mut Vec<String>, name: &str, value: impl ToString) {
+pub(super) fn push(flags: &mut Vec<String>, name: &str, value: impl ToString) {
     flags.push(name.to_string());
     flags.push(value.to_string());
 }
@@ -252,32 +252,7 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
         push(&mut flags, "--ep-size", setting.scenario.tp);
     }
     if let Some(head) = head(setting) {
-        let algorithm = match head {
-            HeadKind::Eagle3 => "EAGLE3",
-            HeadKind::Eagle => "EAGLE",
-            HeadKind::Mtp | HeadKind::MtpModules => "NEXTN",
-            HeadKind::Parallel => "DFLASH",
-            HeadKind::DraftModel => "STANDALONE",
-            HeadKind::NGram => "NGRAM",
-        };
-        push(&mut flags, "--speculative-algorithm", algorithm);
-        if let Some(path) = draft_path(setting) {
-            push(&mut flags, "--speculative-draft-model-path", path);
-        }
-        if head == HeadKind::NGram {
-            // By itself it drafts a tree of ten branches.
-            push(&mut flags, "--speculative-ngram-max-bfs-breadth", 1);
-        }
-        // Look-ups and block drafts have no steps of their own.
-        if !matches!(head, HeadKind::NGram | HeadKind::Parallel) {
-            push(&mut flags, "--speculative-num-steps", setting.steps);
-            push(&mut flags, "--speculative-eagle-topk", setting.topk);
-        }
-        push(
-            &mut flags,
-            "--speculative-num-draft-tokens",
-            setting.draft_tokens,
-        );
+        sglang_draft(setting, head, &mut flags);
         if let Some((strategy, variable)) = launch::sglang_hybrid(scenario) {
             flags.extend(strategy.map(str::to_string));
             env.push(variable.to_string());
@@ -305,6 +280,36 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
         _ => {}
     }
     (env, flags)
+}
+
+/// SGLang's flags of a draft.
+fn sglang_draft(setting: &Setting<'_>, head: HeadKind, flags: &mut Vec<String>) {
+    let algorithm = match head {
+        HeadKind::Eagle3 => "EAGLE3",
+        HeadKind::Eagle => "EAGLE",
+        HeadKind::Mtp | HeadKind::MtpModules => "NEXTN",
+        HeadKind::Parallel => "DFLASH",
+        HeadKind::DraftModel => "STANDALONE",
+        HeadKind::NGram => "NGRAM",
+    };
+    push(flags, "--speculative-algorithm", algorithm);
+    if let Some(path) = draft_path(setting) {
+        push(flags, "--speculative-draft-model-path", path);
+    }
+    if head == HeadKind::NGram {
+        // By itself it drafts a tree of ten branches.
+        push(flags, "--speculative-ngram-max-bfs-breadth", 1);
+    }
+    // Look-ups and block drafts have no steps of their own.
+    if !matches!(head, HeadKind::NGram | HeadKind::Parallel) {
+        push(flags, "--speculative-num-steps", setting.steps);
+        push(flags, "--speculative-eagle-topk", setting.topk);
+    }
+    push(
+        flags,
+        "--speculative-num-draft-tokens",
+        setting.draft_tokens,
+    );
 }
 
 /// Environment and flags of vLLM.
@@ -405,71 +410,6 @@ fn vllm_config(setting: &Setting<'_>, head: HeadKind) -> serde_json::Value {
         map.insert("num_speculative_tokens_per_batch_size".to_string(), table);
     }
     config
-}
-
-/// Flags of trtllm-serve; speculation stands in the file of [`trtllm_extra`].
-fn trtllm(setting: &Setting<'_>) -> Vec<String> {
-    let mut flags = vec![launch::model_path(setting.scenario)];
-    push(&mut flags, "--tp_size", setting.scenario.tp);
-    let memory = memory_of(setting, EngineKind::TrtLlm);
-    if let Some(fraction) = memory.as_ref().and_then(fraction) {
-        // Of the memory free after the weights, so rounding up is safe.
-        push(&mut flags, "--kv_cache_free_gpu_memory_fraction", fraction);
-    }
-    if trtllm_extra(setting).is_some() {
-        push(&mut flags, "--extra_llm_api_options", "extra.yml");
-    }
-    flags
-}
-
-/// The line of TensorRT-LLM's extra options (YAML) that turns speculation on; `None` where it is
-/// off or the engine has no such method.
-fn trtllm_extra(setting: &Setting<'_>) -> Option<String> {
-    let steps = setting.steps;
-    let path = draft_path(setting).unwrap_or_default();
-    let config = match head(setting)? {
-        HeadKind::Eagle3 | HeadKind::Eagle => {
-            format!("decoding_type: Eagle, max_draft_len: {steps}, speculative_model_dir: {path}")
-        }
-        HeadKind::Mtp | HeadKind::MtpModules => {
-            format!("decoding_type: MTP, num_nextn_predict_layers: {steps}")
-        }
-        HeadKind::DraftModel => format!(
-            "decoding_type: DraftTarget, max_draft_len: {steps}, speculative_model_dir: {path}"
-        ),
-        HeadKind::NGram => format!("decoding_type: NGram, max_draft_len: {steps}"),
-        HeadKind::Parallel => return None,
-    };
-    Some(format!("speculative_config: {{{config}}}"))
-}
-
-fn llamacpp(setting: &Setting<'_>) -> Vec<String> {
-    let mut flags = Vec::new();
-    push(&mut flags, "-m", "MODEL.gguf");
-    push(&mut flags, "-ngl", 99);
-    if let Some(cells) = setting.memory.kv_tokens.filter(|cells| *cells > 0) {
-        push(&mut flags, "-c", cells);
-        let slots = cells / setting.scenario.context.max(1);
-        push(&mut flags, "-np", slots.max(1));
-    }
-    match head(setting) {
-        Some(HeadKind::DraftModel) => {
-            push(&mut flags, "-md", "DRAFT.gguf");
-            push(&mut flags, "--draft-max", setting.steps);
-        }
-        Some(HeadKind::NGram) => {
-            push(&mut flags, "--spec-type", "ngram-simple");
-            push(&mut flags, "--draft-max", setting.steps);
-        }
-        // See [`launch::missing`].
-        Some(_) | None => {}
-    }
-    let cache = setting.scenario.kv_dtype;
-    if cache != kvplan::KvDtype::Bf16 {
-        push(&mut flags, "-ctk", cache.name());
-        push(&mut flags, "-ctv", cache.name());
-    }
-    flags
 }
 
 /// Why no flag gives the all-reduce that was asked for, where none does.

@@ -11,6 +11,7 @@ pub(crate) mod launch;
 pub(crate) mod links;
 mod map;
 mod observed;
+mod other_flags;
 mod points;
 mod replicas;
 pub(crate) mod text;
