@@ -242,17 +242,15 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     };
     // Requests x context follow the configured context; else what the log counted is the count.
     let own = !by_concurrency && setup.pool_is_its_own();
-    let seen = setup.observed.tokens.filter(|_| own);
-    let tokens = seen.unwrap_or(tokens);
-    let tokens = setup.max_total_tokens.map_or(tokens, |cap| tokens.min(cap));
+    let tokens = setup.observed.tokens.filter(|_| own).unwrap_or(tokens);
+    let tokens = tokens.min(setup.max_total_tokens.unwrap_or(u64::MAX));
     let refusal = refusal(setup, &b, &groups, blocks);
     let mut ledger = Ledger::new(setup.card_gib);
     ledger_lines(&mut ledger, setup, &b, &weights, observed);
     let started = refusal.is_none();
-    let closing = ledger.lines.last().map_or(0.0, |line| line.gib);
     let need = groups.request_bytes(context, batched) / GIB;
     Ok(Plan {
-        fits: started && closing >= 0.0,
+        fits: started && ledger.lines.last().is_none_or(|line| line.gib >= 0.0),
         fraction: b.utilisation,
         fraction_source: fraction_source(setup),
         automatic_fraction: Some(default_utilisation(setup.engine.version)),

@@ -87,19 +87,15 @@ fn report(
     let assumed = args.and_then(|args| assumed_model(scenario, args));
     let foreign = assumed.is_some() && foreign(&known, &plain, setup.card_gib);
     known.bytes_per_token = Some(plain.kv_bytes_per_token).filter(|_| !foreign);
-    if let Some(pool) = known.pool_gib.filter(|_| !foreign) {
-        let beside = || kvplan::state_beside_pool(&setup.plain(), pool);
-        known.state_gib = Some(known.state_gib.unwrap_or_else(beside)).filter(|gib| *gib > 0.0);
+    if !foreign {
+        known.state_gib = states(&known, &setup);
     }
     let sglang = setup.engine.kind == EngineKind::Sglang;
-    let mut inferred = if sglang {
-        known.infer()
-    } else {
-        Inferred::default()
+    let mut inferred = match sglang {
+        true => known.infer(),
+        false => Inferred::default(),
     };
-    let believed = scenario
-        .mem_fraction
-        .or_else(|| scenario.observed.mem_fraction.as_ref().map(|f| f.value));
+    let believed = believed(scenario);
     let seen = known.pool_gib.is_some() && pool_wins(scenario, args);
     let drafted = setup.observed.pool_with_draft;
     if seen {
@@ -146,6 +142,19 @@ fn report(
         ran: scenario.ran.kv_tokens.is_some() && fraction.is_none(),
         context: scenario.context,
     })
+}
+
+/// States beside a pool that was seen: as seen, else what the engine gives them beside such a pool.
+fn states(known: &kvplan::Known, setup: &kvplan::Setup<'_>) -> Option<f64> {
+    let computed = |pool| kvplan::state_beside_pool(&setup.plain(), pool);
+    let beside = known.state_gib.or_else(|| known.pool_gib.map(computed));
+    beside.filter(|gib| *gib > 0.0)
+}
+
+/// The fraction asked for, else the one that those who saw the run believed in.
+fn believed(scenario: &Scenario) -> Option<f64> {
+    let seen = scenario.observed.mem_fraction.as_ref();
+    scenario.mem_fraction.or(seen.map(|figure| figure.value))
 }
 
 /// What observed figures are taken to be of, where neither model nor box is named.

@@ -267,13 +267,7 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     if let Some(tokens) = scenario.max_model_len.or(limit) {
         push(&mut flags, "--context-length", tokens);
     }
-    let drafts = head(setting).is_some();
-    if let Some(running) = launch::max_running(scenario, EngineKind::Sglang, drafts) {
-        push(&mut flags, "--max-running-requests", running);
-    }
-    if let Some(slots) = scenario.state_slots {
-        push(&mut flags, "--max-mamba-cache-size", slots);
-    }
+    flags.extend(at_once(scenario, head(setting).is_some()));
     match setting.scenario.kv_dtype {
         kvplan::KvDtype::Fp8 => push(&mut flags, "--kv-cache-dtype", "fp8_e4m3"),
         kvplan::KvDtype::Fp4 => push(&mut flags, "--kv-cache-dtype", "fp4_e2m1"),
@@ -310,6 +304,15 @@ fn sglang_draft(setting: &Setting<'_>, head: HeadKind, flags: &mut Vec<String>) 
         "--speculative-num-draft-tokens",
         setting.draft_tokens,
     );
+}
+
+/// SGLang's flags for requests at once and pinned state slots.
+fn at_once(scenario: &Scenario, drafts: bool) -> Vec<String> {
+    let running = launch::max_running(scenario, EngineKind::Sglang, drafts);
+    let flag = |name: &str, value: Option<u64>| value.map(|n| [name.to_string(), n.to_string()]);
+    let running = flag("--max-running-requests", running);
+    let slots = flag("--max-mamba-cache-size", scenario.state_slots);
+    [running, slots].into_iter().flatten().flatten().collect()
 }
 
 /// Environment and flags of vLLM.
