@@ -11,7 +11,7 @@ use super::links::{Choice, Links};
 use crate::input;
 use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::cycle::{self as scratch, Chain};
-use crate::step_time::sweep::{BySequence, Constants, Doubt, Known, SweepLaw, growth, steps_ms};
+use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, growth, steps_ms};
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup, StepParts};
 use crate::verify_hw::stand_in_overhead;
 
@@ -24,8 +24,8 @@ pub(super) struct CycleCost {
     pub(super) parts: Option<CycleParts>,
     /// How far the verify lies beyond the user's sweep, ln; 0 inside and without one.
     pub(super) beyond: f64,
-    /// What is known of the doubt there.
-    pub(super) doubt: Doubt,
+    /// How much slower the sweep's plain step is than explained, ln; 0 without one.
+    pub(super) slower: f64,
 }
 
 /// Where the time goes.
@@ -135,7 +135,7 @@ impl<'a> Costs<'a> {
                     draft_steps: passes,
                 },
             );
-            let doubt = law.doubt(Some(&known), &at);
+            let slower = law.slower(Some(&known), at.concurrency);
             let law = law.cycle(Some(&known), &at);
             return CycleCost {
                 plain_ms: law.plain_ms,
@@ -143,7 +143,7 @@ impl<'a> Costs<'a> {
                 verify_ms: law.verify_ms,
                 parts: None,
                 beyond: law.beyond,
-                doubt,
+                slower,
             };
         }
         let chain = Chain {
@@ -167,7 +167,7 @@ impl<'a> Costs<'a> {
                 verify: parts(&found.verify),
             }),
             beyond: 0.0,
-            doubt: Doubt::default(),
+            slower: 0.0,
         }
     }
 

@@ -139,12 +139,12 @@ fn conditions(
     let (accept_down, accept_up) = accept_widths(scenario, tried.depth, context);
     Conditions {
         situation: Situation::new(step, accept),
+        tokens: f64::from(users) * f64::from(tried.depth.tokens),
+        extra_share: 1.0 - tried.cost.plain_ms / tried.cost.cycle_ms(),
         beyond: tried.cost.beyond,
-        concurrency: f64::from(users),
+        slower: tried.cost.slower,
         accept_down,
         accept_up,
-        step_down: tried.cost.doubt.down,
-        step_up: tried.cost.doubt.up,
     }
 }
 
@@ -159,21 +159,19 @@ pub(super) fn accept_widths(scenario: &Scenario, depth: Depth, context: u64) -> 
     if matches!(scenario.acceptance.known, Known::Measured(_)) && mid < NOTHING_ACCEPTED {
         return (0.0, 0.0);
     }
-    let reading = if matches!(scenario.acceptance.known, Known::Measured(_)) {
-        READING_HALF_WIDTH
-    } else {
-        0.0
-    };
-    let width = |ratio: f64| ratio.max(1.0).ln().hypot(reading);
+    let width = |ratio: f64| ratio.max(1.0).ln();
     (width(mid / low), width(high / mid))
 }
 
 /// The band of a prediction, from the residuals of its situation; an assumed accept length widens
 /// it by the range that the scenario states, a pinned verify by what it leaves open.
 fn band(scenario: &Scenario, costs: &Costs<'_>, tried: &Tried, conditions: &Conditions) -> Band {
-    let mut most =
-        (tried.accept_length * conditions.accept_up.exp()).min(f64::from(tried.depth.tokens));
-    if conditions.accept_up <= 0.0 && tried.accept_length < NOTHING_ACCEPTED {
+    // Other minutes of the same server accept more or less than the reading.
+    let measured = matches!(scenario.acceptance.known, Known::Measured(_));
+    let other_minutes = if measured { READING_HALF_WIDTH } else { 0.0 };
+    let up = conditions.accept_up.hypot(other_minutes);
+    let mut most = (tried.accept_length * up.exp()).min(f64::from(tried.depth.tokens));
+    if measured && tried.accept_length < NOTHING_ACCEPTED {
         most = most.min(1.0);
     }
     let mut band = ResidualModel::shipped().band(tried.speedup, most, conditions);

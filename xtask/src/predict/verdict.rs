@@ -1,6 +1,6 @@
 //! The verdict of the whole scenario, in one sentence, and what to measure where it is open.
 
-use spec_decode::bands::{AcceptSource, READING_HALF_WIDTH, ResidualModel, Situation, StepSource};
+use spec_decode::bands::{AcceptSource, ResidualModel, Situation, StepSource};
 use spec_decode::verdict::{doubts, worth};
 
 use super::answer::{Measure, Memory, Point, Verdict};
@@ -296,17 +296,17 @@ fn measure(scenario: &Scenario, point: &Point) -> Measure {
     };
     let log_sd = |situation: Situation, extrapolated: bool| {
         let (accept_down, accept_up) = match situation.accept {
-            AcceptSource::Measured => (READING_HALF_WIDTH, READING_HALF_WIDTH),
+            AcceptSource::Measured => (0.0, 0.0),
             AcceptSource::Prior => accept_widths(scenario, depth, point.context),
         };
         let conditions = spec_decode::bands::Conditions {
             situation,
+            tokens: f64::from(point.concurrency) * f64::from(point.draft_tokens),
+            extra_share: 1.0 - point.baseline_step_ms / point.cycle_ms,
             beyond: if extrapolated { 1.0 } else { 0.0 },
-            concurrency: f64::from(point.concurrency),
+            slower: 0.0,
             accept_down,
             accept_up,
-            step_down: 0.0,
-            step_up: 0.0,
         };
         model.band(1.0, f64::MAX, &conditions).log_sd
     };

@@ -17,7 +17,7 @@ use super::names::Names;
 use super::scratch::{Asked, Rig};
 use super::speedup::Scored;
 use super::speedup::law::Predicted;
-use crate::step_time::sweep::{BySequence, Constants, Doubt, Known, SweepLaw, steps_ms};
+use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, steps_ms};
 
 /// One row of `engine/*.jsonl`.
 #[derive(Debug, Clone, Deserialize)]
@@ -160,12 +160,14 @@ fn predict(
         Some(Predicted {
             sweep: index,
             concurrency: row.concurrency,
+            tokens: row.concurrency * (f64::from(row.num_speculative_tokens?) + 1.0),
             measured,
             speedup: cycle.speedup(accept_length) / stretch,
             accept_length,
             outside: cycle.extrapolated,
             beyond: cycle.beyond,
-            doubt: Doubt::default(),
+            slower: law.slower(Some(known), row.concurrency),
+            accept_log_sd: 0.0,
         })
     })
 }

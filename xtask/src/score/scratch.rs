@@ -19,7 +19,7 @@ use super::speedup::{Scored, Verdicts, by_source};
 use crate::gpus::Gpu;
 use crate::scenario::hardware::{BoxRequest, resolve};
 use crate::step_time::cycle::{Chain, CycleParts, cycle};
-use crate::step_time::sweep::{Doubt, Known};
+use crate::step_time::sweep::Known;
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup};
 
 /// Everything that a server is made of.
@@ -187,12 +187,14 @@ fn predict(rig: &Rig, row: &SweepRow, index: usize, accept: Accept) -> Vec<Predi
         found.push(Predicted {
             sweep: index,
             concurrency: point.concurrency,
+            tokens: point.concurrency * f64::from(row.draft_tokens.max(1)),
             measured: point.speedup(),
             speedup: accept_length * ratio,
             accept_length,
             outside: point.concurrency * f64::from(row.draft_tokens) > last,
             beyond: 0.0,
-            doubt: Doubt::default(),
+            slower: 0.0,
+            accept_log_sd: accept.log_sd(prior),
         });
     }
     found
@@ -258,12 +260,14 @@ fn predict_engine(row: &EngineRow, index: usize, names: &Names) -> Option<Predic
     Some(Predicted {
         sweep: index,
         concurrency: row.concurrency,
+        tokens: row.concurrency * (depth + 1.0),
         measured: row.speedup_measured?,
         speedup: cycle.speedup(accept_length) / stretch,
         accept_length,
         outside: false,
         beyond: 0.0,
-        doubt: Doubt::default(),
+        slower: 0.0,
+        accept_log_sd: 0.0,
     })
 }
 

@@ -173,7 +173,7 @@ pub(crate) fn sweeps(data: &Path, given: Given) -> anyhow::Result<(Vec<Told>, us
     let (rows, mut skipped) = load(data)?;
     let names = Names::load(data)?;
     let mut told = Vec::new();
-    let levels = if given.accept && !given.sweep {
+    let levels = if given.accept {
         inferred_levels(data)?
     } else {
         HashMap::new()

@@ -23,25 +23,6 @@ const MODEL_SHARE_EXPERTS: f64 = 0.25;
 /// which no plain sweep shows before it is reached (256 tokens on an H200, docs/HARDWARE.md).
 const MODEL_SHARE_DENSE: f64 = 1.0;
 
-/// How much more than typical fused experts may grow over twice the tokens, ln: the 95th of a
-/// hundred settings over the middle one. Source: `data/op_times/moe_*.csv`, 3,287 settings on four
-/// cards: 0.22 to 0.40 over one doubling anywhere from 1 to 128 tokens, 0.45 to 0.62 over two.
-const EXPERTS_MORE: f64 = 0.35;
-/// How much less: the middle over the 5th, while further experts are touched, and from
-/// [`EXPERTS_FULL_TOKENS`] on (the same settings).
-const EXPERTS_LESS: (f64, f64) = (0.38, 0.12);
-/// Tokens at which most experts are touched.
-const EXPERTS_FULL_TOKENS: f64 = 32.0;
-
-/// Doubt of a speedup that the experts' kernels leave, ln, at 90 %.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Doubt {
-    /// Down: the verify may grow more.
-    pub(crate) down: f64,
-    /// Up: it may grow less.
-    pub(crate) up: f64,
-}
-
 /// The server that a sweep was taken on, as the step model knows it.
 #[derive(Clone, Copy)]
 pub(crate) struct Known<'a> {
@@ -242,26 +223,16 @@ impl SweepLaw {
         law
     }
 
-    /// What nobody can know of a verify beyond the sweep: fused experts change kernels and tiles with
-    /// the tokens. By the experts' share of the last step measured.
-    pub(crate) fn doubt(&self, known: Option<&Known<'_>>, at: &Speculation) -> Doubt {
-        let tokens = at.concurrency * at.verified_tokens.max(1.0);
-        let (last, padded) = (self.sweep.last_tokens(), self.sweep.padded(tokens));
-        let Some(known) = known.filter(|_| padded > last && last > 0.0) else {
-            return Doubt::default();
-        };
-        let step = known.server.plain(last, known.context);
-        let share = step.experts_ms / step.total();
-        let full = EXPERTS_FULL_TOKENS;
-        let filling = (padded.min(full) / last.min(full)).log2();
-        let beyond = (padded.max(full) / last.max(full)).log2();
-        let reach = |(first, then): (f64, f64)| {
-            let ln = share * (first * first * filling + then * then * beyond).sqrt();
-            if ln.is_finite() { ln } else { 0.0 }
-        };
-        Doubt {
-            down: reach((EXPERTS_MORE, EXPERTS_MORE)),
-            up: reach(EXPERTS_LESS),
+    /// How much slower a plain step came out than the step model explains, ln; 0 where it was faster
+    /// or nothing is known of the server.
+    pub(crate) fn slower(&self, known: Option<&Known<'_>>, concurrency: f64) -> f64 {
+        let Some(known) = known else { return 0.0 };
+        let measured_ms = self.sweep.plain_ms(concurrency) + self.attention.plain(concurrency);
+        let more = measured_ms / known.server.plain_ms(concurrency, known.context);
+        if more.is_finite() && more > 1.0 {
+            more.ln()
+        } else {
+            0.0
         }
     }
 

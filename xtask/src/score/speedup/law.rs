@@ -1,14 +1,12 @@
 //! The cycle law run over the sweeps, with its few constants fitted on whatever rows it is given.
 
 use spec_decode::cycle::{
-    DraftStep, GraphLadder, Growth, Speculation, level_of_speed, steady_level,
+    DraftStep, GraphLadder, Growth, LevelPrior, Speculation, level_of_speed, steady_level,
 };
 
 use super::rows::SweepRow;
 use crate::score::scratch::Rig;
-use crate::step_time::sweep::{
-    BySequence, Constants as LawConstants, Doubt, Known, SweepLaw, steps_ms,
-};
+use crate::step_time::sweep::{BySequence, Constants as LawConstants, Known, SweepLaw, steps_ms};
 
 /// What is fitted: the draft step over PCIe and the growth of a mixture of experts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -65,6 +63,17 @@ pub(crate) enum Accept {
     Prior,
 }
 
+impl Accept {
+    /// What the accept length's own band adds to a reading's scatter: the prior's deviation, ln.
+    pub(crate) fn log_sd(self, prior: LevelPrior) -> f64 {
+        if self == Self::Prior {
+            prior.log_sd
+        } else {
+            0.0
+        }
+    }
+}
+
 /// One predicted speedup beside the measured one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Predicted {
@@ -72,6 +81,8 @@ pub(crate) struct Predicted {
     pub(crate) sweep: usize,
     /// Users.
     pub(crate) concurrency: f64,
+    /// Tokens of one verify.
+    pub(crate) tokens: f64,
     /// Measured.
     pub(crate) measured: f64,
     /// Predicted.
@@ -82,8 +93,10 @@ pub(crate) struct Predicted {
     pub(crate) outside: bool,
     /// How far outside the sweep was read, ln.
     pub(crate) beyond: f64,
-    /// What is known of the doubt there.
-    pub(crate) doubt: Doubt,
+    /// How much slower the plain step is than explained, ln.
+    pub(crate) slower: f64,
+    /// Deviation of the prior's ln(accept length); 0 where one was measured.
+    pub(crate) accept_log_sd: f64,
 }
 
 impl Predicted {
@@ -161,12 +174,14 @@ fn predict_on(
         found.push(Predicted {
             sweep: index,
             concurrency: point.concurrency,
+            tokens: point.concurrency * verified,
             measured: point.speedup(),
             speedup: law.speedup(accept_length),
             accept_length,
             outside: point.concurrency * verified > last,
             beyond: law.beyond,
-            doubt: sweep.doubt(known, &speculation),
+            slower: sweep.slower(known, point.concurrency),
+            accept_log_sd: accept.log_sd(prior),
         });
     }
     Ok(found)

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use spec_decode::bands::{
-    AcceptSource, Band, Conditions, Residual, ResidualModel, Situation, StepSource,
+    AcceptSource, Band, Conditions, NORMAL_90, Residual, ResidualModel, Situation, StepSource,
 };
 use spec_decode::verdict::Verdict;
 
@@ -34,16 +34,17 @@ pub(crate) struct Scored {
 
 impl Scored {
     pub(crate) fn new(predicted: Predicted, situation: Situation, group: &str) -> Self {
+        let accept = NORMAL_90 * predicted.accept_log_sd;
         Self {
             residual: Residual {
                 conditions: Conditions {
                     situation,
+                    tokens: predicted.tokens,
+                    extra_share: 1.0 - predicted.speedup / predicted.accept_length,
                     beyond: predicted.beyond,
-                    concurrency: predicted.concurrency,
-                    accept_down: 0.0,
-                    accept_up: 0.0,
-                    step_down: predicted.doubt.down,
-                    step_up: predicted.doubt.up,
+                    slower: predicted.slower,
+                    accept_down: accept,
+                    accept_up: accept,
                 },
                 group: group.to_string(),
                 log_error: predicted.log_error(),
@@ -77,7 +78,8 @@ impl Scored {
     /// Band by a model that has not seen this group.
     pub(crate) fn band(&self, model: &ResidualModel) -> Band {
         let p = &self.predicted;
-        model.band(p.speedup, p.accept_length, &self.residual.conditions)
+        let most = p.accept_length * self.residual.conditions.accept_up.exp();
+        model.band(p.speedup, most, &self.residual.conditions)
     }
 }
 
