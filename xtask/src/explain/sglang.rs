@@ -50,7 +50,7 @@ const PHRASES: &[(&str, Kind)] = &[
     ("SWAKVPool mem usage:", Kind::Window),
     ("Using KV cache dtype: torch.", Kind::Dtype),
     ("memory calculation: bytes_per_full_token=", Kind::Budget),
-    (", rest_memory=", Kind::Budget),
+    ("rest_memory=", Kind::Budget),
     ("Memory pool end", Kind::PoolEnd),
     ("The available memory for KV cache is", Kind::Budget),
     ("graph begin.", Kind::GraphBegin),

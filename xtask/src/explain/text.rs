@@ -101,23 +101,34 @@ impl Doc {
     /// and which it is. One pass for all of them.
     pub(crate) fn find_all(&self, phrases: &[&str]) -> Vec<(usize, usize, usize)> {
         let bytes = self.flat.as_bytes();
-        // The first two bytes decide for nearly all places.
-        let mut begins = vec![false; 1 << 16];
+        // The first two bytes decide for nearly all places, and which phrases are compared there.
+        let mut begins = vec![0_u8; 1 << 16];
+        let mut buckets: Vec<Vec<usize>> = vec![Vec::new()];
         let pair = |a: u8, b: u8| usize::from(a) << 8 | usize::from(b);
-        for phrase in phrases {
-            if let [a, b, ..] = phrase.as_bytes() {
-                begins[pair(*a, *b)] = true;
+        for (index, phrase) in phrases.iter().enumerate() {
+            let [a, b, ..] = phrase.as_bytes() else {
+                continue;
+            };
+            let known = &mut begins[pair(*a, *b)];
+            if *known == 0 {
+                *known = u8::try_from(buckets.len()).unwrap_or(u8::MAX);
+                buckets.resize(buckets.len().max(usize::from(*known) + 1), Vec::new());
             }
+            buckets[usize::from(*known)].push(index);
         }
         let mut found = Vec::new();
         for (at, two) in bytes.windows(2).enumerate() {
-            if !begins[pair(two[0], two[1])] {
+            let bucket = begins[pair(two[0], two[1])];
+            if bucket == 0 {
                 continue;
             }
             let rest = bytes.get(at..).unwrap_or(&[]);
-            for (index, phrase) in phrases.iter().enumerate() {
+            for index in buckets.get(usize::from(bucket)).into_iter().flatten() {
+                let Some(phrase) = phrases.get(*index) else {
+                    continue;
+                };
                 if rest.starts_with(phrase.as_bytes()) {
-                    found.push((at, at + phrase.len(), index));
+                    found.push((at, at + phrase.len(), *index));
                 }
             }
         }
