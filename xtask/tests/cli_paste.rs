@@ -360,3 +360,10 @@ fn a_card_without_bf16_is_told_another_format() {
         );
     }
 }
+
+#[test]
+fn requests_at_once_that_the_memory_does_not_hold_are_not_pasted() {
+    let server = "--model qwen3-next-80b-a3b --quant awq --gpu rtx-3090 --gpus 4 --engine sglang --concurrency 1,512";
+    let lines = pasted(&server.split(' ').collect::<Vec<_>>());
+    assert!(!lines.contains("--max-running-requests"), "{lines}");
+}

@@ -267,7 +267,7 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     if let Some(tokens) = scenario.max_model_len.or(limit) {
         push(&mut flags, "--context-length", tokens);
     }
-    flags.extend(at_once(scenario, head(setting).is_some()));
+    flags.extend(at_once(scenario, head(setting).is_some(), memory.as_ref()));
     match setting.scenario.kv_dtype {
         kvplan::KvDtype::Fp8 => push(&mut flags, "--kv-cache-dtype", "fp8_e4m3"),
         kvplan::KvDtype::Fp4 => push(&mut flags, "--kv-cache-dtype", "fp4_e2m1"),
@@ -307,8 +307,8 @@ fn sglang_draft(setting: &Setting<'_>, head: HeadKind, flags: &mut Vec<String>) 
 }
 
 /// SGLang's flags for requests at once and pinned state slots.
-fn at_once(scenario: &Scenario, drafts: bool) -> Vec<String> {
-    let running = launch::max_running(scenario, EngineKind::Sglang, drafts);
+fn at_once(scenario: &Scenario, drafts: bool, memory: Option<&Memory>) -> Vec<String> {
+    let running = launch::max_running(scenario, EngineKind::Sglang, drafts, memory);
     let flag = |name: &str, value: Option<u64>| value.map(|n| [name.to_string(), n.to_string()]);
     let running = flag("--max-running-requests", running);
     let slots = flag("--max-mamba-cache-size", scenario.state_slots);
@@ -350,7 +350,8 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
         push(&mut flags, "--max-model-len", tokens);
     }
     let drafts = head(setting).is_some();
-    if let Some(running) = launch::max_running(scenario, EngineKind::Vllm, drafts) {
+    if let Some(running) = launch::max_running(scenario, EngineKind::Vllm, drafts, memory.as_ref())
+    {
         push(&mut flags, "--max-num-seqs", running);
     }
     if scenario.kv_dtype == kvplan::KvDtype::Fp8 {

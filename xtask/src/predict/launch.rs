@@ -90,8 +90,14 @@ pub(super) fn sglang_hybrid(scenario: &Scenario) -> Option<([&'static str; 2], &
     ))
 }
 
-/// Requests at once to tell the engine, where it runs fewer by itself than were asked for.
-pub(super) fn max_running(scenario: &Scenario, engine: EngineKind, drafts: bool) -> Option<u64> {
+/// Requests at once to tell the engine, where it runs fewer by itself than were asked for and its
+/// memory holds them.
+pub(super) fn max_running(
+    scenario: &Scenario,
+    engine: EngineKind,
+    drafts: bool,
+    memory: Option<&Memory>,
+) -> Option<u64> {
     if scenario.max_running.is_some() {
         return scenario.max_running;
     }
@@ -99,6 +105,9 @@ pub(super) fn max_running(scenario: &Scenario, engine: EngineKind, drafts: bool)
         .input("concurrency")
         .is_some_and(|loads| loads.source.starts_with("--"));
     let most = scenario.concurrency.last().copied().filter(|_| asked)?;
+    if memory.is_some_and(|memory| memory.holds(most, scenario.context) == Some(false)) {
+        return None;
+    }
     (most > by_itself(engine, drafts)?).then_some(u64::from(most))
 }
 
@@ -160,7 +169,8 @@ pub(super) fn loads_not_run(scenario: &Scenario) -> Option<String> {
     let (engine, drafts) = (scenario.engine.kind, scenario.draft.is_some());
     let most = scenario.concurrency.last().copied()?;
     let limit = by_itself(engine, drafts).filter(|limit| most > *limit)?;
-    if scenario.max_running.is_some() || max_running(scenario, engine, drafts).is_some() {
+    let pasted = max_running(scenario, engine, drafts, None).is_some();
+    if scenario.max_running.is_some() || pasted {
         return None;
     }
     Some(format!(
