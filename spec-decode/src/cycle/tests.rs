@@ -221,4 +221,48 @@ proptest! {
         let cost = SweepCost { sweep: s, draft: DraftStep::LOCAL, one_pass: false };
         prop_assert!(cost.cycle(c, depth).total_ms() <= cost.cycle(c, depth + 1).total_ms() * (1.0 + 1e-9));
     }
+
+    #[test]
+    fn nothing_drafted_gains_and_costs_nothing(s in any_sweep(), c in 1.0f64..1024.0) {
+        let law = cycle(&s, DraftStep::PCIE, &Speculation {
+            concurrency: c, verified_tokens: 1.0, draft_steps: 0.0,
+        });
+        // The verify is read off the smoothed sweep, the plain step as it was measured.
+        prop_assert!(law.speedup(1.0) <= 1.0 + 1e-9 && law.draft_ms == 0.0);
+        prop_assert!((law.verify_ms - s.step_ms(c).step_ms).abs() <= 1e-9 * law.verify_ms);
+    }
+
+    #[test]
+    fn more_accepted_is_more_speed_and_never_more_than_accepted(
+        s in any_sweep(), c in 1.0f64..1024.0, tokens in 2u32..18,
+        a in 1.0f64..17.0, b in 1.0f64..17.0,
+    ) {
+        let law = cycle(&s, DraftStep::LOCAL, &Speculation {
+            concurrency: c, verified_tokens: f64::from(tokens), draft_steps: f64::from(tokens - 1),
+        });
+        let (few, many) = (law.speedup(a.min(b)), law.speedup(a.max(b)));
+        prop_assert!(few <= many && many <= a.max(b) * (1.0 + 1e-9) && few > 0.0);
+        prop_assert!(law.total_ms().is_finite() && law.beyond.is_finite() && law.beyond >= 0.0);
+    }
+
+    #[test]
+    fn a_little_more_load_costs_a_little_more_where_nothing_is_padded(
+        steps in prop::collection::vec(0.5f64..200.0, 1..6), c in 1.0f64..1024.0,
+    ) {
+        // One to five points at doubling loads, in any order of times: noise and dips as they come.
+        let points: Vec<(f64, f64)> = steps
+            .iter()
+            .zip(0..)
+            .map(|(ms, doubling)| (2.0f64.powi(doubling), *ms))
+            .collect();
+        let s = Sweep::from_step_ms(&points, GraphLadder::Exact, Growth::EXPERTS)
+            .unwrap_or_else(|e| panic!("{e}"));
+        let ms = |n: f64| s.step_ms(n).step_ms;
+        let (here, there) = (ms(c), ms(c * 1.001));
+        // Between two points of a sweep the step may grow 400-fold over one doubling at most.
+        prop_assert!(here <= there * (1.0 + 1e-9) && there <= here * 1.01, "{here} {there}");
+        // And a pass never costs more per token than the largest of its points.
+        let dearest = points.iter().map(|(n, ms)| ms / n).fold(0.0, f64::max);
+        prop_assert!(ms(c) / c <= dearest * 1.000_001, "{} {dearest}", ms(c) / c);
+    }
 }
