@@ -297,6 +297,9 @@ fn smi_csv(doc: &Doc, facts: &mut Facts) {
 
 /// `nvidia-smi dmon`: a header `# gpu pwr …` and a row a card and second.
 fn smi_dmon(doc: &Doc, facts: &mut Facts) {
+    if !doc.flat.contains("# gpu ") {
+        return;
+    }
     let mut open = false;
     let mut highest: Option<(u32, usize)> = None;
     for (number, line) in &doc.lines {
