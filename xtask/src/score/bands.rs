@@ -15,6 +15,7 @@ const ALPHA: f64 = 0.1;
 
 /// One prediction with its band, in ln(speedup) around the prediction.
 struct Judged {
+    group: String,
     situation: Situation,
     outside: bool,
     /// ln(measured / predicted).
@@ -64,6 +65,7 @@ fn judge(all: &[Scored]) -> Vec<Judged> {
         for row in all.iter().filter(|s| s.residual.group == group) {
             let band = row.band(&model);
             judged.push(Judged {
+                group: group.to_string(),
                 situation: row.residual.conditions.situation,
                 outside: row.predicted.outside,
                 error: -row.predicted.log_error(),
@@ -84,6 +86,7 @@ pub(crate) fn score(data: &Path) -> anyhow::Result<Vec<Area>> {
     area.right = coverage(&all);
     area.width = relative_score(&all);
     area.notes.push(beside_constant(&all));
+    area.notes.push(beside_learned_constant(&all));
     for situation in Situation::ALL {
         for outside in [false, true] {
             let part: Vec<&Judged> = judged
@@ -139,6 +142,56 @@ fn beside_constant(judged: &[&Judged]) -> String {
         2.0 * half,
         mean(&judged.iter().map(|j| j.score()).collect::<Vec<_>>()).unwrap_or(f64::NAN),
         mean(&constant).unwrap_or(f64::NAN),
+    )
+}
+
+/// The same beside a constant band learned as ours are: a group's from the others' errors, all at
+/// the quantile that gives our coverage. The one above is read off the errors it is judged on.
+fn beside_learned_constant(judged: &[&Judged]) -> String {
+    let groups: BTreeSet<&str> = judged.iter().map(|j| j.group.as_str()).collect();
+    let at = |level: f64| -> Vec<(f64, &Judged)> {
+        let mut of_rows = Vec::with_capacity(judged.len());
+        for group in &groups {
+            let others: Vec<f64> = judged
+                .iter()
+                .filter(|j| j.group != *group)
+                .map(|j| j.error.abs())
+                .collect();
+            let half = super::quantile(&others, level).unwrap_or(f64::NAN);
+            let own = judged.iter().filter(|j| j.group == *group);
+            of_rows.extend(own.map(|j| (half, *j)));
+        }
+        of_rows
+    };
+    let holds = |rows: &[(f64, &Judged)]| {
+        let held = rows.iter().filter(|(half, j)| j.error.abs() <= *half);
+        held.count() as f64 / rows.len().max(1) as f64
+    };
+    let wanted = coverage(judged).unwrap_or(0.0);
+    let levels = (500..=1000).map(|l| f64::from(l) / 1000.0);
+    let Some(rows) = levels.map(at).find(|rows| holds(rows) >= wanted) else {
+        return "no constant band learned from other groups has that coverage".to_string();
+    };
+    let least = Situation::ALL.map(|s| {
+        let of: Vec<(f64, &Judged)> = rows
+            .iter()
+            .filter(|r| r.1.situation == s)
+            .copied()
+            .collect();
+        holds(&of)
+    });
+    let width: Vec<f64> = rows.iter().map(|(half, _)| 2.0 * half).collect();
+    let scores = rows
+        .iter()
+        .map(|(half, j)| interval_score(-half, *half, j.error));
+    format!(
+        "a constant band learned from the other groups, as ours are: coverage {:.3} (situations \
+         {:.3} to {:.3}), mean width {:.3}, interval score {:.3}",
+        holds(&rows),
+        least.iter().copied().fold(f64::INFINITY, f64::min),
+        least.iter().copied().fold(0.0, f64::max),
+        mean(&width).unwrap_or(f64::NAN),
+        mean(&scores.collect::<Vec<_>>()).unwrap_or(f64::NAN),
     )
 }
 
