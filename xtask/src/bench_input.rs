@@ -2,6 +2,7 @@
 //! the text blocks of SGLang's and vLLM's serving benches, their JSON, and the tables and JSON of
 //! other tools.
 
+mod contexts;
 mod csv;
 mod decode;
 mod guidellm;
@@ -32,6 +33,8 @@ pub(crate) struct BenchPoint {
     pub(crate) peak_tok_s: Option<f64>,
     /// Output tokens a second over all requests.
     pub(crate) output_tok_s: Option<f64>,
+    /// The text says that `output_tok_s` is of all users together.
+    pub(crate) summed: bool,
     /// Tokens of context, where the tool sweeps it.
     pub(crate) context: Option<f64>,
     /// Requests a second.
@@ -100,6 +103,7 @@ fn serving_blocks(doc: &Doc) -> Vec<BenchPoint> {
             }
             let point = BenchPoint {
                 tool: "serving-bench",
+                summed: true,
                 line: *number,
                 ..BenchPoint::default()
             };

@@ -303,3 +303,66 @@ fn the_speed_in_a_log_stands_beside_the_computed_one_and_one_outside_the_band_is
     assert!(!other.contains("log: plain"), "{other}");
     let _ = std::fs::remove_file(path);
 }
+
+/// A bench over contexts and users, as llm-decode-bench prints it.
+fn matrix(heading: &str) -> String {
+    format!(
+        "{heading}\n\
+         ╭────────────┬──────┬───────┬───────╮\n\
+         │ ctx \\ conc │    1 │     2 │     4 │\n\
+         ├────────────┼──────┼───────┼───────┤\n\
+         │ 0          │ 60.0 │ 110.0 │  50.0 │\n\
+         │ 16k        │ 50.0 │     ∅ │     ∅ │\n\
+         ╰────────────┴──────┴───────┴───────╯\n"
+    )
+}
+
+#[test]
+fn a_table_headed_aggregate_is_believed_and_its_fall_is_a_cliff() {
+    let path = temporary("cliff.txt", &matrix("Aggregate decode tok/s"));
+    let shown = path.to_string_lossy().into_owned();
+    let text = answers(&with(&["--baseline", &shown]));
+    assert!(
+        text.contains("to 50 at 4: a cliff of this server"),
+        "{text}"
+    );
+    assert!(!text.contains("one user's"), "{text}");
+    // Without the heading the file leaves it open.
+    std::fs::write(&path, matrix("Decode tok/s")).expect("written");
+    let error = refusal(&with(&["--baseline", &shown]));
+    assert!(error.contains("are these per user?"), "{error}");
+    std::fs::write(&path, "users,aggregate_tok_s\n1,60\n2,110\n4,50\n").expect("written");
+    let text = answers(&with(&["--baseline", &shown]));
+    assert!(text.contains("a cliff of this server"), "{text}");
+    let _ = std::fs::remove_file(path);
+}
+
+#[test]
+fn a_bench_over_contexts_answers_at_the_context_asked_for_and_says_which_it_used() {
+    let path = temporary("contexts.txt", &matrix("Aggregate decode tok/s"));
+    let shown = path.to_string_lossy().into_owned();
+    let run = |context: &str| {
+        let words = ["--baseline", &shown, "--context", context];
+        let json = answers(&with(&[&words[..], &["--json"]].concat()));
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let plain = json["points"][0]["baseline_tok_s"].as_f64().expect("one");
+        (plain, answers(&with(&words)))
+    };
+    let (plain, text) = run("16k");
+    assert!((plain - 50.0).abs() < 1e-6, "{plain}");
+    assert!(text.contains("row of 16,384 tokens of context"), "{text}");
+    assert!(
+        text.contains("the plain sweep is of 16384 tokens"),
+        "{text}"
+    );
+    let (plain, text) = run("8k");
+    assert!(plain > 50.0 && plain < 60.0, "{plain}");
+    assert!(text.contains("rows of 0 and 16,384 tokens"), "{text}");
+    let (plain, text) = run("32k");
+    assert!((plain - 50.0).abs() < 1e-6, "{plain}");
+    assert!(
+        text.contains("is of 16384 tokens of context and stands for 32768"),
+        "{text}"
+    );
+    let _ = std::fs::remove_file(path);
+}

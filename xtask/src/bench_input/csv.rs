@@ -132,6 +132,14 @@ pub(super) fn plausible(sweep: &[(f64, f64)], name: &str) -> anyhow::Result<()> 
 /// share a pass, and a server past its knee stays level.
 const LEAST_SHARE: f64 = 0.95;
 
+/// Whether the header says that the throughput is of all users together.
+pub(super) fn says_sum(doc: &Doc) -> bool {
+    let first = doc.lines.first().map_or("", |(_, line)| line);
+    let header = first.to_ascii_lowercase().replace('_', " ");
+    let sum = ["aggregate", "total tok", "all users"];
+    sum.iter().any(|word| header.contains(word)) && !header.contains("per user")
+}
+
 /// Refuses a sweep whose total falls as users grow: it gives the tokens of one user.
 pub(super) fn over_all_users(sweep: &[(f64, f64)], name: &str) -> anyhow::Result<()> {
     match (sweep.first(), sweep.last()) {
@@ -145,8 +153,9 @@ pub(super) fn over_all_users(sweep: &[(f64, f64)], name: &str) -> anyhow::Result
     }
 }
 
-/// What looks odd in a sweep, for the user to judge: repeats, and a throughput that falls.
-pub(super) fn oddities(rows: &[Row], sweep: &[(f64, f64)]) -> Vec<String> {
+/// What looks odd in a sweep, for the user to judge: repeats, and a throughput that falls. Where the
+/// file says that it is of all users together, the fall is the server's.
+pub(super) fn oddities(rows: &[Row], sweep: &[(f64, f64)], summed: bool) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, (users, tok_s, line)) in rows.iter().enumerate() {
         let again = rows.iter().skip(index + 1).find(|later| later.0 == *users);
@@ -162,9 +171,12 @@ pub(super) fn oddities(rows: &[Row], sweep: &[(f64, f64)]) -> Vec<String> {
         if let [(few, fast), (many, slow)] = pair
             && slow < fast
         {
+            let why = match summed {
+                true => "a cliff of this server, kept as measured",
+                false => "a cliff, if tok_s is over all users as it must be, not one user's",
+            };
             notes.push(format!(
-                "throughput falls from {fast} tok/s at {few} users to {slow} at {many}: it must be the sum \
-                 over all users, not one user's"
+                "throughput falls from {fast} tok/s at {few} users to {slow} at {many}: {why}"
             ));
         }
     }

@@ -126,6 +126,7 @@ fn point(map: &Object, line: usize) -> Option<BenchPoint> {
             paced,
             peak_tok_s: number(map, &["max_output_tokens_per_s"]),
             output_tok_s: Some(output_tok_s),
+            summed: map.keys().any(|key| key.starts_with("aggregate_")),
             context: number(map, &["context_tokens", "context_length", "context"]),
             requests_per_s: number(
                 map,

@@ -16,6 +16,10 @@ pub(crate) struct Sweep {
     pub(crate) held_tokens: Option<f64>,
     /// Which figures were taken, and what looks odd.
     pub(crate) notes: Vec<String>,
+    /// Tokens of context, where the bench sweeps it.
+    pub(crate) context: Option<f64>,
+    /// The same at longer contexts, by rising context.
+    pub(crate) longer: Vec<Sweep>,
 }
 
 /// The points of [`sweep_with_notes`].
@@ -24,8 +28,8 @@ pub(crate) fn sweep_from_text(text: &str, name: &str) -> anyhow::Result<Vec<(f64
 }
 
 /// A plain sweep for `--baseline`, the last measurement of a concurrency winning. Points that ran
-/// with speculation and, where several contexts were measured, points beyond the shortest are left
-/// out. `users` is the load of results that do not say it.
+/// with speculation are left out; where several contexts were measured, the points are those of the
+/// shortest. `users` is the load of results that do not say it.
 ///
 /// # Errors
 /// No sweep in it, or a row of a CSV that cannot be read, by its line.
@@ -51,17 +55,17 @@ pub(crate) fn sweep_with_notes(
         return sweep_of_points(&points, name, users);
     }
     match csv::rows(&doc, name) {
-        Some(rows) => finished(rows?, None, Vec::new(), name),
+        Some(rows) => finished(rows?, None, Vec::new(), (name, csv::says_sum(&doc))),
         None => of_log(&facts_from_text(text, name), name),
     }
 }
 
-/// One measurement a load, checked.
+/// One measurement a load, checked; `summed` where the text says that the speeds are of all users.
 fn finished(
     rows: Vec<csv::Row>,
     held_tokens: Option<f64>,
     mut notes: Vec<String>,
-    name: &str,
+    (name, summed): (&str, bool),
 ) -> anyhow::Result<Sweep> {
     // The bits of positive floats are in the order of the floats.
     let by_load: BTreeMap<u64, f64> = rows.iter().map(|r| (r.0.to_bits(), r.1)).collect();
@@ -69,14 +73,20 @@ fn finished(
         .into_iter()
         .map(|(bits, tok_s)| (f64::from_bits(bits), tok_s))
         .collect();
-    csv::over_all_users(&points, name)?;
-    notes.extend(csv::oddities(&rows, &points));
+    if !summed {
+        csv::over_all_users(&points, name)?;
+    }
+    notes.extend(csv::oddities(&rows, &points, summed));
     Ok(Sweep {
         points,
         held_tokens,
         notes,
+        ..Sweep::default()
     })
 }
+
+/// Most contexts that a bench sweeps: each is a sweep of its own.
+const MOST_CONTEXTS: usize = 64;
 
 /// The sweep in bench results.
 ///
@@ -88,16 +98,9 @@ pub(crate) fn sweep_of_points(
     users: Option<f64>,
 ) -> anyhow::Result<Sweep> {
     let speculative = points.iter().filter(|p| p.accept_length.is_some()).count();
-    let shortest = points
-        .iter()
-        .filter_map(|p| p.context)
-        .fold(f64::INFINITY, f64::min);
-    let mut sweep: BTreeMap<u64, (decode::DecodeSpeed, &BenchPoint)> = BTreeMap::new();
+    let mut usable: Vec<(f64, f64, &BenchPoint)> = Vec::new();
     let mut nameless = 0;
-    for point in points {
-        if point.accept_length.is_some() || point.context.is_some_and(|c| c > shortest) {
-            continue;
-        }
+    for point in points.iter().filter(|p| p.accept_length.is_none()) {
         // Sent all at once without a limit: what ran at a time on average.
         let average = point.real_concurrency.filter(|_| !point.paced);
         let load = point.concurrency.or(users).or(average.map(f64::round));
@@ -106,11 +109,10 @@ pub(crate) fn sweep_of_points(
             continue;
         };
         if concurrency >= 1.0 && tok_s > 0.0 {
-            let speed = decode::speed(point, concurrency, tok_s);
-            sweep.insert(concurrency.to_bits(), (speed, point));
+            usable.push((concurrency, tok_s, point));
         }
     }
-    if sweep.is_empty() {
+    if usable.is_empty() {
         let why = if speculative > 0 {
             "its runs were made with speculation on; a baseline is the same bench without it"
                 .to_string()
@@ -125,6 +127,38 @@ pub(crate) fn sweep_of_points(
         };
         return Err(input::error(format!("--baseline {name}: {why}")));
     }
+    let mut contexts: Vec<f64> = usable.iter().filter_map(|p| p.2.context).collect();
+    contexts.retain(|tokens| tokens.is_finite());
+    contexts.sort_by(f64::total_cmp);
+    contexts.dedup();
+    contexts.truncate(MOST_CONTEXTS);
+    let at = |wanted: Option<f64>, nowhere: bool| {
+        let of_it = |p: &&(f64, f64, &BenchPoint)| {
+            p.2.context == wanted || (nowhere && p.2.context.is_none())
+        };
+        let found: Vec<_> = usable.iter().filter(of_it).copied().collect();
+        at_one_context(&found, wanted, name)
+    };
+    let mut shortest = at(contexts.first().copied(), true)?;
+    let longer = contexts
+        .iter()
+        .skip(1)
+        .map(|tokens| at(Some(*tokens), false));
+    shortest.longer = longer.collect::<anyhow::Result<_>>()?;
+    Ok(shortest)
+}
+
+/// The sweep at one of the contexts: (users, throughput, point).
+fn at_one_context(
+    points: &[(f64, f64, &BenchPoint)],
+    context: Option<f64>,
+    name: &str,
+) -> anyhow::Result<Sweep> {
+    let mut sweep: BTreeMap<u64, (decode::DecodeSpeed, &BenchPoint)> = BTreeMap::new();
+    for (users, tok_s, point) in points {
+        let speed = decode::speed(point, *users, *tok_s);
+        sweep.insert(users.to_bits(), (speed, point));
+    }
     let mut notes: Vec<String> = sweep.values().filter_map(|s| s.0.note.clone()).collect();
     notes.truncate(4);
     let held: Vec<f64> = sweep.values().filter_map(|s| s.1.held_tokens()).collect();
@@ -134,7 +168,10 @@ pub(crate) fn sweep_of_points(
         .collect::<Vec<_>>();
     csv::plausible(&found, name)?;
     let rows = found.iter().map(|point| (point.0, point.1, 0)).collect();
-    finished(rows, crate::score::quantile(&held, 0.5), notes, name)
+    let summed = points.iter().all(|point| point.2.summed);
+    let held = crate::score::quantile(&held, 0.5);
+    let sweep = finished(rows, held, notes, (name, summed))?;
+    Ok(Sweep { context, ..sweep })
 }
 
 /// The sweep in a server's log: generation speed by requests running, where it ran without
@@ -183,7 +220,12 @@ fn of_log(facts: &Facts, name: &str) -> anyhow::Result<Sweep> {
         .iter()
         .map(|s| (s.running, s.tok_s, s.line))
         .collect();
-    finished(rows, crate::score::quantile(&held, 0.5), vec![note], name)
+    finished(
+        rows,
+        crate::score::quantile(&held, 0.5),
+        vec![note],
+        (name, true),
+    )
 }
 
 impl BenchPoint {

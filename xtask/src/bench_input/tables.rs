@@ -162,9 +162,14 @@ fn size(text: &str) -> Option<f64> {
 fn matrix(doc: &Doc) -> Vec<BenchPoint> {
     let mut points = Vec::new();
     let mut columns: Vec<f64> = Vec::new();
+    let mut summed = false;
     for (number, line) in &doc.lines {
         let row = cells(line);
         let Some((head, rest)) = row.split_first() else {
+            if line.chars().any(char::is_alphabetic) {
+                // What stands above a table is its heading.
+                summed = line.to_ascii_lowercase().contains("aggregate");
+            }
             if !points.is_empty() && !line.trim_start().starts_with(['├', '╞', '┡', '╰']) {
                 break;
             }
@@ -192,6 +197,7 @@ fn matrix(doc: &Doc) -> Vec<BenchPoint> {
                 concurrency: Some(*concurrency),
                 output_tok_s: Some(tok_s),
                 context: Some(context),
+                summed,
                 tool: "llm-decode-bench",
                 line: *number,
                 ..BenchPoint::default()

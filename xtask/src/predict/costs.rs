@@ -185,7 +185,7 @@ impl<'a> Costs<'a> {
         self.scenario.draft.as_ref()?.passes()
     }
 
-    /// The server behind the user's sweep, which ran at the scenario's own context.
+    /// The server behind the user's sweep.
     fn known(&self) -> Known<'_> {
         Known {
             server: &self.server,
@@ -193,7 +193,7 @@ impl<'a> Costs<'a> {
             draft_tp: u64::from(self.draft_tp),
             context: match &self.scenario.served {
                 Some(served) => served.held_tokens,
-                None => self.scenario.context as f64,
+                None => sweep_context(self.scenario),
             },
         }
     }
@@ -238,11 +238,16 @@ fn sharding(scenario: &Scenario) -> Sharding {
     }
 }
 
+/// Tokens of context at which the user's sweep ran: the scenario's own where its file does not say.
+fn sweep_context(scenario: &Scenario) -> f64 {
+    scenario.sweep_context.unwrap_or(scenario.context as f64)
+}
+
 /// Refuses a plain sweep that no card can reach: a step in less than half of the time that reading
 /// its weights takes.
 fn possible(scenario: &Scenario, server: &Server<'_>, points: &[(f64, f64)]) -> anyhow::Result<()> {
     for &(users, tok_s) in points {
-        let step = server.plain(users, scenario.context as f64);
+        let step = server.plain(users, sweep_context(scenario));
         let least_ms = step.weights_ms + step.experts_ms;
         let most_tok_s = 1000.0 * users / least_ms;
         if tok_s > 2.0 * most_tok_s {
@@ -277,7 +282,7 @@ fn law(
         &steps_ms(points),
         GraphLadder::of_engine(scenario.engine.kind.name()),
         constants,
-        Some(BySequence::of(server, scenario.context as f64)),
+        Some(BySequence::of(server, sweep_context(scenario))),
     )
     .map(Some)
     .map_err(|e| input::error(format!("--baseline: {e}")))

@@ -64,6 +64,8 @@ pub(crate) struct Scenario {
     pub(crate) acceptance: Acceptance,
     /// The user's own plain sweep: (users, tokens a second over all users).
     pub(crate) baseline: Option<Vec<(f64, f64)>>,
+    /// Tokens of context that the sweep's points are of, where its file says.
+    pub(crate) sweep_context: Option<f64>,
     /// Plain steps saved in the box file, where they are of this server and no sweep is given.
     pub(crate) served: Option<Served>,
     /// `nccl`, `one-shot`, …, or `auto`.
@@ -100,6 +102,13 @@ impl Notes {
             value: value.into(),
             source: source.into(),
         });
+    }
+
+    /// An input that is known already, as text.
+    fn given(&self, name: &str) -> String {
+        let found = self.inputs.iter().find(|input| input.name == name);
+        let text = found.and_then(|input| input.value.as_str());
+        text.unwrap_or_default().to_string()
     }
 
     fn assume(&mut self, what: impl Into<String>, settled_by: impl Into<String>) {
@@ -141,6 +150,7 @@ impl Scenario {
         let baseline = sweep::baseline(merged.baseline.as_deref(), notes)?;
         let measured = context::measured(baseline.as_ref(), served.as_ref());
         let context = context::resolve(merged, measured, notes)?;
+        let baseline = sweep::at_context(baseline, context, notes);
         shapes::warn(&model, hardware.gpu, engine.kind, context, notes);
         let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
@@ -151,6 +161,7 @@ impl Scenario {
             mem_fraction: mem_fraction(merged, notes)?,
             uncut: shapes::uncut(&model, tp, engine.kind),
             dcp: dcp(merged, tp, engine.kind, notes)?,
+            sweep_context: baseline.as_ref().and_then(|sweep| sweep.context),
             baseline: baseline.map(|sweep| sweep.points),
             allreduce,
             served,

@@ -19,11 +19,22 @@ pub(super) fn baseline(
     let (path, users) = with_users(path)?;
     let shown = path.display().to_string();
     let sweep = bench_input::sweep_with_notes(&input::read_text(&path)?, &shown, users)?;
-    for what in &sweep.notes {
-        notes.assume(format!("--baseline {shown}: {what}"), "");
-    }
     notes.input("baseline", shown, "--baseline: your own measurement");
     Ok(Some(sweep))
+}
+
+/// The sweep at the context of the scenario, with what it says of itself.
+pub(super) fn at_context(
+    sweep: Option<bench_input::Sweep>,
+    context: u64,
+    notes: &mut Notes,
+) -> Option<bench_input::Sweep> {
+    let sweep = sweep?.at(context as f64);
+    let file = notes.given("baseline");
+    for what in &sweep.notes {
+        notes.assume(format!("--baseline {file}: {what}"), "");
+    }
+    Some(sweep)
 }
 
 /// A file and the load behind its `@`; a file whose own name has one is taken as it is.
