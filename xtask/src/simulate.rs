@@ -335,7 +335,7 @@ fn details(answer: &Answer) -> String {
             time.link_busiest.clone().unwrap_or_else(|| "-".to_string()),
             format!("{:.0} %", time.link_busy_fraction * 100.0),
             basis.to_string(),
-            pcie_sim::kernel_of(*algorithm, time).to_string(),
+            crate::predict::made_by(*algorithm, time, &answer.topology, &answer.ranks).to_string(),
         ]);
     }
     out.push_str(&table::text(&table, 2));

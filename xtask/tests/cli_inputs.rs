@@ -366,3 +366,26 @@ fn a_bench_over_contexts_answers_at_the_context_asked_for_and_says_which_it_used
     );
     let _ = std::fs::remove_file(path);
 }
+
+#[test]
+fn simulate_and_predict_name_a_kernel_alike_and_offer_none_of_a_version_not_in_force() {
+    let island = |words: &[&str]| {
+        let text = answers(words);
+        let row = text.lines().find(|line| line.trim().starts_with("island"));
+        row.unwrap_or_default().to_string()
+    };
+    // The second table of `simulate` names the kernels.
+    let words = ["simulate", "--box", "two-switch-8", "--bytes", "49152"];
+    let shown = island(&words);
+    assert!(
+        shown.ends_with("FlashInfer (vLLM from 0.30), ours"),
+        "{shown}"
+    );
+    let model = ["predict", "--model", "kimi-k2.5", "--box", "two-switch-8"];
+    let by = |engine: &str| island(&[&model[..], &["--engine", engine]].concat());
+    for old in ["vllm", "vllm@0.24"] {
+        assert!(by(old).ends_with("  no"), "{old}: {}", by(old));
+    }
+    let new = by("vllm@0.30");
+    assert!(new.ends_with("FLASHINFER_PCIE_IPC=1"), "{new}");
+}

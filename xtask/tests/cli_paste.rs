@@ -177,7 +177,7 @@ fn a_context_asked_for_by_the_engines_name_is_pasted_under_it() {
 #[test]
 fn an_all_reduce_that_was_asked_for_is_switched_on_or_said_to_be_in_no_release() {
     let box8 = ["--model", "kimi-k2.5", "--box", "two-switch-8", "--engine"];
-    let islands = [&box8[..], &["vllm", "--allreduce", "island"]].concat();
+    let islands = [&box8[..], &["vllm@0.30", "--allreduce", "island"]].concat();
     assert!(
         pasted(&islands).contains("VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1 vllm serve"),
         "{}",

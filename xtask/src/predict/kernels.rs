@@ -5,7 +5,7 @@
 //! `custom_all_reduce_v2.py` (PR 17674 the variable, PR 24363 the second generation by default).
 //! SGLang's PCIe kernel (PR 34528) and vLLM's host-staged one (PR 56551) are not merged.
 
-use pcie_sim::Algorithm;
+use pcie_sim::{Algorithm, CollectiveTime, Topology};
 
 use super::answer::Assumption;
 use super::links::{Choice, Links};
@@ -51,7 +51,10 @@ impl Group {
     }
 
     pub(super) fn of(links: &Links<'_>) -> Self {
-        let (ranks, topology) = (links.ranks(), links.topology());
+        Self::among(links.topology(), links.ranks())
+    }
+
+    fn among(topology: &Topology, ranks: &[usize]) -> Self {
         Self {
             gpus: ranks.len(),
             mesh: topology.full_gpu_link(ranks),
@@ -82,6 +85,9 @@ pub(super) fn switch(
     }
 }
 
+/// vLLM's newest release read for its kernels; its memory rules are known to an older one.
+const NEWEST_RELEASE: &str = "0.30.0";
+
 /// What gives the engine's own kernel where its newer releases run another by themselves.
 pub(super) fn replaced(
     algorithm: Algorithm,
@@ -89,7 +95,12 @@ pub(super) fn replaced(
     engine: &EngineChoice,
 ) -> Option<&'static str> {
     let own = algorithm == Algorithm::Engine && engine.kind == EngineKind::Vllm;
-    let pushes = switch(Algorithm::OneShotPush, group, engine);
+    // Whoever names no version may run the newest release.
+    let engine = EngineChoice {
+        version: engine.version.clone().or(Some(NEWEST_RELEASE.to_string())),
+        ..engine.clone()
+    };
+    let pushes = switch(Algorithm::OneShotPush, group, &engine);
     let by_itself = pushes.is_ok_and(|switch| switch == Switch::default());
     (own && by_itself).then_some("VLLM_ALLREDUCE_USE_FLASHINFER=0")
 }
@@ -217,10 +228,32 @@ fn pcie_ipc(engine: &EngineChoice) -> Result<Switch, String> {
     }
 }
 
-/// Whether the engine's version is that old at least; without one it is the newest.
+/// Whether the engine's version is that old at least; without one it is the version whose rules are
+/// used, as for the memory.
 fn at_least(engine: &EngineChoice, number: (u32, u32, u32), date: (u32, u32)) -> bool {
     let version = engine.version.as_deref().and_then(kvplan::Version::find);
-    version.is_none_or(|version| version.since(number, date))
+    let in_force = || kvplan::Engine::newest(engine.kind.rules()).version;
+    version.unwrap_or_else(in_force).since(number, date)
+}
+
+/// Whose kernel a time of these ranks is of, in the words of [`switch`].
+pub(crate) fn made_by(
+    algorithm: Algorithm,
+    time: &CollectiveTime,
+    topology: &Topology,
+    ranks: &[usize],
+) -> &'static str {
+    let newest = EngineChoice {
+        kind: EngineKind::Vllm,
+        version: Some(NEWEST_RELEASE.to_string()),
+    };
+    let group = Group::among(topology, ranks);
+    let over_pcie = |switch: &Switch| switch.env.contains(&PCIE_IPC);
+    match (algorithm, switch(algorithm, group, &newest)) {
+        (_, Ok(switch)) if over_pcie(&switch) => "FlashInfer (vLLM from 0.30), ours",
+        (Algorithm::OneShotPush, Err(_)) => "lean: ours, in no engine",
+        _ => pcie_sim::kernel_of(algorithm, time),
+    }
 }
 
 #[cfg(test)]
@@ -242,7 +275,8 @@ mod tests {
     #[test]
     fn islands_over_pcie_are_vllm_s_from_0_30_and_no_other_engine_s() {
         let pcie = group(8, false);
-        let new = switch(Algorithm::Island, pcie, &engine(EngineKind::Vllm, None));
+        let newest = engine(EngineKind::Vllm, Some("0.30.0"));
+        let new = switch(Algorithm::Island, pcie, &newest);
         assert_eq!(
             new.map(|s| s.shown()),
             Ok("VLLM_ALLREDUCE_USE_FLASHINFER_PCIE_IPC=1".to_string())
@@ -307,6 +341,21 @@ mod tests {
             Ok("VLLM_ALLREDUCE_USE_FLASHINFER=1".to_string())
         );
         assert!(by("0.11.0").is_err());
+    }
+
+    #[test]
+    fn without_a_version_the_kernels_are_those_of_the_rules_in_force() {
+        let none = engine(EngineKind::Vllm, None);
+        let rules = kvplan::Engine::newest(EngineKind::Vllm.rules()).version;
+        let rules = engine(EngineKind::Vllm, Some(&rules.to_string()));
+        for algorithm in Algorithm::SHOWN {
+            for group in [group(8, false), group(4, false), group(8, true)] {
+                let by = |engine| switch(algorithm, group, engine);
+                assert_eq!(by(&none), by(&rules), "{algorithm:?}");
+            }
+        }
+        let island = switch(Algorithm::Island, group(8, false), &none);
+        assert!(island.is_err_and(|why| why.contains("from 0.30")));
     }
 
     #[test]

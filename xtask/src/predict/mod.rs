@@ -21,6 +21,7 @@ use std::process::ExitCode;
 
 use answer::{AllReduceTime, Answer, Best, Memory, Point, SCHEMA, Verdict};
 use costs::{Costs, Pin, all_reduce_us};
+pub(crate) use kernels::made_by;
 use links::{Choice, ELEMENT_BYTES, Links};
 
 use spec_decode::HeadKind;

@@ -41,6 +41,16 @@ impl EngineKind {
         }
     }
 
+    /// The same engine as the memory rules name it.
+    pub(crate) fn rules(self) -> kvplan::EngineKind {
+        match self {
+            Self::Sglang => kvplan::EngineKind::Sglang,
+            Self::Vllm => kvplan::EngineKind::Vllm,
+            Self::TrtLlm => kvplan::EngineKind::TensorRtLlm,
+            Self::LlamaCpp => kvplan::EngineKind::LlamaCpp,
+        }
+    }
+
     /// The engine of a name, however it is spelt.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         match name.replace(['-', '_', '.'], "").as_str() {
@@ -87,13 +97,7 @@ fn check_version(
     shown: &str,
     notes: &mut Notes,
 ) -> anyhow::Result<()> {
-    let newest = kvplan::Engine::newest(match kind {
-        EngineKind::Sglang => kvplan::EngineKind::Sglang,
-        EngineKind::Vllm => kvplan::EngineKind::Vllm,
-        EngineKind::TrtLlm => kvplan::EngineKind::TensorRtLlm,
-        EngineKind::LlamaCpp => kvplan::EngineKind::LlamaCpp,
-    })
-    .version;
+    let newest = kvplan::Engine::newest(kind.rules()).version;
     let wrong = |what: &str| {
         input::error(format!(
             "{shown}: {what}; write {0}@{newest} or {0}@2026-05, or leave the version out",

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Answer, questions};
+use crate::predict::made_by;
 
 /// Stable keys: `box`, `results` with `algorithm`, `ranks`, `bytes`, `time_us`, `link_busiest`,
 /// `link_busy_fraction`; more beside.
@@ -13,7 +14,7 @@ pub(super) fn of(answer: &Answer) -> Value {
             let Some(time) = time else { continue };
             results.push(json!({
                 "algorithm": time.algorithm_name,
-                "kernel": pcie_sim::kernel_of(*algorithm, time),
+                "kernel": made_by(*algorithm, time, &answer.topology, &answer.ranks),
                 "ranks": answer.ranks.len(),
                 "bytes": bytes,
                 "time_us": time.time_us,
