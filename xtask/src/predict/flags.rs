@@ -42,16 +42,19 @@ pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<
         return flags;
     }
     let asked = setting.scenario.engine.kind;
-    if asked == EngineKind::LlamaCpp {
-        flags.insert("llamacpp", other_flags::llamacpp(setting));
-        return flags;
-    }
-    let mut with_env = |engine, env_key, (env, line): (Vec<String>, Vec<String>)| {
+    let devices = setting.scenario.visible_devices();
+    let mut with_env = |engine, env_key, (mut env, line): (Vec<String>, Vec<String>)| {
         flags.insert(engine, line);
+        env.splice(0..0, devices.clone());
         if !env.is_empty() {
             flags.insert(env_key, env);
         }
     };
+    if asked == EngineKind::LlamaCpp {
+        let line = other_flags::llamacpp(setting);
+        with_env("llamacpp", "llamacpp_env", (Vec::new(), line));
+        return flags;
+    }
     with_env("sglang", "sglang_env", sglang(setting));
     // SGLang alone drafts trees.
     let tree = setting.topk > 1 && setting.steps > 0;
@@ -59,7 +62,8 @@ pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<
         with_env("vllm", "vllm_env", vllm(setting));
     }
     if asked == EngineKind::TrtLlm && !tree {
-        flags.insert("trtllm", other_flags::trtllm(setting));
+        let line = other_flags::trtllm(setting);
+        with_env("trtllm", "trtllm_env", (Vec::new(), line));
         if let Some(line) = other_flags::trtllm_extra(setting) {
             flags.insert("trtllm_extra_yml", vec![line]);
         }

@@ -18,6 +18,7 @@ const MEASURED_SPREAD: f64 = 0.05;
 pub(crate) struct Links<'a> {
     topology: Topology,
     ranks: &'a [usize],
+    groups: &'a [Vec<usize>],
     table: Option<&'a [(u64, f64)]>,
     options: Options,
     known: RefCell<HashMap<(Choice, u64), CollectiveTime>>,
@@ -61,6 +62,7 @@ impl<'a> Links<'a> {
         Ok(Self {
             topology,
             ranks: &scenario.ranks,
+            groups: &scenario.groups,
             table: scenario.allreduce_table.as_deref(),
             options: Options::default(),
             known: RefCell::new(HashMap::new()),
@@ -75,6 +77,11 @@ impl<'a> Links<'a> {
     /// GPUs of the group.
     pub(super) fn ranks(&self) -> &[usize] {
         self.ranks
+    }
+
+    /// Every group of that size that the box holds side by side, the one above first.
+    pub(super) fn groups(&self) -> &[Vec<usize>] {
+        self.groups
     }
 
     /// How collectives are run.
@@ -159,6 +166,7 @@ impl<'a> Links<'a> {
         Some(Self {
             topology: self.topology.clone(),
             ranks: self.ranks,
+            groups: self.groups,
             table: self.table,
             options,
             known: RefCell::new(HashMap::new()),

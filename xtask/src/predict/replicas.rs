@@ -5,13 +5,17 @@ use pcie_sim::plan::Plan;
 use pcie_sim::{Algorithm, all_reduce_plan, concurrent};
 use serde::Serialize;
 
+use super::answer::Input;
 use super::links::{Choice, Links};
+use crate::scenario::list;
 
 /// How many groups of the same size the box holds, and what they share.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Replicas {
     pub(crate) count: usize,
     pub(crate) gpus_each: usize,
+    /// Their GPUs, by number in the box; the tok/s are of the first.
+    pub(crate) gpus: Vec<Vec<usize>>,
     /// Links that all-reduces of two or more replicas use.
     pub(crate) shared_links: Vec<String>,
     /// How much longer an all-reduce takes while all replicas run theirs.
@@ -20,9 +24,9 @@ pub(crate) struct Replicas {
 
 /// None where the box holds no second group. `bytes`: payload of the heaviest all-reduce asked for.
 pub(super) fn of(links: &Links<'_>, choice: Choice, bytes: u64) -> Option<Replicas> {
-    let (t, options) = (links.topology(), links.options());
+    let (t, options, groups) = (links.topology(), links.options(), links.groups());
     let gpus_each = links.ranks().len().max(1);
-    let count = t.gpu_count() / gpus_each;
+    let count = groups.len();
     if count < 2 {
         return None;
     }
@@ -30,9 +34,6 @@ pub(super) fn of(links: &Links<'_>, choice: Choice, bytes: u64) -> Option<Replic
         Choice::One(algorithm) => algorithm,
         Choice::Fastest => Algorithm::Nccl,
     };
-    let groups: Vec<Vec<usize>> = (0..count)
-        .map(|r| (r * gpus_each..(r + 1) * gpus_each).collect())
-        .collect();
     let plans: Vec<Plan> = groups
         .iter()
         .filter(|group| group.len() > 1)
@@ -53,8 +54,19 @@ pub(super) fn of(links: &Links<'_>, choice: Choice, bytes: u64) -> Option<Replic
     Some(Replicas {
         count,
         gpus_each,
+        gpus: groups.to_vec(),
         shared_links: shared_links.map(|(l, _)| l.name.clone()).collect(),
         all_reduce_slowdown: concurrent(t, &plans, &options.constants).slowdown(),
+    })
+}
+
+/// The GPUs of the group, where they are not the first ones.
+pub(super) fn placed(inputs: &[Input]) -> String {
+    let placed = inputs.iter().find(|input| input.name == "placement");
+    let gpus = placed.and_then(|input| input.value.as_array());
+    gpus.map_or_else(String::new, |gpus| {
+        let numbers: Vec<String> = gpus.iter().map(ToString::to_string).collect();
+        format!(" (GPUs {})", numbers.join(","))
     })
 }
 
@@ -69,6 +81,15 @@ impl Replicas {
         if each == 1 {
             return head;
         }
+        let mut in_order = self.gpus.iter().flatten().enumerate();
+        let head = match in_order.all(|(i, gpu)| i == *gpu) {
+            true => head,
+            // The engines' own order would form other groups.
+            false => {
+                let groups = self.gpus.iter().map(|group| list(group));
+                format!("{head} (GPUs {})", groups.collect::<Vec<_>>().join(" / "))
+            }
+        };
         match self.shared_links.as_slice() {
             [] => format!("{head}, whose all-reduces share no link"),
             [first, rest @ ..] => {

@@ -91,10 +91,11 @@ fn head(answer: &Answer, out: &mut String) {
     let _ = writeln!(out, "{line}");
     let _ = writeln!(
         out,
-        "       {} on {} at TP {}, {}",
+        "       {} on {} at TP {}{}, {}",
         input_text(answer, "model"),
         input_text(answer, "box"),
         input_text(answer, "tp"),
+        super::replicas::placed(&answer.scenario),
         input_text(answer, "engine"),
     );
     let runs = !super::does_not_fit(&answer.memory);

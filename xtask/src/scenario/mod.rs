@@ -10,6 +10,7 @@ pub(crate) mod lists;
 pub(crate) mod merge;
 pub(crate) mod model;
 pub(crate) mod parse;
+mod placement;
 mod ran;
 pub(crate) mod served;
 mod shapes;
@@ -19,6 +20,7 @@ mod tree;
 pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH};
 pub(crate) use engine::{EngineChoice, EngineKind};
 pub(crate) use model::Draft;
+pub(crate) use placement::list;
 pub(crate) use ran::Ran;
 
 use pcie_sim::box_spec::BoxSpec;
@@ -47,6 +49,8 @@ pub(crate) struct Scenario {
     pub(crate) wiring: BoxSpec,
     /// GPUs of the tensor-parallel group, by number in the box.
     pub(crate) ranks: Vec<usize>,
+    /// Every group of that size that the box holds side by side; the first is `ranks`.
+    pub(crate) groups: Vec<Vec<usize>>,
     pub(crate) tp: u32,
     pub(crate) dcp: u32,
     /// A cut of the weights that the engine refuses.
@@ -138,7 +142,7 @@ impl Scenario {
         note_hardware(&hardware, notes);
         let engine = engine::resolve(merged, notes)?;
         let model = model::target(merged, notes)?;
-        let (tp, ranks) = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
+        let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let draft = model::draft(merged, &model, notes)?;
         let allreduce = allreduce(merged, tp, notes)?;
         let served = sweep::served(
@@ -152,6 +156,9 @@ impl Scenario {
         let context = context::resolve(merged, measured, notes)?;
         let baseline = sweep::at_context(baseline, context, notes);
         shapes::warn(&model, hardware.gpu, engine.kind, context, notes);
+        let measured = measured.is_some() || placement::measured(merged);
+        let reduce = (allreduce.as_str(), model.hidden);
+        let groups = placement::groups(&hardware, tp, reduce, measured, notes);
         let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
         let acceptance =
@@ -178,7 +185,8 @@ impl Scenario {
             draft,
             gpu: hardware.gpu,
             wiring: hardware.wiring,
-            ranks,
+            ranks: groups.first().cloned().unwrap_or_default(),
+            groups,
             tp,
             engine,
             context,
@@ -216,6 +224,12 @@ impl Scenario {
         !log.is_empty() && source.is_some_and(|source| source.starts_with(log))
     }
 
+    /// What an engine must be told to run on the group: by itself it takes the first GPUs.
+    pub(crate) fn visible_devices(&self) -> Option<String> {
+        let moved = self.ranks.iter().enumerate().any(|(i, gpu)| i != *gpu);
+        moved.then(|| format!("CUDA_VISIBLE_DEVICES={}", placement::list(&self.ranks)))
+    }
+
     /// The resolved input of a name, as text.
     pub(crate) fn input(&self, name: &str) -> Option<&Input> {
         self.inputs.iter().find(|i| i.name == name)
@@ -249,7 +263,7 @@ fn tensor_parallel(
     model: &kvplan::Model,
     engine: EngineKind,
     notes: &mut Notes,
-) -> anyhow::Result<(u32, Vec<usize>)> {
+) -> anyhow::Result<u32> {
     let have = u32::try_from(wiring.gpu_count()).unwrap_or(u32::MAX);
     let (tp, source) = match &merged.tp {
         Some(given) => (given.value, given.source.clone()),
@@ -299,7 +313,7 @@ fn tensor_parallel(
         );
     }
     notes.input("tp", tp, source);
-    Ok((tp, (0..tp as usize).collect()))
+    Ok(tp)
 }
 
 fn concurrency(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<parse::Loads> {
