@@ -300,3 +300,18 @@ fn the_chance_that_it_pays_follows_the_posterior_and_the_scatter_of_the_cost() {
         assert!((normal_cdf(z) - p).abs() < 1e-6);
     }
 }
+
+#[test]
+fn above_a_load_where_it_is_off_it_is_not_switched_on_again() {
+    let dip = |load: u32, _: u32| {
+        let speedup = if (9..=16).contains(&load) { 0.7 } else { 1.3 };
+        vec![DepthOption {
+            depth: 2,
+            accept_length: 2.4,
+            break_even_accept_length: 2.4 / speedup,
+            speedup,
+        }]
+    };
+    let table = DepthTable::of(dip, |_, _, _| true, &[1, 8, 16, 32], &[4096]);
+    assert_eq!(table.vllm_schedule(4096), "[[1, 8, 2], [9, 32, 0]]");
+}

@@ -367,3 +367,113 @@ fn requests_at_once_that_the_memory_does_not_hold_are_not_pasted() {
     let lines = pasted(&server.split(' ').collect::<Vec<_>>());
     assert!(!lines.contains("--max-running-requests"), "{lines}");
 }
+
+/// Loads at which three steps lose (8 users), all do (16), and some gain again (32).
+const DIP: &str = "users,tok_s\n1,59\n2,92.4\n4,164.3\n8,251.5\n16,429.2\n32,318.1\n";
+
+/// A server with this sweep, as arguments.
+fn with_dip(engine: &str, more: &str) -> Vec<String> {
+    let path = std::env::temp_dir().join(format!("dip-{}-{}.csv", std::process::id(), more.len()));
+    std::fs::write(&path, DIP).expect("a temporary file");
+    let run = format!(
+        "predict {more} --box two-switch-8 --engine {engine} --context 2k \
+         --concurrency 1,2,4,8,16,32 --baseline {}",
+        path.display()
+    );
+    run.split_whitespace().map(str::to_string).collect()
+}
+
+fn answered(run: &[String]) -> (String, serde_json::Value) {
+    let flags: Vec<&str> = run.iter().map(String::as_str).collect();
+    let json = answers(&[&flags[..], &["--json"]].concat());
+    (
+        answers(&flags),
+        serde_json::from_str(&json).expect("valid JSON"),
+    )
+}
+
+#[test]
+fn what_the_headline_says_pays_holds_for_the_one_depth_pasted() {
+    let (text, answer) = answered(&with_dip("vllm@0.20.2", "--model glm-5.1 --accept 2.4@3"));
+    let lines = paste(&text).join("");
+    let (_, after) = lines
+        .split_once("num_speculative_tokens\":")
+        .expect("a depth");
+    let pasted: u32 = after[..1].parse().expect("one digit");
+    let fixed = format!("--model glm-5.1 --accept 2.4@3 --steps {pasted}");
+    let (_, alone) = answered(&with_dip("vllm@0.20.2", &fixed));
+    let up_to = answer["pays_up_to_concurrency"].as_u64().expect("it pays");
+    assert_eq!(alone["pays_up_to_concurrency"].as_u64(), Some(up_to));
+    assert!(up_to >= 8, "the depth that keeps most loads: {text}");
+    assert!(text.contains(&format!("step pasted ({:.2}x", {
+        alone["points"][0]["speedup"].as_f64().expect("a speedup")
+    })));
+    for (row, other) in answer["points"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .zip(alone["points"].as_array().expect("rows"))
+    {
+        let as_pasted = match row["as_pasted"].is_null() {
+            true => &row["speedup"],
+            false => &row["as_pasted"]["speedup"],
+        };
+        assert_eq!(as_pasted, &other["speedup"], "{row}");
+    }
+}
+
+#[test]
+fn above_a_load_where_it_is_off_the_paste_does_not_switch_it_on_again() {
+    let (text, answer) = answered(&with_dip("vllm@0.24.0", "--model glm-5.1 --accept 2.4@3"));
+    let lines = paste(&text).join("");
+    assert!(lines.contains(",32,0]]"), "{text}");
+    assert!(answer["points"][5]["speedup"].as_f64() > Some(1.0));
+    assert!(text.contains("off in the paste"), "{text}");
+    assert!(!text.contains("16 users or more"), "32 gain again: {text}");
+}
+
+#[test]
+fn the_ledger_is_of_the_deepest_pasted() {
+    let model = "--model qwen3.5-397b-a17b --quant nvfp4 --draft mtp --accept 3.6@3";
+    let run = with_dip("vllm@0.24.0", model);
+    let (text, answer) = answered(&run);
+    let lines = paste(&text).join("");
+    let (_, after) = lines
+        .split_once("num_speculative_tokens\":")
+        .expect("a depth");
+    let deepest = &after[..1];
+    assert!(deepest > "3", "another than the default: {text}");
+    let fixed = [&run[..], &["--steps".to_string(), deepest.to_string()]].concat();
+    let (_, fixed) = answered(&fixed);
+    assert_eq!(answer["memory"]["kv_tokens"], fixed["memory"]["kv_tokens"]);
+    assert_eq!(
+        answer["memory"]["most_at_once"],
+        fixed["memory"]["most_at_once"]
+    );
+}
+
+#[test]
+fn the_legal_fraction_is_of_the_context_that_the_pasted_line_serves() {
+    let log = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/shapes/vllm-compose-eagle3.log"
+    );
+    let run = ["--from-log", log, "--gpu", "h100", "--context"];
+    let text = answers(&[&["predict"], &run[..], &["4k"]].concat());
+    assert!(
+        paste(&text).join("").contains("--max-model-len 32768"),
+        "{text}"
+    );
+    let longer = json(&[&run[..], &["32k"]].concat());
+    let least = longer["memory"]["fraction_min"].as_f64().expect("a wall");
+    let said = format!("legal fraction: {least:.4} to ");
+    assert!(
+        text.contains(&said) && text.contains("32,768 tokens"),
+        "{text}"
+    );
+    let own = "tokens, which the engine wants room for); from ";
+    assert!(
+        text.contains(own) && text.contains("for 4,096 tokens"),
+        "{text}"
+    );
+}

@@ -70,9 +70,8 @@ impl DepthTable {
                 .iter()
                 .map(|&load| Column::new(load, costed(load, context), |k| serves(load, context, k)))
                 .collect();
-            ranges.push(fewest_ranges(&columns, context, |load| {
-                costed(load, context)
-            }));
+            let fewest = fewest_ranges(&columns, context, |load| costed(load, context));
+            ranges.push(off_for_good(fewest));
             choices.push(columns.into_iter().map(|column| column.choice).collect());
         }
         Self {
@@ -85,7 +84,8 @@ impl DepthTable {
 
     /// Ranges of load with one depth, for every context: as few as keep every load of the grid
     /// within 5 % of its best (a switch costs graphs and warm-up), the first load's best where it
-    /// does. They meet where the next depth becomes the faster one.
+    /// does. They meet where the next depth becomes the faster one. Above a load where it is off
+    /// it stays off, whatever a heavier load would gain: a server that ramps passes between.
     pub fn ranges(&self) -> Vec<DepthRange> {
         self.ranges.concat()
     }
@@ -217,6 +217,19 @@ fn fewest_ranges(
             steps,
         });
         rest = after;
+    }
+    ranges
+}
+
+/// The ranges up to where it is switched off: that lasts.
+fn off_for_good(mut ranges: Vec<DepthRange>) -> Vec<DepthRange> {
+    let off = ranges.iter().skip(1).position(|range| range.steps == 0);
+    let (Some(before), Some(last)) = (off, ranges.last().copied()) else {
+        return ranges;
+    };
+    ranges.truncate(before + 2);
+    if let Some(off) = ranges.last_mut() {
+        off.concurrency_to = last.concurrency_to;
     }
     ranges
 }

@@ -161,6 +161,8 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         set_instead: None,
         fraction: Some(plan.fraction),
         fraction_min: Some(plan.interval.min),
+        legal_for: report.context,
+        pasted_limit: None,
         fraction_max: Some(plan.interval.max),
         ledger: plan.ledger.lines.iter().map(ledger_line).collect(),
         notes: text::notes(report),

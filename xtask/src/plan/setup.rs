@@ -39,7 +39,7 @@ fn speculation(scenario: &Scenario) -> Option<Speculation<'_>> {
         (Some(_), Some(head)) if head.kind == kvplan::DraftKind::BlockDiffusion => SpecKind::Block,
         (Some(_), Some(_)) => SpecKind::Eagle,
     };
-    let steps = u64::from(scenario.steps.unwrap_or(3));
+    let steps = u64::from(scenario.steps.or(scenario.ledger_steps).unwrap_or(3));
     Some(Speculation {
         kind,
         draft: draft.model.as_ref(),

@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
+use spec_decode::economics::depth::TIE_SHARE;
+
 use super::replicas::Replicas;
+use crate::table::thousands;
 
 /// Version of the JSON form.
 pub(crate) const SCHEMA: u32 = 1;
@@ -134,6 +137,43 @@ pub(crate) struct Point {
     pub(crate) ties: Vec<u32>,
     /// Whether the KV pool holds this many requests of this context.
     pub(crate) fits: Option<bool>,
+    /// What the pasted line does here, where it drafts another depth.
+    pub(crate) as_pasted: Option<AsPasted>,
+}
+
+/// A load at the depth that the pasted line drafts there.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct AsPasted {
+    /// 0: off.
+    pub(crate) steps: u32,
+    pub(crate) speedup: f64,
+    pub(crate) verdict: Verdict,
+}
+
+impl Point {
+    /// Speedup with the pasted line.
+    pub(crate) fn pasted_speedup(&self) -> f64 {
+        self.as_pasted.map_or(self.speedup, |pasted| pasted.speedup)
+    }
+
+    /// Verdict on the pasted line.
+    pub(crate) fn pasted_verdict(&self) -> Verdict {
+        self.as_pasted.map_or(self.verdict, |pasted| pasted.verdict)
+    }
+
+    /// What the pasted line does here, where that is more than a tie away from the best.
+    pub(crate) fn pasted_remark(&self) -> Option<String> {
+        let pasted = self.as_pasted?;
+        let near = pasted.speedup >= self.speedup * (1.0 - TIE_SHARE);
+        if self.speedup <= 1.0 || (near && pasted.speedup > 1.0) {
+            return None;
+        }
+        let plural = if pasted.steps == 1 { "" } else { "s" };
+        Some(match pasted.steps {
+            0 => "off in the paste".to_string(),
+            steps => format!("{:.2} with the {steps} step{plural} pasted", pasted.speedup),
+        })
+    }
 }
 
 /// Parts of a pass, ms.
@@ -179,6 +219,12 @@ pub(crate) struct Memory {
     pub(crate) set_instead: Option<String>,
     pub(crate) fraction: Option<f64>,
     pub(crate) fraction_min: Option<f64>,
+    /// Tokens of the one request that the legal fractions hold.
+    #[serde(skip)]
+    pub(crate) legal_for: u64,
+    /// Context that the pasted line serves, where it is another, and the least fraction for it.
+    #[serde(skip)]
+    pub(crate) pasted_limit: Option<(u64, f64)>,
     pub(crate) fraction_max: Option<f64>,
     pub(crate) ledger: Vec<LedgerLine>,
     /// What the ledger assumes, and what it found (refusals, walls).
@@ -230,6 +276,19 @@ impl Memory {
         self.fraction_min
             .zip(self.fraction_max)
             .is_some_and(|(low, high)| low >= high)
+    }
+
+    /// The legal fractions and the request that they are for; of the pasted line first.
+    pub(crate) fn legal(&self, (low, high): (f64, f64)) -> String {
+        let own = thousands(self.legal_for as f64);
+        match self.pasted_limit {
+            Some((tokens, least)) if (least - low).abs() >= 5e-5 => format!(
+                "legal fraction: {least:.4} to {high:.4} as pasted (one request of {} tokens, which the \
+                 engine wants room for); from {low:.4} for {own} tokens",
+                thousands(tokens as f64)
+            ),
+            _ => format!("legal fraction: {low:.4} to {high:.4} (one request of {own} tokens)"),
+        }
     }
 
     /// The fraction as one types it, inside the legal range: three decimals, rounded up where that

@@ -37,8 +37,8 @@ pub(super) fn all(
 ) -> Vec<Assumption> {
     let scenario = setting.scenario;
     let mut all = scenario.assumptions.clone();
-    let schedule = setting.schedule.as_deref().filter(|_| setting.steps > 0);
-    let by_load = flags::depth_by_load(scenario, schedule);
+    let has_list = setting.has_list() && setting.steps > 0;
+    let by_load = flags::depth_by_load(scenario, has_list);
     let one_depth = flags::one_depth(setting, points.first());
     let kernel = flags::no_switch(scenario, setting.allreduce, setting.group);
     // Where state slots stop more, telling the engine to run more changes nothing.

@@ -192,7 +192,8 @@ fn compared(
     let all_reduce = all_reduce_us(links, choice);
     let mut costs = Costs::new(scenario, &all_reduce, links)?;
     costs.pin = super::pin(scenario, links)?;
-    let memory = crate::plan::memory(scenario)?;
+    let map = super::map::Map::new(scenario, &costs);
+    let (_, memory) = super::pasted(scenario, &costs, map.as_ref())?;
     let ends = [scenario.concurrency.first(), scenario.concurrency.last()];
     let mut users: Vec<u32> = ends.into_iter().flatten().copied().collect();
     users.dedup();

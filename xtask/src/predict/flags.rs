@@ -8,6 +8,7 @@ use spec_decode::HeadKind;
 use super::answer::{Answer, Memory, Point};
 use super::kernels::{self, BOUND, Group, Switch};
 use super::links::Choice;
+use super::pasted::Pasted;
 use super::{launch, other_flags};
 use crate::scenario::file::ObservedFile;
 use crate::scenario::{EngineChoice, EngineKind, Ran, Scenario};
@@ -26,8 +27,15 @@ pub(super) struct Setting<'a> {
     pub(super) group: Group,
     /// The ledger of the engine that was asked for.
     pub(super) memory: &'a Memory,
-    /// Depth by load in vLLM's form, where it varies.
-    pub(super) schedule: Option<String>,
+    /// Depths by load, and the one of an engine that takes no list.
+    pub(super) pasted: &'a Pasted,
+}
+
+impl Setting<'_> {
+    /// Whether the depth varies with the load.
+    pub(super) fn has_list(&self) -> bool {
+        !self.pasted.list.is_empty()
+    }
 }
 
 /// First vLLM release with a depth by batch size (PR 32374, merged in June 2026; downstream ports
@@ -118,9 +126,29 @@ fn vllm_takes_depth_by_load(scenario: &Scenario) -> bool {
         .is_none_or(|version| version.since(number, date))
 }
 
+/// Whether the engine that was asked for takes a depth by load.
+pub(super) fn takes_depth_by_load(scenario: &Scenario) -> bool {
+    scenario.engine.kind == EngineKind::Vllm && vllm_takes_depth_by_load(scenario)
+}
+
 /// Why the paste has another depth than the header, or one where the table has several.
 pub(super) fn one_depth(setting: &Setting<'_>, first: Option<&Point>) -> Option<String> {
     let first = first.filter(|_| setting.steps > 0)?;
+    if first.steps != setting.steps && setting.has_list() {
+        let takes_list = takes_depth_by_load(setting.scenario);
+        return (!takes_list).then(|| {
+            format!(
+                "{} step{} in the paste: {} takes one depth for all loads, and this one gains at the most \
+                 of them, from the lightest on; the best at {} user{} is {}",
+                setting.steps,
+                if setting.steps == 1 { "" } else { "s" },
+                setting.scenario.engine.kind.title(),
+                first.concurrency,
+                if first.concurrency == 1 { "" } else { "s" },
+                first.steps,
+            )
+        });
+    }
     if first.steps != setting.steps {
         return Some(format!(
             "{} steps in the paste: one depth for all loads asked for, within 5 % of the best at each; {} is the \
@@ -132,7 +160,7 @@ pub(super) fn one_depth(setting: &Setting<'_>, first: Option<&Point>) -> Option<
         ));
     }
     let engine = setting.scenario.engine.kind;
-    (setting.schedule.is_some() && engine != EngineKind::Vllm && asked_for(setting.scenario)).then(|| {
+    (setting.has_list() && engine != EngineKind::Vllm && asked_for(setting.scenario)).then(|| {
         format!(
             "the paste has {} steps at every load, the best at the lightest: {} takes no list by load, and \
              others are more than 5 % faster at some (table)",
@@ -143,9 +171,9 @@ pub(super) fn one_depth(setting: &Setting<'_>, first: Option<&Point>) -> Option<
 }
 
 /// What the depth by load of the paste needs, or why it is not in it.
-pub(super) fn depth_by_load(scenario: &Scenario, schedule: Option<&str>) -> Option<String> {
+pub(super) fn depth_by_load(scenario: &Scenario, has_list: bool) -> Option<String> {
     let asked = scenario.engine.kind == EngineKind::Vllm && asked_for(scenario);
-    if schedule.is_none() || !asked {
+    if !has_list || !asked {
         return None;
     }
     match &scenario.engine.version {
@@ -175,7 +203,9 @@ pub(super) fn memory_of(setting: &Setting<'_>, engine: EngineKind) -> Option<Mem
     if setting.scenario.engine.kind == engine {
         return Some(setting.memory.clone());
     }
-    let mut other = setting.scenario.clone();
+    // The newest vLLM takes a depth by load.
+    let takes_list = engine == EngineKind::Vllm;
+    let mut other = setting.pasted.as_planned(setting.scenario, takes_list);
     other.engine = EngineChoice {
         kind: engine,
         version: None,
@@ -369,11 +399,14 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
 
 /// The context to tell vLLM: what was asked for as such, else one that its pool holds, since by
 /// default it serves the model's own and refuses to start where that does not fit.
-fn vllm_context(scenario: &Scenario, memory: Option<&Memory>) -> Option<u64> {
+pub(super) fn vllm_context(scenario: &Scenario, memory: Option<&Memory>) -> Option<u64> {
     if scenario.max_model_len.is_some() {
         return scenario.max_model_len;
     }
     if let Some(limit) = launch::told_limit(scenario, memory) {
+        return Some(limit);
+    }
+    if let Some(limit) = launch::log_limit(scenario, memory) {
         return Some(limit);
     }
     let longest = memory?.longest_context?;
@@ -401,21 +434,20 @@ fn vllm_config(setting: &Setting<'_>, head: HeadKind) -> serde_json::Value {
         map.insert("prompt_lookup_max".to_string(), json!(4));
         map.insert("prompt_lookup_min".to_string(), json!(2));
     }
-    let schedule = setting
-        .schedule
-        .as_deref()
-        .filter(|_| vllm_takes_depth_by_load(setting.scenario))
-        .and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
-    if let (Some(table), Some(map)) = (schedule, config.as_object_mut()) {
-        let largest = table
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|row| row.get(2).and_then(serde_json::Value::as_u64))
-            .max();
+    let list = &setting.pasted.list;
+    let takes_list = setting.has_list() && vllm_takes_depth_by_load(setting.scenario);
+    if let (true, Some(map)) = (takes_list, config.as_object_mut()) {
+        let rows = list
+            .iter()
+            .map(|r| [r.concurrency_from, r.concurrency_to, r.steps]);
+        let table: Vec<[u32; 3]> = rows.collect();
         // The engine wants the largest depth of the schedule beside it.
+        let largest = setting.pasted.deepest(true);
         map.insert("num_speculative_tokens".to_string(), json!(largest));
-        map.insert("num_speculative_tokens_per_batch_size".to_string(), table);
+        map.insert(
+            "num_speculative_tokens_per_batch_size".to_string(),
+            json!(table),
+        );
     }
     config
 }

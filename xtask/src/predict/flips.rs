@@ -48,14 +48,24 @@ fn load(points: &[Point]) -> Option<Flip> {
     let first = points.first()?;
     let pays = first.speedup > 1.0;
     let turning = points.iter().find(|p| (p.speedup > 1.0) != pays)?;
+    let mut beyond = points
+        .iter()
+        .filter(|p| p.concurrency > turning.concurrency);
+    let back = beyond.find(|p| (p.speedup > 1.0) == pays);
+    let (load, speedup) = (turning.concurrency, turning.speedup);
+    let note = match back {
+        None => format!("{load} users or more: {speedup:.2}x"),
+        // Said, not pasted: one step in the sweep does not switch it on again.
+        Some(p) => format!(
+            "{load} users: {speedup:.2}x ({:.2}x again at {})",
+            p.speedup, p.concurrency
+        ),
+    };
     Some(Flip {
         input: "concurrency".to_string(),
         from: json!(first.concurrency),
         to: json!(turning.concurrency),
-        note: format!(
-            "{} users or more: {:.2}x",
-            turning.concurrency, turning.speedup
-        ),
+        note,
     })
 }
 

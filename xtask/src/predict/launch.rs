@@ -141,6 +141,14 @@ fn own_limit(scenario: &Scenario) -> Option<u64> {
         .filter(|_| scenario.max_model_len.is_none())
 }
 
+/// The limit that the log shows, the model's own too, where the pool holds it and nobody asks for a
+/// longer context.
+pub(super) fn log_limit(scenario: &Scenario, memory: Option<&Memory>) -> Option<u64> {
+    let limit = scenario.ran.context_limit?;
+    let serves = scenario.context <= limit && memory.is_none_or(|memory| holds(memory, limit));
+    serves.then_some(limit)
+}
+
 /// Whether the pool holds one request of a length.
 fn holds(memory: &Memory, tokens: u64) -> bool {
     let pool = memory.pool.as_ref();

@@ -17,7 +17,7 @@ const CONTEXTS: [u64; 6] = [1024, 4096, 16384, 32768, 65536, 131_072];
 pub(super) struct Map<'a> {
     table: DepthTable,
     context: u32,
-    memory: &'a Memory,
+    memory: Option<&'a Memory>,
 }
 
 /// Accept length by depth, index 0 for depth 1. A depth that the scenario rules out is given 0
@@ -78,7 +78,7 @@ fn table(scenario: &Scenario, costs: &Costs<'_>, contexts: &[u32]) -> DepthTable
 
 impl<'a> Map<'a> {
     /// Chooses at every load and context; `None` without a draft.
-    pub(super) fn new(scenario: &Scenario, costs: &Costs<'_>, memory: &'a Memory) -> Option<Self> {
+    pub(super) fn new(scenario: &Scenario, costs: &Costs<'_>) -> Option<Self> {
         scenario.draft.as_ref()?;
         if scenario.topk.is_some_and(|topk| topk > 1) {
             // The table is one of chains.
@@ -100,12 +100,20 @@ impl<'a> Map<'a> {
         Some(Self {
             table: table(scenario, costs, &contexts),
             context: own,
-            memory,
+            memory: None,
         })
     }
 
+    /// The same with the memory that says what fits.
+    pub(super) fn with_memory(self, memory: &'a Memory) -> Self {
+        Self {
+            memory: Some(memory),
+            ..self
+        }
+    }
+
     fn fits(&self, users: u32, context: u32) -> Option<bool> {
-        self.memory.holds(users, u64::from(context))
+        self.memory?.holds(users, u64::from(context))
     }
 
     /// One cell a load and context.
@@ -156,16 +164,11 @@ impl<'a> Map<'a> {
         self.fits(range.concurrency_from, range.context_to) != Some(false)
     }
 
-    fn own_ranges(&self) -> Vec<DepthRange> {
+    /// Depth by load at the scenario's context.
+    pub(super) fn own_ranges(&self) -> Vec<DepthRange> {
         let mut ranges = self.table.ranges();
         ranges.retain(|r| r.context_to == self.context);
         ranges
-    }
-
-    /// Depth by load at the scenario's context, as vLLM takes it; `None` where one depth serves
-    /// every load.
-    pub(super) fn vllm_schedule(&self) -> Option<String> {
-        (self.own_ranges().len() > 1).then(|| self.table.vllm_schedule(self.context))
     }
 
     /// The one depth that serves every load at the scenario's context, where there is one.

@@ -12,6 +12,7 @@ pub(crate) mod links;
 mod map;
 mod observed;
 mod other_flags;
+mod pasted;
 mod points;
 mod replicas;
 pub(crate) mod text;
@@ -23,8 +24,8 @@ use answer::{AllReduceTime, Answer, Best, Memory, Point, SCHEMA, Verdict};
 use costs::{Costs, Pin, all_reduce_us};
 pub(crate) use kernels::made_by;
 use links::{Choice, ELEMENT_BYTES, Links};
+use pasted::Pasted;
 
-use spec_decode::HeadKind;
 use spec_decode::bands::Conditions;
 
 use crate::cli::PredictArgs;
@@ -116,22 +117,17 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let all_reduce = all_reduce_us(links, choice);
     let mut costs = Costs::new(scenario, &all_reduce, links)?;
     costs.pin = pin(scenario, links)?;
-    let mut memory = crate::plan::memory(scenario)?;
-    let points: Vec<Point> = scenario
-        .concurrency
-        .iter()
-        .filter_map(|users| {
-            points::point(scenario, &costs, *users, scenario.context, Some(&memory))
-        })
-        .collect();
+    let map = map::Map::new(scenario, &costs);
+    let (pasted, mut memory) = pasted(scenario, &costs, map.as_ref())?;
+    let points = pasted.points(scenario, &costs, &memory);
     let summary = verdict::summary(scenario, &points, &memory);
     let drafting = points.first().filter(|_| scenario.draft.is_some());
     let best = drafting.map(|point| best(scenario, point, costs.draft_tp));
-    let map = map::Map::new(scenario, &costs, &memory);
+    let map = map.map(|map| map.with_memory(&memory));
     let depth_map = map.as_ref().map_or_else(Vec::new, map::Map::cells);
     let depth_table = map.as_ref().map_or_else(Vec::new, map::Map::rows);
     let said = (&summary, points.as_slice());
-    let setting = setting(scenario, said, &memory, (choice, links), map.as_ref());
+    let setting = setting(scenario, said, &memory, (choice, links), &pasted);
     let engine_flags = flags::engine_flags(&setting);
     let (flips, changes) = match setting.runs {
         true => (
@@ -177,6 +173,18 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     })
 }
 
+/// What is pasted, and the ledger of the line that the asked engine gets.
+fn pasted(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    map: Option<&map::Map<'_>>,
+) -> anyhow::Result<(Pasted, Memory)> {
+    let memory = crate::plan::memory(scenario)?;
+    let pasted = Pasted::new(scenario, costs, map, &memory);
+    let memory = pasted.memory(scenario)?;
+    Ok((pasted, memory))
+}
+
 fn best(scenario: &Scenario, point: &Point, draft_tp: u32) -> Best {
     Best {
         steps: point.steps,
@@ -203,7 +211,7 @@ fn setting<'a>(
     (summary, points): (&verdict::Summary, &[Point]),
     memory: &'a Memory,
     (choice, links): (Choice, &Links<'_>),
-    map: Option<&map::Map<'_>>,
+    pasted: &'a Pasted,
 ) -> flags::Setting<'a> {
     let first = points.first();
     let off = match (&scenario.uncut, first) {
@@ -212,24 +220,21 @@ fn setting<'a>(
         _ => summary.verdict == Verdict::DoesNotPay,
     };
     let on = first.filter(|_| !off);
-    let steps = map.and_then(map::Map::one_depth).or(first.map(|p| p.steps));
-    let as_in_header = first.filter(|p| Some(p.steps) == steps);
+    let steps = on.map_or(0, |_| pasted.one);
+    let as_in_header = first.filter(|p| p.steps == pasted.one);
     flags::Setting {
         scenario,
         runs: !starts_nowhere(scenario, memory),
-        steps: on.and(steps).unwrap_or(0),
+        steps,
         topk: scenario.topk.unwrap_or(1),
         draft_tokens: match as_in_header {
             Some(point) => point.draft_tokens,
-            None => steps.map_or(0, |steps| steps.saturating_add(1)),
+            None => pasted.one.saturating_add(1),
         },
         allreduce: choice,
         group: kernels::Group::of(links),
         memory,
-        // Look-up takes one depth for all loads.
-        schedule: map
-            .filter(|_| scenario.acceptance.head != HeadKind::NGram)
-            .and_then(map::Map::vllm_schedule),
+        pasted,
     }
 }
 

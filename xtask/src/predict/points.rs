@@ -271,6 +271,7 @@ pub(super) fn row(
         break_even_accept_length: best.cost.break_even(),
         ties,
         fits: memory.and_then(|memory| memory.holds(users, context)),
+        as_pasted: None,
     };
     Some((point, conditions))
 }
@@ -302,6 +303,7 @@ fn plain_point(costs: &Costs<'_>, users: u32, context: u64, memory: Option<&Memo
         break_even_accept_length: 1.0,
         ties: Vec::new(),
         fits: memory.and_then(|memory| memory.holds(users, context)),
+        as_pasted: None,
     }
 }
 

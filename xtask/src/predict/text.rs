@@ -197,17 +197,18 @@ fn steps(point: &Point) -> String {
 }
 
 pub(crate) fn remark(point: &Point, memory: &Memory, nothing_fits: bool) -> String {
-    let mut remarks = Vec::new();
+    let mut remarks: Vec<String> = Vec::new();
     match point.verdict {
         Verdict::Pays => {}
         // Without a draft there is no verdict.
         _ if point.steps == 0 => {}
-        Verdict::DoesNotPay => remarks.push("does not pay"),
-        Verdict::MeasureFirst => remarks.push("measure first"),
+        Verdict::DoesNotPay => remarks.push("does not pay".into()),
+        Verdict::MeasureFirst => remarks.push("measure first".into()),
     }
     if point.fits == Some(false) && !nothing_fits {
-        remarks.push(memory.short_of(point.concurrency));
+        remarks.push(memory.short_of(point.concurrency).into());
     }
+    remarks.extend(point.pasted_remark());
     remarks.join("; ")
 }
 
@@ -411,7 +412,7 @@ fn memory(answer: &Answer, sources: bool, out: &mut String) {
                 "  no fraction is legal: the pool needs {low:.4}, what lies outside leaves {high:.4}"
             )
         } else {
-            writeln!(out, "  legal fraction: {low:.4} to {high:.4}")
+            writeln!(out, "  {}", memory.legal((low, high)))
         };
     }
     for note in &memory.notes {

@@ -90,6 +90,8 @@ pub(crate) struct Scenario {
     pub(crate) state_slots: Option<u64>,
     /// Longest context that the engine is told to serve, where `predict` was told, tokens.
     pub(crate) max_model_len: Option<u64>,
+    /// Draft steps that the memory must hold, where no depth is fixed: the deepest pasted.
+    pub(crate) ledger_steps: Option<u32>,
 }
 
 /// Collects inputs and assumptions while resolving.
@@ -202,6 +204,7 @@ impl Scenario {
             max_running: None,
             state_slots: None,
             max_model_len: None,
+            ledger_steps: None,
         })
     }
 

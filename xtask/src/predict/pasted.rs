@@ -1,0 +1,171 @@
+//! What the pasted line drafts at each load: a list by load where the engine takes one, else one
+//! depth; and the ledger and the rows of that line.
+
+use super::answer::{AsPasted, Memory, Point, Verdict};
+use super::costs::Costs;
+use super::map::Map;
+use super::points::{Tried, best, point, try_depths, verdict_on};
+use crate::scenario::Scenario;
+use spec_decode::HeadKind;
+use spec_decode::economics::DepthRange;
+use spec_decode::economics::depth::TIE_SHARE;
+
+/// Depths of the pasted lines.
+pub(super) struct Pasted {
+    /// Of an engine that takes one for all loads; 0 where nothing drafts.
+    pub(super) one: u32,
+    /// Of one that takes a list; empty where one depth serves every load.
+    pub(super) list: Vec<DepthRange>,
+    /// Whether the engine that was asked for takes the list.
+    pub(super) takes_list: bool,
+}
+
+impl Pasted {
+    pub(super) fn new(
+        scenario: &Scenario,
+        costs: &Costs<'_>,
+        map: Option<&Map<'_>>,
+        memory: &Memory,
+    ) -> Self {
+        let one = map.and_then(Map::one_depth);
+        let one = one.or_else(|| keeps_most_loads(scenario, costs, memory));
+        // Look-up takes one depth for all loads.
+        let listed = map.filter(|_| scenario.acceptance.head != HeadKind::NGram);
+        let mut list = listed.map_or_else(Vec::new, Map::own_ranges);
+        if list.len() < 2 {
+            list.clear();
+        }
+        Self {
+            one: one.unwrap_or(0),
+            list,
+            takes_list: super::flags::takes_depth_by_load(scenario),
+        }
+    }
+
+    /// The deepest that a line drafts: what its memory must hold.
+    pub(super) fn deepest(&self, takes_list: bool) -> u32 {
+        let listed = self.list.iter().map(|range| range.steps).max();
+        listed.filter(|_| takes_list).unwrap_or(self.one)
+    }
+
+    fn at(&self, load: u32) -> u32 {
+        let inside = |r: &&DepthRange| (r.concurrency_from..=r.concurrency_to).contains(&load);
+        let listed = self.list.iter().find(inside).map(|range| range.steps);
+        listed.filter(|_| self.takes_list).unwrap_or(self.one)
+    }
+
+    /// The ledger of the line of the engine that was asked for.
+    ///
+    /// # Errors
+    /// Inputs no engine could run with.
+    pub(super) fn memory(&self, scenario: &Scenario) -> anyhow::Result<Memory> {
+        let mut memory = crate::plan::memory(&self.as_planned(scenario, self.takes_list))?;
+        memory.pasted_limit = limit(scenario, &memory);
+        Ok(memory)
+    }
+
+    /// A scenario for the memory model, with the depth that the line drafts.
+    pub(super) fn as_planned(&self, scenario: &Scenario, takes_list: bool) -> Scenario {
+        let mut planned = scenario.clone();
+        planned.ledger_steps = Some(self.deepest(takes_list)).filter(|steps| *steps > 0);
+        planned
+    }
+
+    /// The rows of the answer: the best depth at every load, and what the line does there.
+    pub(super) fn points(
+        &self,
+        scenario: &Scenario,
+        costs: &Costs<'_>,
+        memory: &Memory,
+    ) -> Vec<Point> {
+        let row = |users: &u32| {
+            let mut point = point(scenario, costs, *users, scenario.context, Some(memory))?;
+            let steps = self.at(*users);
+            point.as_pasted = (scenario.draft.is_some() && steps != point.steps)
+                .then(|| as_pasted(scenario, costs, *users, steps))
+                .flatten();
+            Some(point)
+        };
+        scenario.concurrency.iter().filter_map(row).collect()
+    }
+}
+
+/// What a depth does at a load.
+fn as_pasted(scenario: &Scenario, costs: &Costs<'_>, users: u32, steps: u32) -> Option<AsPasted> {
+    if steps == 0 {
+        return Some(AsPasted {
+            steps,
+            speedup: 1.0,
+            verdict: Verdict::DoesNotPay,
+        });
+    }
+    let tried = try_depths(scenario, costs, users, scenario.context);
+    let found = tried.iter().find(|t| t.depth.steps == steps)?;
+    Some(AsPasted {
+        steps,
+        speedup: found.speedup,
+        verdict: verdict_on(scenario, costs, (users, scenario.context), found),
+    })
+}
+
+/// Of the depths whose verdict at the lightest load is the best one's: the one that gains up to the
+/// highest load that the pool holds. A gain within a tie counts for nothing. Among equals the one
+/// that gains most over the loads it keeps; the best at the lightest where that comes within a tie.
+fn keeps_most_loads(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Option<u32> {
+    scenario.draft.as_ref()?;
+    let context = scenario.context;
+    let held = |users: &u32| memory.holds(*users, context) != Some(false);
+    let mut loads: Vec<u32> = scenario.concurrency.clone();
+    loads.retain(held);
+    let first_load = *scenario.concurrency.first()?;
+    let first = try_depths(scenario, costs, first_load, context);
+    let on = |t: &Tried| verdict_on(scenario, costs, (first_load, context), t);
+    let preferred = best(&first)?;
+    let columns: Vec<Vec<Tried>> = loads
+        .iter()
+        .map(|users| try_depths(scenario, costs, *users, context))
+        .collect();
+    let kept = |steps: u32| -> Vec<f64> {
+        let speedup = |column: &Vec<Tried>| {
+            let found = column.iter().find(|t| t.depth.steps == steps);
+            found.map_or(1.0, |t| t.speedup)
+        };
+        let gains = columns.iter().map(speedup);
+        gains.take_while(|s| *s > 1.0 + TIE_SHARE).collect()
+    };
+    let score = |steps: u32| -> (usize, f64) {
+        let kept = kept(steps);
+        let gain: f64 = kept.iter().map(|s| s.ln()).sum();
+        let ahead = match steps == preferred.depth.steps {
+            true => TIE_SHARE * kept.len() as f64,
+            false => 0.0,
+        };
+        (kept.len(), gain + ahead)
+    };
+    let mut found = (preferred.depth.steps, score(preferred.depth.steps));
+    for other in first.iter().filter(|t| on(t) == on(preferred)) {
+        let scored = score(other.depth.steps);
+        if scored > found.1 {
+            found = (other.depth.steps, scored);
+        }
+    }
+    Some(found.0)
+}
+
+/// The context that the line serves and the least fraction that holds one request of it, where
+/// that is another than the answer's: the engine starts with no pool below it.
+fn limit(scenario: &Scenario, memory: &Memory) -> Option<(u64, f64)> {
+    if scenario.engine.kind != crate::scenario::EngineKind::Vllm {
+        return None;
+    }
+    let told = super::flags::vllm_context(scenario, Some(memory));
+    let tokens = told.or(scenario.model.max_positions)?;
+    if tokens == scenario.context {
+        return None;
+    }
+    let mut longer = scenario.clone();
+    longer.context = tokens;
+    longer.mem_fraction = memory.fraction;
+    let min = crate::plan::memory(&longer).ok()?.fraction_min?;
+    Some((tokens, min))
+}
