@@ -359,7 +359,7 @@ const PRECISIONS: [(&str, &str); 18] = [
 ];
 
 /// Endings that do not change the shapes.
-const RELEASES: [&str; 9] = [
+const RELEASES: [&str; 10] = [
     ".gguf",
     "-gguf",
     "-instruct-2507",
@@ -369,6 +369,8 @@ const RELEASES: [&str; 9] = [
     "-hf",
     "-it",
     "-chat",
+    // A whole checkpoint that keeps the model's own MTP layers.
+    "-mtp",
 ];
 
 /// The entry and the precision that the name says.

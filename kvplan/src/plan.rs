@@ -256,8 +256,10 @@ pub fn for_target(
         let mut trial = setup.clone();
         trial.fraction = Some(fraction);
         trial.context_tokens = Some(context_tokens);
-        trial.observed.pool_gib = None;
-        trial.observed.tokens = None;
+        if trial.observed.pool_fraction.is_none() {
+            trial.observed.pool_gib = None;
+            trial.observed.tokens = None;
+        }
         trial.observed.served = false;
         plan(&trial)
     };

@@ -94,6 +94,9 @@ pub struct Observed {
     pub free_after_gib: Option<f64>,
     /// Size of the KV pool, GiB.
     pub pool_gib: Option<f64>,
+    /// Utilisation of the run whose pool was seen (vLLM): the pool of another one is larger or
+    /// smaller by that share of the card, all else as it was. `None`: the one asked for.
+    pub pool_fraction: Option<f64>,
     /// States of linear and Mamba layers beside the KV pool, GiB, those of drafted tokens included.
     pub state_gib: Option<f64>,
     /// Tokens of the KV pool.
@@ -286,6 +289,10 @@ pub fn card_gib_from_torch(torch_total_gib: f64) -> f64 {
     torch_total_gib + crate::parts::TORCH_CANNOT_SEE_GIB
 }
 
+/// Utilisations that differ by no more are one: they are typed with three digits and pasted
+/// rounded up.
+const SAME_FRACTION: f64 = 0.0011;
+
 impl<'a> Setup<'a> {
     /// A setup with everything left to the engine.
     pub fn new(model: &'a Model, sharding: Sharding, engine: Engine, card_gib: f64) -> Self {
@@ -340,9 +347,36 @@ impl<'a> Setup<'a> {
         self.speculation.is_some() == self.observed.pool_with_draft
     }
 
+    /// What the utilisation asked for adds to that of the run whose pool was seen.
+    fn fraction_moved(&self) -> f64 {
+        let both = self.fraction.zip(self.observed.pool_fraction);
+        let moved = both.map_or(0.0, |(asked, seen)| asked - seen);
+        if moved.abs() > SAME_FRACTION {
+            moved
+        } else {
+            0.0
+        }
+    }
+
+    /// The pool that was seen, at the utilisation asked for, GiB.
+    pub(crate) fn pool_seen_gib(&self, total_gib: f64) -> Option<f64> {
+        let pool = self.observed.pool_gib?;
+        Some(pool + self.fraction_moved() * total_gib)
+    }
+
+    /// Tokens that were seen in the pool, in as much of it as the utilisation asked for leaves.
+    pub(crate) fn tokens_seen(&self, pool_gib: f64) -> Option<u64> {
+        let tokens = self.observed.tokens?;
+        if self.fraction_moved() == 0.0 {
+            return Some(tokens);
+        }
+        let seen = self.observed.pool_gib.filter(|gib| *gib > 0.0)?;
+        Some((tokens as f64 * (pool_gib / seen).max(0.0)) as u64)
+    }
+
     /// Whether a server is known to have run with this setup.
     pub(crate) fn ran(&self) -> bool {
-        self.observed.served && self.pool_is_its_own()
+        self.observed.served && self.pool_is_its_own() && self.fraction_moved() == 0.0
     }
 
     /// Tokens of the pool of a server that is known to have run with this setup.

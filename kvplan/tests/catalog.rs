@@ -37,6 +37,11 @@ fn a_repository_name_finds_the_model_and_its_precision() {
         (found.name.as_str(), found.quant.as_str()),
         ("qwen3-235b-a22b", "fp8")
     );
+    let found = catalog::find("lukealonso/GLM-5.1-NVFP4-MTP").expect("found");
+    assert_eq!(
+        (found.name.as_str(), found.quant.as_str()),
+        ("glm-5.1", "nvfp4")
+    );
     let found = catalog::find("nvidia/Kimi-K2.5-NVFP4").expect("found");
     assert_eq!(
         (found.name.as_str(), found.quant.as_str()),

@@ -185,3 +185,50 @@ fn a_bench_alone_names_what_to_fill_in() -> anyhow::Result<()> {
     );
     Ok(())
 }
+
+/// It ended in single flags, and the pool that the log says was planned anew without it.
+#[test]
+fn the_next_command_takes_the_log_itself_and_the_other_files_by_flag() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explain-next-log");
+    std::fs::create_dir_all(&folder)?;
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text);
+    write("spec.log", &ARGUMENTS.replace("SPECULATION", SPECULATION))?;
+    write("spec.txt", &format!("{BENCH}Accept length: 2.31\n"))?;
+    let said = next_of(&folder, &["spec.log", "spec.txt"])?;
+    assert_eq!(
+        said["predict"],
+        "cargo xtask predict --from-log spec.log --gpu GPU --context 1250 --accept 2.31@3"
+    );
+    // Whom nobody can name a file for: facts as flags.
+    let piped = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["explain", "--json", "-"])
+        .stdin(std::fs::File::open(folder.join("spec.log"))?)
+        .output()?;
+    let said: Value = serde_json::from_slice(&piped.stdout)?;
+    let command = said["predict"].as_str().unwrap_or("");
+    assert!(command.contains("--tp 2 --mem-fraction 0.88"), "{command}");
+    assert!(!command.contains("--from-log"), "{command}");
+    Ok(())
+}
+
+#[test]
+fn a_log_that_names_only_the_class_of_the_model_ends_in_a_command_too() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explain-next-class");
+    std::fs::create_dir_all(&folder)?;
+    let line = "[20:52:05] Load weight end. elapsed=2.57 s, type=Qwen3_5ForConditionalGeneration, \
+        avail mem=14.47 GB, mem usage=8.62 GB.\n\
+        [20:52:05] Memory pool end. avail mem=3.40 GB\n";
+    std::fs::write(folder.join("class.log"), line)?;
+    let text = xtask(&["explain", "class.log"], &folder)?.stdout;
+    let text = String::from_utf8_lossy(&text);
+    assert!(
+        text.contains("model_class            Qwen3_5ForConditionalGeneration"),
+        "{text}"
+    );
+    assert!(
+        text.contains("next   cargo xtask predict --from-log class.log --model MODEL"),
+        "{text}"
+    );
+    assert!(text.contains("config.json of the Qwen3_5For"), "{text}");
+    Ok(())
+}

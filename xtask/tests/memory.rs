@@ -267,9 +267,13 @@ fn shapes_that_engines_refuse_are_named_with_the_cure() {
 fn a_log_brings_the_context_that_requests_held_and_its_own_loads() {
     let log = written_log("sglang-load", SERVED_SGLANG);
     let from = format!("--from-log {log} --gpu rtx-6000-ada");
-    // As the command does that `explain` ends with.
+    // The command that `explain` ends with takes the log.
     let next = xtask(&format!("explain {log}"));
-    let context = flag(&next, "--context").expect("a context");
+    assert!(next.contains(&format!("--from-log {log}")), "{next}");
+    let said = xtask(&format!("explain {log} --json"));
+    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let context = said["facts"]["held_tokens_per_request"]["value"].as_f64();
+    let context = context.expect("a context");
     assert!((11_000.0..13_000.0).contains(&context), "{next}");
     let plan = xtask(&format!("plan {from}"));
     let shown = format!(

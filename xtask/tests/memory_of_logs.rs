@@ -267,3 +267,56 @@ fn the_pool_with_a_draft_foretold_from_a_plain_log_is_the_one_that_was_measured(
     assert!(close(foretold, measured), "{foretold} {measured}");
     assert!(close(without, plain), "{without} {plain}");
 }
+
+/// At 0.89 and 0.91 the pool of the log was set aside and one of estimates shown: 3 GiB more on both
+/// sides of the log's own.
+#[test]
+fn a_nudge_of_the_fraction_moves_the_logs_pool_by_its_share_of_the_card() {
+    let path = log("plain-nudge", PLAIN);
+    let own = pools(&plan(&path, &[]));
+    for fraction in [0.85, 0.89, 0.91, 0.93] {
+        let text = plan(&path, &["--mem-fraction", &fraction.to_string()]);
+        let moved = pools(&text);
+        let share = (fraction - 0.9) * 79.18;
+        for (moved, own) in moved.iter().zip(&own) {
+            assert!(
+                (moved[0] - own[0] - share).abs() < 0.03,
+                "{fraction} {text}"
+            );
+            let tokens = moved[0] * 1_073_741_824.0 / moved[2];
+            assert!((moved[1] / tokens - 1.0).abs() < 0.002, "{fraction} {text}");
+        }
+        assert!(text.contains("legal from 0.8019"), "{text}");
+        assert!(
+            text.contains("the pool is the log's own at 0.900"),
+            "{text}"
+        );
+    }
+    // SGLang's pool follows from what was free, which the log says.
+    let path = log("sglang-nudge", PLAIN_SGLANG);
+    let card = [
+        "plan",
+        "--from-log",
+        &path,
+        "--gpu",
+        "rtx-6000-ada",
+        "--gpus",
+        "4",
+    ];
+    let own = pools(&answers(&card));
+    let text = answers(&[&card[..], &["--mem-fraction", "0.858"]].concat());
+    let (moved, share) = (pools(&text), 0.01 * 46.21);
+    assert!((moved[0][0] - own[0][0] - share).abs() < 0.03, "{text}");
+    assert!(text.contains("ran at 0.848"), "{text}");
+}
+
+#[test]
+fn a_kv_format_that_the_log_says_is_not_called_the_default() {
+    let path = log(
+        "plain-kv",
+        &PLAIN.replace("kv_cache_dtype=auto", "kv_cache_dtype=fp8"),
+    );
+    assert!(!plan(&path, &[]).contains("KV dtype"));
+    let path = log("plain-no-kv", PLAIN);
+    assert!(plan(&path, &[]).contains("KV dtype bf16 (the default)"));
+}

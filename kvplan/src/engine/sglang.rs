@@ -409,11 +409,11 @@ fn assumptions(setup: &Setup<'_>) -> Vec<String> {
         lines
             .push("free memory before weights not observed: capacity less context and NCCL".into());
     }
-    let kv = if setup.kv_dtype.is_some() {
-        "asked for"
-    } else {
-        "the default"
-    };
-    lines.push(format!("KV dtype {} ({kv})", setup.kv_dtype().name()));
+    if setup.kv_dtype.is_none() {
+        lines.push(format!(
+            "KV dtype {} (the default)",
+            setup.kv_dtype().name()
+        ));
+    }
     lines
 }

@@ -151,7 +151,12 @@ fn assumptions(setup: &Setup<'_>) -> Vec<String> {
                 .to_string(),
         );
     }
-    lines.push(format!("KV dtype {}", setup.kv_dtype().name()));
+    if setup.kv_dtype.is_none() {
+        lines.push(format!(
+            "KV dtype {} (the default)",
+            setup.kv_dtype().name()
+        ));
+    }
     lines
 }
 

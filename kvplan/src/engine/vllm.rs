@@ -194,7 +194,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
         b.outside += graphs + draft_graphs;
     }
     b.rest = b.total * b.utilisation - used;
-    if let Some(mut pool) = setup.observed.pool_gib {
+    if let Some(mut pool) = setup.pool_seen_gib(b.total) {
         // The log's pool wins; what is unexplained goes to the activation line. One that was seen
         // without the draft gives up what the draft takes of the utilisation.
         if !setup.pool_is_its_own() {
@@ -242,7 +242,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     };
     // Requests x context follow the configured context; else what the log counted is the count.
     let own = !by_concurrency && setup.pool_is_its_own();
-    let tokens = setup.observed.tokens.filter(|_| own).unwrap_or(tokens);
+    let tokens = setup.tokens_seen(b.rest).filter(|_| own).unwrap_or(tokens);
     let tokens = tokens.min(setup.max_total_tokens.unwrap_or(u64::MAX));
     let refusal = refusal(setup, &b, &groups, blocks);
     let mut ledger = Ledger::new(setup.card_gib);
@@ -490,11 +490,11 @@ fn assumptions(setup: &Setup<'_>, b: &Budget) -> Vec<String> {
     if setup.batched_tokens.is_none() {
         lines.push(format!("max_num_batched_tokens {}", batched_tokens(setup)));
     }
-    let kv = if setup.kv_dtype.is_some() {
-        "asked for"
-    } else {
-        "the default"
-    };
-    lines.push(format!("KV dtype {} ({kv})", setup.kv_dtype().name()));
+    if setup.kv_dtype.is_none() {
+        lines.push(format!(
+            "KV dtype {} (the default)",
+            setup.kv_dtype().name()
+        ));
+    }
     lines
 }

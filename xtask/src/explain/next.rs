@@ -1,10 +1,13 @@
 //! The command that goes on from what the files say, and what the reader has to put in.
 
+mod baseline;
+
 use super::drafting;
 use super::facts::Facts;
 use super::scenario::{LogScenario, scenario_from_facts};
 use crate::scenario::merge::weight_format;
 use crate::scenario::parse;
+use baseline::{Baseline, baseline};
 
 /// A command to run next.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +59,10 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     }
     let log_or_bench = log.or(bench);
     let mut said = log_or_bench.map(scenario_from_facts).unwrap_or_default();
+    // What `--from-log` takes from a file by itself needs no flag; what was piped in has none.
+    let own = log
+        .filter(|log| log.file != super::STANDARD_INPUT && one_model(&said))
+        .map(|_| said.clone());
     let contradicting = drafting::complete(&mut said, log_or_bench, files);
     let named = said.model.clone().map(|(path, _)| path);
     let named = named.or_else(|| bench?.text("model").map(str::to_string));
@@ -68,36 +75,30 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
         left_out: contradicting,
         ..Words::default()
     };
-    model(&mut line, named.as_deref(), known.clone(), log);
-    let quant = said.quant.clone().and_then(weight_format);
-    line.push("--quant", quant.map(|(quant, _)| quant));
-    engine(&mut line, &said, bench);
-    hardware(&mut line, &said, files);
+    line.push("--from-log", own.as_ref().map(|own| own.file.clone()));
+    // Found by its repository's name there, else it must be named beside the log.
+    let by_log = own.as_ref().and_then(|own| own.model.as_ref());
+    if by_log.is_none_or(|(path, _)| kvplan::catalog::find(path).is_err()) {
+        model(&mut line, named.as_deref(), known.clone(), log);
+    }
+    if own.is_none() {
+        served(&mut line, &said, bench);
+    }
+    hardware(&mut line, &said, files, own.is_some());
     if let Some(stages) = log.and_then(|log| log.number("pp")).filter(|pp| *pp > 1.0) {
         line.left_out.push(format!(
             "{stages} pipeline stages: they are not modelled; the answer is for the TP group alone"
         ));
     }
     let settings = line.words.len();
-    line.push("--mem-fraction", said.mem_fraction.map(|(f, _)| short(f)));
-    let kv_dtype = said.kv_dtype.as_ref().map(|(dtype, _)| dtype.clone());
-    line.push(
-        "--kv-dtype",
-        kv_dtype.filter(|dtype| kvplan::KvDtype::parse(dtype).is_some()),
-    );
-    let draft = draft_word(&said, known.as_deref());
-    match draft.as_deref() {
-        Some("DRAFT") => line.gap("--draft", "DRAFT", draft_hint(&said)),
-        _ => line.push("--draft", draft),
+    if own.is_none() {
+        memory(&mut line, &said);
     }
-    // Drafts by look-up are not modelled; their depth says nothing of a head's.
-    let algorithm = said.spec_algorithm.as_ref();
-    let look_up = algorithm.is_some_and(|(name, _)| crate::scenario::merge::is_look_up(name));
-    let depth = said.steps.map(|(n, _)| n).filter(|_| !look_up);
-    line.push("--steps", depth.map(|n| n.to_string()));
+    let depth = drafted(&mut line, &said, own.as_ref(), known.as_deref());
     let baseline = baseline(files);
-    load(&mut line, &said, bench, baseline.as_ref());
-    accept(&mut line, &said, depth, files);
+    let by_log = own.as_ref();
+    load(&mut line, &said, by_log, bench, baseline.as_ref());
+    accept(&mut line, &said, by_log, depth, files);
     let alone = said.tp.is_some_and(|(tp, _)| tp < 2);
     let table = files.iter().find(|facts| !alone && all_reduce_table(facts));
     line.push("--allreduce-table", table.map(|facts| facts.file.clone()));
@@ -105,12 +106,47 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
         baseline.add(&mut line);
     }
     let speed = bench.is_some() || log.is_some_and(|log| log.get("gen_tok_s").is_some());
-    let says = line.words.len() > settings || said.tp.is_some() || named.is_some() || speed;
+    let class = log.is_some_and(|log| log.get("model_class").is_some());
+    let by_log = said.mem_fraction.is_some() || said.max_running_requests.is_some();
+    let shown = said.tp.is_some() || named.is_some() || class || speed || by_log;
+    let says = line.words.len() > settings || shown || said.context.is_some();
     says.then(|| Next {
         command: line.words.join(" "),
         fill_in: line.fill_in,
         left_out: line.left_out,
     })
+}
+
+/// Whether what a log says can be taken whole: not where drafts are named that the model of the
+/// log does not have.
+fn one_model(said: &LogScenario) -> bool {
+    let known = said.model.as_ref().map(|(path, _)| model_name(path));
+    let word = draft_word(said, known.as_deref());
+    word.is_some()
+        || crate::scenario::merge::draft_of_log(said).is_none_or(|draft| draft.0 != "mtp")
+}
+
+/// The draft and its depth, as far as `--from-log` does not say them; the depth.
+fn drafted(
+    line: &mut Words,
+    said: &LogScenario,
+    own: Option<&LogScenario>,
+    model: Option<&str>,
+) -> Option<u32> {
+    let by_log = own.and_then(crate::scenario::merge::draft_of_log);
+    let draft = draft_word(said, model);
+    match draft.as_deref() {
+        Some("DRAFT") => line.gap("--draft", "DRAFT", draft_hint(said)),
+        Some(_) if by_log.is_some() => {}
+        _ => line.push("--draft", draft),
+    }
+    // Drafts by look-up are not modelled; their depth says nothing of a head's.
+    let algorithm = said.spec_algorithm.as_ref();
+    let look_up = algorithm.is_some_and(|(name, _)| crate::scenario::merge::is_look_up(name));
+    let depth = said.steps.map(|(n, _)| n).filter(|_| !look_up);
+    let same = own.is_some_and(|own| own.steps == said.steps);
+    line.push("--steps", depth.filter(|_| !same).map(|n| n.to_string()));
+    depth
 }
 
 fn model(line: &mut Words, named: Option<&str>, known: Option<String>, log: Option<&Facts>) {
@@ -133,6 +169,21 @@ fn model(line: &mut Words, named: Option<&str>, known: Option<String>, log: Opti
             },
         ),
     }
+}
+
+/// The weights' format and the engine.
+fn served(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
+    let quant = said.quant.clone().and_then(weight_format);
+    line.push("--quant", quant.map(|(quant, _)| quant));
+    engine(line, said, bench);
+}
+
+/// The fraction and the KV format.
+fn memory(line: &mut Words, said: &LogScenario) {
+    line.push("--mem-fraction", said.mem_fraction.map(|(f, _)| short(f)));
+    let kv_dtype = said.kv_dtype.as_ref().map(|(dtype, _)| dtype.clone());
+    let known = kv_dtype.filter(|dtype| kvplan::KvDtype::parse(dtype).is_some());
+    line.push("--kv-dtype", known);
 }
 
 fn engine(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
@@ -160,7 +211,7 @@ fn engine(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
     line.push("--engine", Some(word));
 }
 
-fn hardware(line: &mut Words, said: &LogScenario, files: &[Facts]) {
+fn hardware(line: &mut Words, said: &LogScenario, files: &[Facts], by_log: bool) {
     let topology = files.iter().find(wired);
     line.push("--topology", topology.map(|facts| facts.file.clone()));
     match card(files) {
@@ -169,6 +220,7 @@ fn hardware(line: &mut Words, said: &LogScenario, files: &[Facts]) {
     }
     let counted = files.iter().find_map(|facts| facts.number("gpus"));
     match (topology, said.tp) {
+        (_, Some(_)) if by_log => return,
         (None, Some((n, _))) => line.push("--gpus", Some(n.to_string())),
         (None, None) if counted.is_some() => {
             line.push("--gpus", counted.map(|n| format!("{n:.0}")));
@@ -192,8 +244,15 @@ const CARD: &str = "your card for GPU (rtx-5090, h100)";
 
 /// The load: tokens that a request held, else the context the server takes; the loads measured,
 /// else users up to the most it runs at once.
-fn load(line: &mut Words, said: &LogScenario, bench: Option<&Facts>, baseline: Option<&Baseline>) {
+fn load(
+    line: &mut Words,
+    said: &LogScenario,
+    own: Option<&LogScenario>,
+    bench: Option<&Facts>,
+    baseline: Option<&Baseline>,
+) {
     const MOST_LOADS: usize = 16;
+    let by_log = own.is_some_and(|own| own.held_tokens.is_some());
     let held = said.held_tokens.map(|(n, _)| f64::from(n));
     let held = held
         .or_else(|| match baseline {
@@ -201,8 +260,12 @@ fn load(line: &mut Words, said: &LogScenario, bench: Option<&Facts>, baseline: O
             _ => bench?.number("bench_held_tokens"),
         })
         .filter(|tokens| *tokens >= 1.0);
-    let limit = said.context.map(|(n, _)| n.to_string());
-    line.push("--context", held.map(|n| format!("{n:.0}")).or(limit));
+    let limit = said
+        .context
+        .filter(|_| own.is_none())
+        .map(|(n, _)| n.to_string());
+    let held = held.filter(|_| !by_log).map(|n| format!("{n:.0}"));
+    line.push("--context", held.or(limit));
     let whole = |users: &f64| users.fract() == 0.0 && (1.0..4e9).contains(users);
     let measured = baseline.map(|baseline| &baseline.loads);
     let measured = measured
@@ -212,12 +275,26 @@ fn load(line: &mut Words, said: &LogScenario, bench: Option<&Facts>, baseline: O
         loads.join(",")
     };
     let loads = measured.map(words);
-    let loads = loads.or_else(|| said.loads().map(|(loads, _)| loads));
+    let by_settings = || said.loads().map(|(loads, _)| loads);
+    let loads = loads.or_else(|| by_settings().filter(|_| own.is_none()));
     line.push("--concurrency", loads);
 }
 
 /// The accept length of the log, or of a speculative bench.
-fn accept(line: &mut Words, said: &LogScenario, depth: Option<u32>, files: &[Facts]) {
+fn accept(
+    line: &mut Words,
+    said: &LogScenario,
+    own: Option<&LogScenario>,
+    depth: Option<u32>,
+    files: &[Facts],
+) {
+    let kept = own.is_some_and(|own| {
+        let same = own.accept_length.is_some() && own.accept_length == said.accept_length;
+        same && own.steps.is_some_and(|(steps, _)| Some(steps) == depth)
+    });
+    if kept {
+        return;
+    }
     let by_log = said.accept_length.map(|(length, _)| length);
     let by_bench = files.iter().find_map(|f| f.number("bench_accept_length"));
     let Some(length) = by_log.or(by_bench).filter(|length| *length >= 1.0) else {
@@ -237,100 +314,6 @@ fn accept(line: &mut Words, said: &LogScenario, depth: Option<u32>, files: &[Fac
             "the draft steps of that run for STEPS".to_string(),
         ),
     }
-}
-
-/// A plain sweep among the files.
-struct Baseline {
-    file: String,
-    /// The bench does not say at which load it ran.
-    nameless: bool,
-    loads: Vec<f64>,
-    held_tokens: Option<f64>,
-    /// Why there is none, where a bench was given.
-    none: Option<String>,
-}
-
-impl Baseline {
-    fn add(self, line: &mut Words) {
-        if let Some(why) = self.none {
-            line.left_out.push(why);
-            return;
-        }
-        let piped = self.file == super::STANDARD_INPUT;
-        let file = if piped { "FILE" } else { &self.file };
-        let word = if self.nameless {
-            format!("{file}@USERS")
-        } else {
-            file.to_string()
-        };
-        line.push("--baseline", Some(word));
-        if piped {
-            line.fill_in
-                .push("the file that was piped in for FILE".to_string());
-        }
-        if self.nameless {
-            line.fill_in
-                .push("the requests it ran at a time for USERS".to_string());
-        }
-    }
-}
-
-/// A bench without speculation, else the speeds of a plain server's own log.
-fn baseline(files: &[Facts]) -> Option<Baseline> {
-    let of = |facts: &Facts| Baseline {
-        file: facts.file.clone(),
-        nameless: false,
-        loads: Vec::new(),
-        held_tokens: None,
-        none: None,
-    };
-    let benches = || files.iter().filter(|f| f.get("bench_points").is_some());
-    // Tools that print no accept length, beside server lines that do.
-    let plain = |facts: &&Facts| {
-        facts.get("accept_length").is_none() || facts.get("bench_accept_length").is_some()
-    };
-    let speculates = files.iter().find(|facts| {
-        facts.get("bench_points").is_none()
-            && (facts.get("spec_algorithm").is_some() || facts.get("accept_length").is_some())
-    });
-    let swept = benches().filter(plain).find(|f| f.sweep.is_some());
-    if let (Some(facts), Some(log), None) = (
-        swept,
-        speculates,
-        benches().find(|f| f.get("bench_accept_length").is_some()),
-    ) {
-        return Some(Baseline {
-            none: Some(format!(
-                "--baseline {}: the server of {} speculates, and no accept length in the bench says \
-                 which of the two it is",
-                facts.file, log.file
-            )),
-            ..of(facts)
-        });
-    }
-    if let Some((facts, sweep)) = swept.and_then(|f| Some((f, f.sweep.as_ref()?))) {
-        return Some(Baseline {
-            loads: sweep.points.iter().map(|point| point.0).collect(),
-            held_tokens: sweep.held_tokens,
-            ..of(facts)
-        });
-    }
-    if let Some(facts) = benches().filter(plain).find(|f| f.nameless_sweep) {
-        return Some(Baseline {
-            nameless: true,
-            ..of(facts)
-        });
-    }
-    let own = files.iter().find(|facts| {
-        !facts.speeds.is_empty()
-            && facts.speed_printers < 2
-            && facts.get("spec_algorithm").is_none()
-            && facts.get("accept_length").is_none()
-    })?;
-    Some(Baseline {
-        loads: own.speeds.iter().map(|speed| speed.running).collect(),
-        ..of(own)
-    })
 }
 
 fn draft_hint(said: &LogScenario) -> String {
@@ -363,8 +346,8 @@ fn draft_word(said: &LogScenario, model: Option<&str>) -> Option<String> {
     }
     // A small model of the catalogue drafts under its own name.
     whole.map(|path| match kvplan::catalog::find(&path) {
-        Ok(_) => path,
-        Err(_) => "DRAFT".to_string(),
+        Ok(_) if !lower.ends_with("-mtp") => path,
+        _ => "DRAFT".to_string(),
     })
 }
 

@@ -10,6 +10,7 @@ const SHOWN: &[&str] = &[
     "engine_version",
     "engine_version_range",
     "model",
+    "model_class",
     "quant",
     "gpu",
     "gpus",
@@ -162,6 +163,10 @@ fn file(out: &mut String, facts: &Facts) {
         wrap(out, "  note  ", note);
     }
     for name in SHOWN {
+        // The class stands for a name that the file does not say.
+        if *name == "model_class" && facts.get("model").is_some() {
+            continue;
+        }
         if let Some(fact) = facts.get(name) {
             line(out, fact);
         }

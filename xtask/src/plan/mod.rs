@@ -43,6 +43,9 @@ pub(crate) struct Report {
     pub(crate) ignored: Vec<&'static str>,
     /// Whether a log shows that this server ran.
     pub(crate) ran: bool,
+    /// The fraction that the server of a log ran with, where another is asked for, and whether its
+    /// pool is moved there.
+    pub(crate) ran_at: Option<(f64, bool)>,
     /// Tokens that a request holds.
     pub(crate) context: u64,
     /// The model and cards that observed figures are taken to be of, where nobody named any.
@@ -91,10 +94,8 @@ fn report(
         known.state_gib = states(&known, &setup);
     }
     let sglang = setup.engine.kind == EngineKind::Sglang;
-    let mut inferred = match sglang {
-        true => known.infer(),
-        false => Inferred::default(),
-    };
+    let inferred = sglang.then(|| known.infer());
+    let mut inferred = inferred.unwrap_or_default();
     let believed = believed(scenario);
     let seen = known.pool_gib.is_some() && pool_wins(scenario, args);
     let drafted = setup.observed.pool_with_draft;
@@ -139,7 +140,8 @@ fn report(
         uncut: uncut(scenario),
         assumed,
         foreign,
-        ran: scenario.ran.kv_tokens.is_some() && fraction.is_none(),
+        ran: scenario.ran.as_asked() && fraction.is_none(),
+        ran_at: scenario.ran.at_another_fraction(),
         context: scenario.context,
     })
 }

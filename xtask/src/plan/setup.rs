@@ -110,9 +110,8 @@ pub(crate) fn setup<'a>(
         scenario.gpu.family,
         crate::gpus::Family::Hopper | crate::gpus::Family::Blackwell
     ));
-    // Left out where nobody asked for another, so that the plan does not say it was asked for.
-    let by_itself = scenario.model.kv_dtype.unwrap_or_default();
-    setup.kv_dtype = Some(scenario.kv_dtype).filter(|dtype| *dtype != by_itself);
+    // Left out where nobody asked for one, so that the plan does not say it was asked for.
+    setup.kv_dtype = Some(scenario.kv_dtype).filter(|_| scenario.asks_kv_dtype());
     setup.fraction = scenario.mem_fraction;
     setup.speculation = speculation(scenario);
     let asked = scenario.asked_context().is_some();
@@ -172,6 +171,7 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     seen.served = ran.kv_tokens.is_some();
     if setup.engine.kind == EngineKind::Vllm {
         seen.pool_gib = ran.kv_gib;
+        seen.pool_fraction = ran.fraction;
     }
 }
 

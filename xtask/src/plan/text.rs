@@ -84,7 +84,8 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", walls(with)));
     }
-    for remark in other_kv(report).chain(warnings(report)) {
+    let moved = at_another_fraction(report).into_iter();
+    for remark in moved.chain(other_kv(report)).chain(warnings(report)) {
         line(format!("         {remark}"));
     }
     if starts(with) && !carried {
@@ -163,6 +164,21 @@ fn pool(plan: &Plan, by_context: bool, context: u64) -> String {
         requests,
         thousands(context as f64),
     )
+}
+
+/// What is left of a log beside another fraction than its own.
+fn at_another_fraction(report: &Report) -> Option<String> {
+    let (said, pool) = report.ran_at?;
+    Some(match pool {
+        true => format!(
+            "the pool is the log's own at {said:.3}, larger or smaller by the share of the card \
+             between the two settings"
+        ),
+        false => format!(
+            "the log's server ran at {said:.3}: what it says of free memory and graphs is kept, the \
+             pool is planned"
+        ),
+    })
 }
 
 /// Requests at once, where the tokens of the pool are not what stops more.
@@ -296,6 +312,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     } else if report.ran {
         out.push("the pool and the graphs are the log's own: that server ran".to_string());
     }
+    out.extend(at_another_fraction(report));
     out.push(format!("memory rules of {}", report.engine));
     out
 }

@@ -181,6 +181,21 @@ pub(crate) fn is_look_up(algorithm: &str) -> bool {
         .any(|word| lower.contains(word))
 }
 
+/// The draft of a log, as `--draft` takes it, and its line.
+pub(crate) fn draft_of_log(log: &explain::LogScenario) -> Option<(String, usize)> {
+    let algorithm = log.spec_algorithm.as_ref().and_then(|(name, line)| {
+        let lower = name.to_ascii_lowercase();
+        // The engines name their own MTP module by the algorithm, without a draft path.
+        let word = match () {
+            () if lower.contains("mtp") || lower.contains("nextn") => "mtp",
+            () if is_look_up(name) => "ngram",
+            () => return None,
+        };
+        Some((word.to_string(), *line))
+    });
+    log.draft.clone().or(algorithm)
+}
+
 fn apply_log(
     merged: &mut Merged,
     log: explain::LogScenario,
@@ -196,19 +211,7 @@ fn apply_log(
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     merged.model = text(log.model).or(merged.model.take());
     merged.quant = text(log.quant.and_then(weight_format)).or(merged.quant.take());
-    let look_up = log
-        .spec_algorithm
-        .clone()
-        .filter(|(name, _)| is_look_up(name));
-    // The engines name their own MTP module by the algorithm, without a draft path.
-    let algorithm = log.spec_algorithm.filter(|(name, _)| {
-        let lower = name.to_ascii_lowercase();
-        lower.contains("mtp") || lower.contains("nextn")
-    });
-    merged.draft = text(log.draft)
-        .or_else(|| algorithm.map(|(_, line)| Given::new("mtp".to_string(), at(line))))
-        .or_else(|| look_up.map(|(_, line)| Given::new("ngram".to_string(), at(line))))
-        .or(merged.draft.take());
+    merged.draft = text(draft_of_log(&whole)).or(merged.draft.take());
     merged.tp = number(log.tp).or(merged.tp.take());
     merged.dcp = number(log.dcp).or(merged.dcp.take());
     if let Some((engine, line)) = &log.engine {

@@ -220,6 +220,12 @@ impl Scenario {
         (input.source.starts_with("--context") || self.by_log("context")).then_some(self.context)
     }
 
+    /// Whether a flag, a log or a scenario file says the KV format.
+    pub(crate) fn asks_kv_dtype(&self) -> bool {
+        let source = self.input("kv_dtype").map(|input| input.source.as_str());
+        !matches!(source, None | Some(KV_BY_CHECKPOINT | KV_BY_ENGINE))
+    }
+
     /// Whether an input is of the log.
     pub(crate) fn by_log(&self, name: &str) -> bool {
         let log = &self.ran.file;
@@ -334,6 +340,10 @@ fn concurrency(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<pars
     Ok((values, shares))
 }
 
+/// Sources of a KV format that nobody asks for.
+const KV_BY_CHECKPOINT: &str = "the checkpoint's config asks for it";
+const KV_BY_ENGINE: &str = "the engines' default";
+
 fn kv_dtype(
     merged: &merge::Merged,
     engine: EngineKind,
@@ -343,9 +353,9 @@ fn kv_dtype(
     let Some(given) = &merged.kv_dtype else {
         let dtype = model.kv_dtype.unwrap_or_default();
         let source = if model.kv_dtype.is_some() {
-            "the checkpoint's config asks for it"
+            KV_BY_CHECKPOINT
         } else {
-            "the engines' default"
+            KV_BY_ENGINE
         };
         notes.input("kv_dtype", dtype.name(), source);
         return Ok(dtype);

@@ -310,8 +310,9 @@ const KINDS: [&str; 5] = ["eagle3", "eagle", "dflash", "mtp", "nextn"];
 
 /// A whole model of the catalogue as the draft; `None` where the name is none.
 fn small_model(wanted: &str, target: &Model) -> anyhow::Result<Option<Model>> {
-    let nextn = wanted.to_ascii_lowercase().ends_with("nextn");
-    if nextn || wanted.eq_ignore_ascii_case("mtp") || names_head(wanted).is_some() {
+    let lower = wanted.to_ascii_lowercase();
+    let own_layers = ["nextn", "mtp"].iter().any(|kind| lower.ends_with(kind));
+    if own_layers || names_head(wanted).is_some() {
         return Ok(None);
     }
     let quant = Some("bf16").filter(|_| !wanted.contains('/'));

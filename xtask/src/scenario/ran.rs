@@ -30,6 +30,10 @@ pub(crate) struct Ran {
     pub(crate) kv_gib: Option<f64>,
     /// Tokens in it; there where the server came up.
     pub(crate) kv_tokens: Option<u64>,
+    /// The fraction of the card that it ran with.
+    pub(crate) fraction: Option<f64>,
+    /// Whether another one is asked for, all else as it ran.
+    pub(crate) other_fraction: bool,
     /// Generation speeds by load.
     pub(crate) speeds: Vec<LoadSpeed>,
     /// Whether it speculated.
@@ -66,7 +70,15 @@ pub(super) fn load(merged: &mut Merged, log: &LogScenario, args: &ScenarioArgs, 
     }
 }
 
-/// Whether flags ask for another cut, format, draft or fraction than a log has.
+/// Whether flags ask for another fraction than a log has.
+fn other_fraction(args: &ScenarioArgs, log: &LogScenario) -> bool {
+    args.mem_fraction.is_some_and(|asked| {
+        let said = log.mem_fraction.map(|(said, _)| said);
+        said.is_none_or(|said| (said - asked).abs() > SAME_FRACTION)
+    })
+}
+
+/// Whether flags ask for another cut, format or draft than a log has.
 fn differs(args: &ScenarioArgs, log: &LogScenario, speculates: bool) -> bool {
     let word = |asked: &Option<String>, said: &Option<(String, usize)>| match (asked, said) {
         (None, _) => false,
@@ -76,10 +88,6 @@ fn differs(args: &ScenarioArgs, log: &LogScenario, speculates: bool) -> bool {
     let count = |asked: Option<u32>, said: Option<(u32, usize)>| {
         asked.is_some_and(|asked| asked != said.map_or(1, |(said, _)| said))
     };
-    let fraction = args.mem_fraction.is_some_and(|asked| {
-        let said = log.mem_fraction.map(|(said, _)| said);
-        said.is_none_or(|said| (said - asked).abs() > SAME_FRACTION)
-    });
     let draft = args.draft.as_ref().is_some_and(|asked| {
         let said = log.draft.as_ref();
         said.is_none_or(|(said, _)| !one_draft(asked, said))
@@ -89,7 +97,6 @@ fn differs(args: &ScenarioArgs, log: &LogScenario, speculates: bool) -> bool {
     let named = model.is_some_and(|(name, _)| kvplan::catalog::find(last(name)).is_ok());
     count(args.tp, log.tp)
         || count(args.dcp, log.dcp)
-        || fraction
         || (named && word(&args.quant, &log.quant))
         || word(&args.kv_dtype, &log.kv_dtype)
         || (speculates && draft)
@@ -166,6 +173,8 @@ impl Ran {
                 .kv_tokens
                 .filter(|(tokens, _)| *tokens < 1e15)
                 .map(|(tokens, _)| tokens as u64),
+            fraction: log.mem_fraction.map(|(fraction, _)| fraction),
+            other_fraction: false,
             speeds: log.speeds.clone(),
             speculates: log.spec_algorithm.is_some()
                 || log.draft.is_some()
@@ -176,7 +185,8 @@ impl Ran {
     }
 
     /// What is left of it beside flags that ask for another server: nothing with another model, box
-    /// or engine; with another cut, format or fraction, how the engine was told to run.
+    /// or engine; with another cut or format, how the engine was told to run; with another fraction
+    /// alone all but the pool, which moves with it where the log says both.
     /// A card named by flag is the log's own where the log names none or the same, a flag that says
     /// what the log says asks for no other server, and a plain server's pool is that of any draft
     /// that one thinks of adding.
@@ -210,6 +220,25 @@ impl Ran {
                 ..left
             };
         }
+        left.other_fraction = other_fraction(args, log);
+        let vllm = log.engine.as_ref().is_some_and(|(name, _)| name == "vllm");
+        let moves = vllm && left.fraction.is_some() && left.kv_gib.is_some();
+        if left.other_fraction && !moves {
+            left.kv_gib = None;
+            left.kv_tokens = None;
+        }
         left
+    }
+
+    /// The fraction that it ran with, where another one is asked for, and whether its pool moves
+    /// there.
+    pub(crate) fn at_another_fraction(&self) -> Option<(f64, bool)> {
+        let said = self.fraction.filter(|_| self.other_fraction)?;
+        Some((said, self.kv_tokens.is_some()))
+    }
+
+    /// Whether the server came up as asked for: then it fits, whatever the estimates say.
+    pub(crate) fn as_asked(&self) -> bool {
+        self.kv_tokens.is_some() && !self.other_fraction
     }
 }

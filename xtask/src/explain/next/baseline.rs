@@ -1,0 +1,98 @@
+//! The plain sweep among the files, as `--baseline` takes it.
+
+use super::Words;
+use crate::explain::facts::Facts;
+
+/// A plain sweep among the files.
+pub(super) struct Baseline {
+    file: String,
+    /// The bench does not say at which load it ran.
+    nameless: bool,
+    pub(super) loads: Vec<f64>,
+    pub(super) held_tokens: Option<f64>,
+    /// Why there is none, where a bench was given.
+    none: Option<String>,
+}
+
+impl Baseline {
+    pub(super) fn add(self, line: &mut Words) {
+        if let Some(why) = self.none {
+            line.left_out.push(why);
+            return;
+        }
+        let piped = self.file == crate::explain::STANDARD_INPUT;
+        let file = if piped { "FILE" } else { &self.file };
+        let word = if self.nameless {
+            format!("{file}@USERS")
+        } else {
+            file.to_string()
+        };
+        line.push("--baseline", Some(word));
+        if piped {
+            line.fill_in
+                .push("the file that was piped in for FILE".to_string());
+        }
+        if self.nameless {
+            line.fill_in
+                .push("the requests it ran at a time for USERS".to_string());
+        }
+    }
+}
+
+/// A bench without speculation, else the speeds of a plain server's own log.
+pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
+    let of = |facts: &Facts| Baseline {
+        file: facts.file.clone(),
+        nameless: false,
+        loads: Vec::new(),
+        held_tokens: None,
+        none: None,
+    };
+    let benches = || files.iter().filter(|f| f.get("bench_points").is_some());
+    // Tools that print no accept length, beside server lines that do.
+    let plain = |facts: &&Facts| {
+        facts.get("accept_length").is_none() || facts.get("bench_accept_length").is_some()
+    };
+    let speculates = files.iter().find(|facts| {
+        facts.get("bench_points").is_none()
+            && (facts.get("spec_algorithm").is_some() || facts.get("accept_length").is_some())
+    });
+    let swept = benches().filter(plain).find(|f| f.sweep.is_some());
+    if let (Some(facts), Some(log), None) = (
+        swept,
+        speculates,
+        benches().find(|f| f.get("bench_accept_length").is_some()),
+    ) {
+        return Some(Baseline {
+            none: Some(format!(
+                "--baseline {}: the server of {} speculates, and no accept length in the bench says \
+                 which of the two it is",
+                facts.file, log.file
+            )),
+            ..of(facts)
+        });
+    }
+    if let Some((facts, sweep)) = swept.and_then(|f| Some((f, f.sweep.as_ref()?))) {
+        return Some(Baseline {
+            loads: sweep.points.iter().map(|point| point.0).collect(),
+            held_tokens: sweep.held_tokens,
+            ..of(facts)
+        });
+    }
+    if let Some(facts) = benches().filter(plain).find(|f| f.nameless_sweep) {
+        return Some(Baseline {
+            nameless: true,
+            ..of(facts)
+        });
+    }
+    let own = files.iter().find(|facts| {
+        !facts.speeds.is_empty()
+            && facts.speed_printers < 2
+            && facts.get("spec_algorithm").is_none()
+            && facts.get("accept_length").is_none()
+    })?;
+    Some(Baseline {
+        loads: own.speeds.iter().map(|speed| speed.running).collect(),
+        ..of(own)
+    })
+}
