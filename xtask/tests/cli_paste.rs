@@ -373,8 +373,16 @@ const DIP: &str = "users,tok_s\n1,59\n2,92.4\n4,164.3\n8,251.5\n16,429.2\n32,318
 
 /// A server with this sweep, as arguments.
 fn with_dip(engine: &str, more: &str) -> Vec<String> {
-    let path = std::env::temp_dir().join(format!("dip-{}-{}.csv", std::process::id(), more.len()));
-    std::fs::write(&path, DIP).expect("a temporary file");
+    with_sweep(DIP, engine, more)
+}
+
+fn with_sweep(sweep: &str, engine: &str, more: &str) -> Vec<String> {
+    let path = std::env::temp_dir().join(format!(
+        "sweep-{}-{}.csv",
+        std::process::id(),
+        sweep.len() + more.len()
+    ));
+    std::fs::write(&path, sweep).expect("a temporary file");
     let run = format!(
         "predict {more} --box two-switch-8 --engine {engine} --context 2k \
          --concurrency 1,2,4,8,16,32 --baseline {}",
@@ -474,6 +482,20 @@ fn the_legal_fraction_is_of_the_context_that_the_pasted_line_serves() {
     let own = "tokens, which the engine wants room for); from ";
     assert!(
         text.contains(own) && text.contains("for 4,096 tokens"),
+        "{text}"
+    );
+}
+
+#[test]
+fn no_depth_is_said_to_be_pasted_where_the_paste_drafts_nothing() {
+    // Two users are dear, so that one does not pay and others do, each at a depth of its own.
+    let sweep = "users,tok_s\n1,100\n2,104\n4,110\n8,390\n16,760\n32,1400\n64,2500\n";
+    let run = with_sweep(sweep, "vllm@0.20.2", "--model glm-5.1 --accept 1.9@3");
+    let (text, answer) = answered(&run);
+    assert_eq!(answer["verdict"], "does-not-pay", "{text}");
+    assert!(answer["points"][2]["speedup"].as_f64() > Some(1.5));
+    assert!(
+        !text.contains("step pasted") && !text.contains("steps pasted"),
         "{text}"
     );
 }

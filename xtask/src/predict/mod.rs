@@ -129,6 +129,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let said = (&summary, points.as_slice());
     let setting = setting(scenario, said, &memory, (choice, links), &pasted);
     let engine_flags = flags::engine_flags(&setting);
+    let drafts = setting.steps > 0;
     let (flips, changes) = match setting.runs {
         true => (
             flips::flips(scenario, &costs, links, &points, &depth_map),
@@ -168,7 +169,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         seed: scenario.seed,
         cut_refused: scenario.uncut.is_some(),
         best,
-        points,
+        points: pasted::shown(points, drafts),
         memory,
     })
 }

@@ -90,6 +90,14 @@ impl Pasted {
     }
 }
 
+/// The rows as told: where the line drafts nothing there is no depth of it to tell of.
+pub(super) fn shown(mut points: Vec<Point>, drafts: bool) -> Vec<Point> {
+    if !drafts {
+        points.iter_mut().for_each(|point| point.as_pasted = None);
+    }
+    points
+}
+
 /// What a depth does at a load.
 fn as_pasted(scenario: &Scenario, costs: &Costs<'_>, users: u32, steps: u32) -> Option<AsPasted> {
     if steps == 0 {
