@@ -389,3 +389,43 @@ fn simulate_and_predict_name_a_kernel_alike_and_offer_none_of_a_version_not_in_f
     let new = by("vllm@0.30");
     assert!(new.ends_with("FLASHINFER_PCIE_IPC=1"), "{new}");
 }
+
+/// What the FAQ asks: a model, and the boxes to compare it on.
+#[test]
+fn boxes_to_compare_need_no_other_box() {
+    let output = common::xtask(&[
+        "predict",
+        "--model",
+        "llama-3.1-8b",
+        "--compare",
+        "4x-rtx-3090,4x-rtx-3090-nvlink",
+    ]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(shown.contains("on 4x-rtx-3090 at TP 4"), "{shown}");
+    assert!(shown.contains("\n4x-rtx-3090-nvlink "), "{shown}");
+}
+
+/// Fixing the steps of the prediction would not say at what depth the log was measured.
+#[test]
+fn an_accept_length_of_unknown_depth_is_to_be_given_with_its_depth() {
+    let path = std::env::temp_dir().join(format!("depthless-{}.log", std::process::id()));
+    let line = "[2025-11-02 10:00:00 TP0] Decode batch. #running-req: 1, #token: 8123, token usage: \
+                0.05, accept len: 2.45, cuda graph: True, gen throughput (token/s): 101.22, \
+                #queue-req: 0, \n";
+    std::fs::write(&path, line).expect("a temporary file");
+    let file = path.display().to_string();
+    let output = common::xtask(&[
+        "predict",
+        "--model",
+        "llama-3.1-8b",
+        "--box",
+        "1x-h100",
+        "--accept",
+        &file,
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("give --accept 2.45@N"), "{said}");
+    std::fs::remove_file(path).ok();
+}

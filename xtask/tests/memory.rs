@@ -360,3 +360,30 @@ fn a_cut_that_the_engine_refuses_does_not_fit() {
     let four = xtask(&format!("{server} --tp 4"));
     assert!(!four.contains("refuses this cut"), "{four}");
 }
+
+/// Above the activation wall it starts and runs out; a lower fraction holds the draft as well.
+#[test]
+fn a_fraction_above_the_legal_range_is_pasted_as_one_that_fits() {
+    let asked = "predict --model qwen3-32b --quant awq --engine sglang --box 4x-rtx-3090-nvlink \
+                 --draft eagle3 --context 8k --concurrency 1,16";
+    let shown = xtask(&format!("{asked} --mem-fraction 0.98"));
+    assert!(shown.contains("DOES NOT FIT"), "{shown}");
+    let paste = |shown: &str| {
+        let line = shown.lines().find(|line| line.starts_with("  sglang: "));
+        line.map(str::to_string).unwrap_or_default()
+    };
+    assert!(paste(&shown).contains("--speculative-algorithm"), "{shown}");
+    assert!(shown.contains("the paste is what is best at 0."), "{shown}");
+    assert_eq!(paste(&shown), paste(&xtask(asked)));
+}
+
+/// torch sees 23.58 GiB of an RTX 3090, nvidia-smi prints 24.00: 24.08 is made of the former.
+#[test]
+fn the_card_of_the_ledger_is_not_said_to_be_read_off_nvidia_smi() {
+    let shown = xtask("plan --model llama-3.1-8b --engine sglang --box 1x-h100 --sources");
+    let card = shown.lines().find(|line| line.starts_with("the card"));
+    assert!(
+        card.is_some_and(|line| line.contains("what torch reports and 0.5 GiB")),
+        "{shown}"
+    );
+}

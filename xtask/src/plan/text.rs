@@ -402,7 +402,9 @@ fn ledger(report: &Report, sources: bool, out: &mut String) {
         String::new(),
     ];
     if sources {
-        total.push("nvidia-smi".to_string());
+        let spec =
+            "what torch reports and 0.5 GiB that it cannot see, about what nvidia-smi prints";
+        total.push(spec.to_string());
     }
     table.add_row(total);
     out.push('\n');

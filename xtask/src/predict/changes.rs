@@ -179,6 +179,16 @@ pub(super) fn compare(
     Ok((rows, left_out))
 }
 
+/// The first box of `--compare` is the one predicted where a model is named and no box.
+pub(super) fn first_box(args: &mut ScenarioArgs, list: &str) {
+    let named = args.box_name.is_some() || args.gpu.is_some() || args.topology.is_some();
+    let own = args.scenario.is_some() || args.from_log.is_some() || args.model.is_none();
+    if !named && !own {
+        let first = list.split(',').map(str::trim).find(|name| is_box(name));
+        args.box_name = first.map(str::to_string);
+    }
+}
+
 fn is_box(name: &str) -> bool {
     name.ends_with(".toml") || pcie_sim::catalog::names().any(|have| have == name)
 }

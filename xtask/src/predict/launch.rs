@@ -7,7 +7,8 @@ use std::path::Path;
 use kvplan::Attention;
 use spec_decode::HeadKind;
 
-use super::answer::{Answer, Memory};
+use super::answer::{Answer, Assumption, Memory};
+use super::links::Links;
 use crate::gpus::Family;
 use crate::scenario::{EngineKind, Scenario};
 
@@ -218,6 +219,54 @@ pub(super) fn placeholders(
         parts.push(format!("{DRAFT}: {what}"));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// A fraction asked for above the legal range, with one below that fits: the lines to paste are of
+/// the engine's own fraction, where those start.
+pub(super) fn lower_fraction(
+    scenario: &Scenario,
+    links: &Links<'_>,
+    answer: &mut Answer,
+) -> anyhow::Result<()> {
+    let asked = scenario.input("mem_fraction");
+    let asked = asked.filter(|input| input.source.starts_with("--"));
+    let above = scenario
+        .mem_fraction
+        .zip(answer.memory.fraction_max)
+        .is_some_and(|(fraction, most)| fraction > most);
+    let (Some(fraction), true) = (scenario.mem_fraction.and(asked), above) else {
+        return Ok(());
+    };
+    if answer.memory.fits != Some(false) || answer.cut_refused {
+        return Ok(());
+    }
+    let mut other = scenario.clone();
+    other.mem_fraction = None;
+    let lower = super::answer(&other, links)?;
+    let Some(typed) = lower.memory.typed_fraction() else {
+        return Ok(());
+    };
+    if lower.memory.fits == Some(false) {
+        return Ok(());
+    }
+    answer.assumptions.push(Assumption {
+        what: format!(
+            "the paste is what is best at {typed} of the card, not at {} as asked for: above {:.3} it \
+             runs out",
+            fraction.value,
+            answer.memory.fraction_max.unwrap_or(1.0)
+        ),
+        settled_by: format!("--mem-fraction {typed} for its figures"),
+    });
+    // What its lines rest on beyond that.
+    let known: Vec<String> = answer.assumptions.iter().map(|a| a.what.clone()).collect();
+    let more = lower.assumptions.into_iter();
+    answer
+        .assumptions
+        .extend(more.filter(|a| !known.contains(&a.what)));
+    answer.engine_flags = lower.engine_flags;
+    answer.placeholders = lower.placeholders;
+    Ok(())
 }
 
 /// The start lines to show, each as typed in a shell, with the engine's name.

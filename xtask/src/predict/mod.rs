@@ -41,12 +41,16 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     }
     let mut wanted = args.scenario.clone();
     wanted.context = wanted.context.or_else(|| args.max_model_len.clone());
+    if let Some(list) = &args.compare {
+        changes::first_box(&mut wanted, list);
+    }
     let mut scenario = Scenario::resolve(&wanted)?;
     scenario.max_running = args.max_running;
     scenario.state_slots = args.state_slots;
     scenario.max_model_len = args.max_model_len.as_ref().map(|_| scenario.context);
     let links = Links::new(&scenario)?;
     let mut answer = answer(&scenario, &links)?;
+    launch::lower_fraction(&scenario, &links, &mut answer)?;
     if let Some(list) = &args.compare {
         (answer.compared, answer.compared_left_out) = changes::compare(&wanted, &scenario, list)?;
     }

@@ -362,8 +362,8 @@ fn from_log(path: &std::path::Path, steps: Option<u32>) -> anyhow::Result<(Evide
     let depth = log.depth.or(steps).ok_or_else(|| {
         input::error(format!(
             "--accept {shown}: the log gives accept length {:.2} but not the depth it was measured \
-             at; add --steps N",
-            log.accept_length
+             at; give --accept {:.2}@N with the steps of that run for N",
+            log.accept_length, log.accept_length
         ))
     })?;
     let evidence = match &log.reading {
