@@ -320,3 +320,19 @@ fn a_kv_format_that_the_log_says_is_not_called_the_default() {
     let path = log("plain-no-kv", PLAIN);
     assert!(plan(&path, &[]).contains("KV dtype bf16 (the default)"));
 }
+
+#[test]
+fn an_all_reduce_kernel_that_the_log_shows_is_said_where_nccl_is_reckoned_with() {
+    let two = PLAIN.replace("tensor_parallel_size=1", "tensor_parallel_size=2");
+    let kernel = "INFO 05-15 03:31:20 [custom_all_reduce.py:355] PCIe custom allreduce enabled via \
+        VLLM_ENABLE_PCIE_ALLREDUCE=1 (backend=cpp, using vLLM C++ custom allreduce).\n\
+        INFO 05-15 03:31:20 [custom_all_reduce.py:490] Using dynamic C++ custom allreduce cutoff \
+        (cutoff=57344 bytes, ignore_cutoff_max_rows=8).\n";
+    let path = log("plain-kernel", &format!("{two}{kernel}"));
+    let card = ["--from-log", &path, "--gpu", "rtx-pro-6000", "--gpus", "2"];
+    let said = "vLLM's own kernel over PCIe up to 57,344 bytes, NCCL above";
+    let text = answers(&[&["predict"], &card[..]].concat());
+    assert!(text.contains(said), "{text}");
+    let asked = answers(&[&["predict"], &card[..], &["--allreduce", "one-shot"]].concat());
+    assert!(!asked.contains(said), "{asked}");
+}

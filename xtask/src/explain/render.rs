@@ -74,6 +74,8 @@ const SHOWN: &[&str] = &[
     "nccl_choice",
     "nccl_network",
     "custom_all_reduce_disabled",
+    "custom_all_reduce",
+    "custom_all_reduce_max_bytes",
     "unidirectional_gb_s",
     "bidirectional_gb_s",
     "p2p_latency_us",

@@ -41,6 +41,8 @@ pub(crate) struct LogScenario {
     pub(crate) topk: Option<(u32, usize)>,
     /// Tokens verified per sequence.
     pub(crate) draft_tokens: Option<(u32, usize)>,
+    /// vLLM's own all-reduce forced over PCIe: the largest payload it takes, bytes, where said.
+    pub(crate) pcie_all_reduce: Option<(Option<f64>, usize)>,
     /// GPU as the log names it.
     pub(crate) gpu: Option<(String, usize)>,
     /// Mean accept length, bonus included.
@@ -120,6 +122,13 @@ fn free_after_target(facts: &Facts) -> Option<(f64, usize)> {
     Some((after + held.unwrap_or(0.0), fact.line))
 }
 
+/// vLLM's own all-reduce over PCIe: the largest payload, and the line.
+fn pcie_all_reduce(facts: &Facts) -> Option<(Option<f64>, usize)> {
+    let forced = facts.text("custom_all_reduce")? == "pcie";
+    let line = facts.get("custom_all_reduce").filter(|_| forced)?.line;
+    Some((facts.number("custom_all_reduce_max_bytes"), line))
+}
+
 /// The scenario among facts already read.
 pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     let text = |name: &str| -> Option<(String, usize)> {
@@ -127,11 +136,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
             .get(name)
             .and_then(|fact| Some((facts.text(name)?.to_string(), fact.line)))
     };
-    let number = |name: &str| -> Option<(f64, usize)> {
-        facts
-            .get(name)
-            .and_then(|fact| Some((facts.number(name)?, fact.line)))
-    };
+    let number = |name: &str| Some((facts.number(name)?, facts.get(name)?.line));
     let whole = |name: &str| -> Option<(u32, usize)> {
         number(name)
             .filter(|(n, _)| n.fract() == 0.0 && (1.0..4e9).contains(n))
@@ -172,6 +177,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         steps,
         topk,
         draft_tokens,
+        pcie_all_reduce: pcie_all_reduce(facts),
         gpu: text("gpu"),
         accept_length: number("accept_length"),
         max_running_requests: whole("max_running_requests"),

@@ -394,6 +394,12 @@ fn all_reduce(doc: &Doc, facts: &mut Facts) {
     }
     if let Some(at) = doc.after_all("PCIe custom allreduce enabled via").next() {
         facts.set("custom_all_reduce", "pcie", doc.line_at(at));
+        // What is larger goes by NCCL.
+        if let Some(at) = doc.after_all("allreduce cutoff (cutoff=").next()
+            && let Some((bytes, _)) = super::text::leading_number(doc.window(at, 20))
+        {
+            facts.set("custom_all_reduce_max_bytes", bytes, doc.line_at(at));
+        }
     }
     if let Some(at) = doc.after_all("vLLM is using nccl==").next() {
         let word = doc.window(at, 20).split(' ').next().unwrap_or("");

@@ -224,6 +224,9 @@ fn apply_log(
         .or(merged.mem_fraction.take());
     merged.kv_dtype = text(log.kv_dtype).or(merged.kv_dtype.take());
     super::ran::load(merged, &whole, args, shown);
+    if args.allreduce.is_none() {
+        all_reduce_of_log(&whole, shown, notes);
+    }
     if merged.hardware.gpu.is_none() {
         merged.hardware.gpu = log.gpu.map(|(gpu, _)| gpu);
     }
@@ -231,6 +234,24 @@ fn apply_log(
         merged.hardware.gpus = log.tp.map(|(tp, _)| tp);
     }
     apply_log_speculation(merged, &whole, shown, notes);
+}
+
+/// Says that the server of a log reduced by another kernel than the steps are reckoned with.
+fn all_reduce_of_log(log: &explain::LogScenario, shown: &str, notes: &mut Notes) {
+    let Some((most, line)) = log.pcie_all_reduce else {
+        return;
+    };
+    let sizes = most.map_or(String::new(), |bytes| {
+        let bytes = crate::table::thousands(bytes);
+        format!(" up to {bytes} bytes, NCCL above")
+    });
+    notes.assume(
+        format!(
+            "{shown}:{line}: that server reduced by vLLM's own kernel over PCIe{sizes}; the steps are \
+             reckoned with NCCL at every size, so small loads of it may run faster"
+        ),
+        "--allreduce one-shot (few users) or --allreduce auto, each for every size,",
+    );
 }
 
 /// The engine with the version that the log prints, else with the one that its lines are of.

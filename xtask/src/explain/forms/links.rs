@@ -123,6 +123,18 @@ const ENGINES: &[Form] = &[
             T("an unsupported world size: 3"),
         )],
     ),
+    (
+        "the engine's own all-reduce forced over PCIe, and up to which size",
+        "INFO 05-15 03:31:18 model_runner.py:1097] Loading model weights took 14.9888 GB\n\
+         INFO 05-15 03:31:20 [custom_all_reduce.py:355] PCIe custom allreduce enabled via \
+         VLLM_ENABLE_PCIE_ALLREDUCE=1 (backend=cpp, using vLLM C++ custom allreduce).\n\
+         INFO 05-15 03:31:20 [custom_all_reduce.py:490] Using dynamic C++ custom allreduce cutoff \
+         (cutoff=57344 bytes, ignore_cutoff_max_rows=8).\n",
+        &[
+            ("custom_all_reduce", T("pcie")),
+            ("custom_all_reduce_max_bytes", N(57344.0)),
+        ],
+    ),
 ];
 
 const LINKS: &[Form] = &[
