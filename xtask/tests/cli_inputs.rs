@@ -359,9 +359,9 @@ fn a_bench_over_contexts_answers_at_the_context_asked_for_and_says_which_it_used
     assert!(plain > 50.0 && plain < 60.0, "{plain}");
     assert!(text.contains("rows of 0 and 16,384 tokens"), "{text}");
     let (plain, text) = run("32k");
-    assert!((plain - 50.0).abs() < 1e-6, "{plain}");
+    assert!(plain > 40.0 && plain < 50.0, "{plain}");
     assert!(
-        text.contains("is of 16384 tokens of context and stands for 32768"),
+        text.contains("is of 16384 tokens of context; its steps at 32768 are the measured ones"),
         "{text}"
     );
     let _ = std::fs::remove_file(path);
@@ -428,4 +428,46 @@ fn an_accept_length_of_unknown_depth_is_to_be_given_with_its_depth() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("give --accept 2.45@N"), "{said}");
     std::fs::remove_file(path).ok();
+}
+
+#[test]
+fn a_logs_speeds_stay_at_the_context_its_requests_held_when_another_is_asked_for() {
+    let line = |running: u32, speed: f64| {
+        format!(
+            "[2025-01-23 19:35:35 TP0] Decode batch. #running-req: {running}, #token: {}, token \
+             usage: 0.01, cuda graph: True, gen throughput (token/s): {speed}, #queue-req: 0\n",
+            running * 3000
+        )
+    };
+    let log: String = [(1, 61.0), (1, 61.2), (8, 390.0), (8, 391.0)]
+        .map(|(running, speed)| line(running, speed))
+        .concat();
+    let path = temporary("plain.log", &log);
+    let shown = path.to_string_lossy().into_owned();
+    let point = |context: &[&str]| -> (serde_json::Value, String) {
+        let run = with(&["--concurrency", "8", "--steps", "3", "--baseline", &shown]);
+        let text = answers(&[&run[..], context].concat());
+        let json = answers(&[&run[..], context, &["--json"]].concat());
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        (json["points"][0].clone(), text)
+    };
+    let (own, text) = point(&[]);
+    assert!(
+        text.contains("sweep is of 3000 tokens of context, each"),
+        "{text}"
+    );
+    let (far, text) = point(&["--context", "16k"]);
+    let said = "sweep is of 3000 tokens of context; its steps at 16384 are the measured ones";
+    assert!(text.contains(said), "{text}");
+    let ms = |point: &serde_json::Value, name: &str| point[name].as_f64().expect("a time");
+    assert!((1000.0 * 8.0 / ms(&own, "baseline_step_ms") - 391.0).abs() < 0.1);
+    // 13,384 more tokens of 256 KiB for each of 8 users at 3.35 TB/s, or somewhat under.
+    let read_ms = 13_384.0 * 8.0 * 262_144.0 / 3.35e9;
+    for name in ["baseline_step_ms", "verify_ms"] {
+        let more_ms = ms(&far, name) - ms(&own, name);
+        assert!(
+            (0.9 * read_ms..2.0 * read_ms).contains(&more_ms),
+            "{name}: {more_ms} beside {read_ms}"
+        );
+    }
 }

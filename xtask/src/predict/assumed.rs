@@ -5,30 +5,6 @@ use super::links::Links;
 use super::{flags, kernels, launch};
 use crate::scenario::Scenario;
 
-/// At which context the user's sweep is taken to have run.
-fn sweep_context(scenario: &Scenario) -> Option<Assumption> {
-    scenario.baseline.as_ref()?;
-    let asked = scenario.context;
-    let ran = match scenario.sweep_context {
-        None if asked == 0 => return None,
-        None => {
-            format!("is taken to have run at {asked} tokens of context (its file does not say)")
-        }
-        Some(tokens) if tokens == asked as f64 => format!("is of {asked} tokens of context"),
-        Some(tokens) => format!(
-            "is of {tokens:.0} tokens of context and stands for {asked}: what a step takes more or less \
-             at {asked} is not in it"
-        ),
-    };
-    Some(Assumption {
-        what: format!(
-            "the plain sweep {ran}, each request with a prompt of its own; a verify reads a cache once \
-             where the step model says so (measured on an H200 only)"
-        ),
-        settled_by: "a plain sweep at --context; one speculative run at that context".into(),
-    })
-}
-
 /// What was assumed, in the order in which it was met; of the wiring only what the group uses.
 pub(super) fn all(
     setting: &flags::Setting<'_>,
@@ -73,4 +49,31 @@ pub(super) fn all(
         !wiring || (reduces && (!mesh || a.what.contains("NV")))
     });
     all
+}
+
+/// At which context the user's sweep is taken to have run, and what was done where another is asked
+/// for.
+fn sweep_context(scenario: &Scenario) -> Option<Assumption> {
+    scenario.baseline.as_ref()?;
+    let asked = scenario.context;
+    let ran = match scenario.sweep_context {
+        None if asked == 0 => return None,
+        None => {
+            format!("is taken to have run at {asked} tokens of context (its file does not say)")
+        }
+        Some(tokens) if (tokens - asked as f64).abs() < 1.0 => {
+            format!("is of {asked} tokens of context")
+        }
+        Some(tokens) => format!(
+            "is of {tokens:.0} tokens of context; its steps at {asked} are the measured ones and what \
+             the step model adds or takes between the two"
+        ),
+    };
+    Some(Assumption {
+        what: format!(
+            "the plain sweep {ran}, each request with a prompt of its own; a verify reads a cache once \
+             where the step model says so (measured on an H200 only)"
+        ),
+        settled_by: "a plain sweep at --context; one speculative run at that context".into(),
+    })
 }

@@ -125,33 +125,15 @@ impl<'a> Costs<'a> {
 
     /// The cycle at a load and context that drafts `steps` and verifies `tokens` a sequence.
     pub(super) fn cycle(&self, users: u32, context: u64, steps: u32, tokens: u32) -> CycleCost {
-        let passes = self.draft_passes(steps);
-        if let Some(law) = &self.law {
-            let (known, at) = (
-                self.known(),
-                Speculation {
-                    concurrency: f64::from(users),
-                    verified_tokens: f64::from(tokens),
-                    draft_steps: passes,
-                },
-            );
-            let slower = law.slower(Some(&known), at.concurrency);
-            let law = law.cycle(Some(&known), &at);
-            return CycleCost {
-                plain_ms: law.plain_ms,
-                draft_ms: law.draft_ms,
-                verify_ms: law.verify_ms,
-                parts: None,
-                beyond: law.beyond,
-                slower,
-            };
-        }
         let chain = Chain {
             sequences: f64::from(users),
             verified_tokens: f64::from(tokens),
-            draft_steps: passes,
+            draft_steps: self.draft_passes(steps),
             context: context as f64,
         };
+        if let Some(law) = &self.law {
+            return self.by_sweep(law, &chain);
+        }
         let mut found = self.modelled(&chain);
         if let Some(pin) = &self.pin {
             // The excess may be negative: the machine was faster than the model.
@@ -171,6 +153,40 @@ impl<'a> Costs<'a> {
         }
     }
 
+    /// The cycle from measured plain steps, moved from the context at which they ran to the chain's
+    /// by what the step model says that the difference costs.
+    fn by_sweep(&self, law: &SweepLaw, chain: &Chain) -> CycleCost {
+        let known = self.known();
+        let at = Speculation {
+            concurrency: chain.sequences,
+            verified_tokens: chain.verified_tokens,
+            draft_steps: chain.draft_steps,
+        };
+        let found = law.cycle(Some(&known), &at);
+        let mut cost = CycleCost {
+            plain_ms: found.plain_ms,
+            draft_ms: found.draft_ms,
+            verify_ms: found.verify_ms,
+            parts: None,
+            beyond: found.beyond,
+            slower: law.slower(Some(&known), at.concurrency),
+        };
+        // Whole tokens are asked for; a sweep's own context has a half where outputs are odd.
+        if (chain.context - known.context).abs() >= 1.0 {
+            let (to, from) = (
+                self.modelled(chain),
+                self.modelled(&Chain {
+                    context: known.context,
+                    ..*chain
+                }),
+            );
+            cost.plain_ms = moved_ms(cost.plain_ms, from.plain.total(), to.plain.total());
+            cost.draft_ms = moved_ms(cost.draft_ms, from.draft.total(), to.draft.total());
+            cost.verify_ms = moved_ms(cost.verify_ms, from.verify.total(), to.verify.total());
+        }
+        cost
+    }
+
     /// The cycle from the architecture: the same function that `score` judges.
     fn modelled(&self, chain: &Chain) -> scratch::CycleParts {
         let draft = self.draft();
@@ -185,16 +201,13 @@ impl<'a> Costs<'a> {
         self.scenario.draft.as_ref()?.passes()
     }
 
-    /// The server behind the user's sweep.
+    /// The server behind the user's sweep, at the context at which that ran.
     fn known(&self) -> Known<'_> {
         Known {
             server: &self.server,
             draft: self.draft(),
             draft_tp: u64::from(self.draft_tp),
-            context: match &self.scenario.served {
-                Some(served) => served.held_tokens,
-                None => sweep_context(self.scenario),
-            },
+            context: ran_at(self.scenario),
         }
     }
 
@@ -231,6 +244,22 @@ impl Costs<'_> {
     }
 }
 
+/// A measured time with the difference of two modelled ones. A shorter context takes at most the
+/// share away that it takes of the modelled time: a measured step stays above 0.
+fn moved_ms(measured_ms: f64, from_ms: f64, to_ms: f64) -> f64 {
+    let moved_ms = measured_ms + to_ms - from_ms;
+    let found_ms = if to_ms < from_ms {
+        moved_ms.max(measured_ms * to_ms / from_ms)
+    } else {
+        moved_ms
+    };
+    if found_ms.is_finite() {
+        found_ms
+    } else {
+        measured_ms
+    }
+}
+
 fn sharding(scenario: &Scenario) -> Sharding {
     Sharding {
         dcp: u64::from(scenario.dcp),
@@ -238,16 +267,20 @@ fn sharding(scenario: &Scenario) -> Sharding {
     }
 }
 
-/// Tokens of context at which the user's sweep ran: the scenario's own where its file does not say.
-fn sweep_context(scenario: &Scenario) -> f64 {
-    scenario.sweep_context.unwrap_or(scenario.context as f64)
+/// Tokens of context at which the plain steps were measured: the scenario's own where the sweep's
+/// file does not say.
+fn ran_at(scenario: &Scenario) -> f64 {
+    let saved = scenario.served.as_ref().map(|served| served.held_tokens);
+    saved
+        .or(scenario.sweep_context)
+        .unwrap_or(scenario.context as f64)
 }
 
 /// Refuses a plain sweep that no card can reach: a step in less than half of the time that reading
 /// its weights takes.
 fn possible(scenario: &Scenario, server: &Server<'_>, points: &[(f64, f64)]) -> anyhow::Result<()> {
     for &(users, tok_s) in points {
-        let step = server.plain(users, sweep_context(scenario));
+        let step = server.plain(users, ran_at(scenario));
         let least_ms = step.weights_ms + step.experts_ms;
         let most_tok_s = 1000.0 * users / least_ms;
         if tok_s > 2.0 * most_tok_s {
@@ -282,7 +315,7 @@ fn law(
         &steps_ms(points),
         GraphLadder::of_engine(scenario.engine.kind.name()),
         constants,
-        Some(BySequence::of(server, sweep_context(scenario))),
+        Some(BySequence::of(server, ran_at(scenario))),
     )
     .map(Some)
     .map_err(|e| input::error(format!("--baseline: {e}")))
