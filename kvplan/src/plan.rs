@@ -226,6 +226,9 @@ fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
     }
 }
 
+/// Rounds in which the longest context that fits settles.
+const ROUNDS: usize = 8;
+
 /// A wanted load and the setting that carries it.
 #[derive(Debug, Clone)]
 pub struct TargetAnswer {
@@ -241,7 +244,8 @@ pub struct TargetAnswer {
     pub plan: Plan,
 }
 
-/// The least fraction that carries `requests` of `context_tokens`, or the nearest load there is.
+/// The least fraction that carries `requests` of `context_tokens`, or the nearest load there is. It
+/// stays under the band of the activation wall; inside it only where that alone carries the load.
 ///
 /// # Errors
 /// As [`plan`].
@@ -252,10 +256,10 @@ pub fn for_target(
 ) -> Result<TargetAnswer, PlanError> {
     let context_tokens = context_tokens.max(1);
     let requests = requests.max(1);
-    let at = |fraction: f64| {
+    let at = |fraction: f64, context: u64| {
         let mut trial = setup.clone();
         trial.fraction = Some(fraction);
-        trial.context_tokens = Some(context_tokens);
+        trial.context_tokens = Some(context);
         if trial.observed.pool_fraction.is_none() {
             trial.observed.pool_gib = None;
             trial.observed.tokens = None;
@@ -263,33 +267,50 @@ pub fn for_target(
         trial.observed.served = false;
         plan(&trial)
     };
-    let start = plan(setup)?;
-    let ceiling = start.interval.max.clamp(0.001, 0.999);
-    let most = at(ceiling)?;
+    let interval = plan(setup)?.interval;
+    // As it is typed and printed: a fourth digit would not be set.
+    let typed = |fraction: f64| ((fraction * 1000.0).floor() / 1000.0).clamp(0.001, 0.999);
+    let ceiling = typed(interval.max);
+    let safe = Some(typed(interval.max_low)).filter(|low| *low > interval.min && *low < ceiling);
+    let safe = safe.unwrap_or(ceiling);
     let carries = |plan: &Plan| plan.carries(context_tokens, requests) && plan.refusal.is_none();
     let slots = |plan: &Plan| plan.state_slots.map_or(u64::MAX, StateSlots::requests);
-    if !carries(&most) {
+    let most = at(safe, context_tokens)?;
+    let (mut low, mut high) = if carries(&most) {
+        (0.0, safe)
+    } else if safe < ceiling && carries(&at(ceiling, context_tokens)?) {
+        (safe, ceiling)
+    } else {
         let held = most.max_concurrency;
+        let mut longest = (held * context_tokens as f64 / requests as f64) as u64;
+        // Tables by context and windows move the pool: what is named must fit when it is asked for.
+        for _ in 0..ROUNDS {
+            let pool = at(safe, longest.max(1))?.pool;
+            let share = pool.requests(longest) / requests as f64;
+            if longest == 0 || share >= 1.0 {
+                break;
+            }
+            longest = ((longest as f64 * share) as u64).min(longest - 1);
+        }
         return Ok(TargetAnswer {
             reached: false,
-            fraction: ceiling,
+            fraction: safe,
             requests: (held as u64).min(slots(&most)),
-            context_tokens: (held * context_tokens as f64 / requests as f64) as u64,
+            context_tokens: longest,
             plan: most,
         });
-    }
+    };
     // Capacity grows with the fraction: halve the interval down to what an engine's flag resolves.
-    let (mut low, mut high) = (0.0f64, ceiling);
     while high - low > 0.0005 {
         let middle = 0.5 * (low + high);
-        if carries(&at(middle)?) {
+        if carries(&at(middle, context_tokens)?) {
             high = middle;
         } else {
             low = middle;
         }
     }
     let fraction = ((high * 1000.0).ceil() / 1000.0).min(ceiling);
-    let plan = at(fraction)?;
+    let plan = at(fraction, context_tokens)?;
     Ok(TargetAnswer {
         reached: true,
         fraction,

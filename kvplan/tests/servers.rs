@@ -232,6 +232,24 @@ fn a_target_load_is_answered_with_the_least_fraction_or_the_nearest_load() {
 }
 
 #[test]
+fn the_nearest_load_named_for_a_target_out_of_reach_fits_below_the_activation_walls_band() {
+    let kimi = model("kimi-k2.5", None);
+    for (context, requests) in [(262_144, 64), (131_072, 3), (65_536, 7)] {
+        let setup = story(&kimi, None);
+        let never = kvplan::for_target(&setup, context, requests).expect("plan");
+        assert!(!never.reached, "{requests} x {context}");
+        assert!(never.fraction <= never.plan.interval.max_low);
+        let mut followed = setup.clone();
+        followed.fraction = Some(never.fraction);
+        followed.context_tokens = Some(never.context_tokens);
+        followed.observed.pool_gib = None;
+        let plan = plan(&followed);
+        assert!(plan.carries(never.context_tokens, requests), "{requests}");
+        assert!(!plan.carries(never.context_tokens + 64, requests));
+    }
+}
+
+#[test]
 fn figures_of_a_log_win_over_the_estimate() {
     let llama = model("llama-3.1-8b", None);
     let mut setup = setup(&llama, 1, "sglang@0.4.1", H100);

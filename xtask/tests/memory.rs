@@ -385,5 +385,42 @@ fn the_card_of_the_ledger_is_not_said_to_be_read_off_nvidia_smi() {
     assert!(
         card.is_some_and(|line| line.contains("what torch reports and 0.5 GiB")),
         "{shown}"
+}
+
+#[test]
+fn the_most_that_plan_names_fits_when_it_is_asked_for() {
+    let flags = "plan --model qwen3-32b --quant fp8 --gpu rtx-5090 --gpus 2 --engine sglang";
+    let text = xtask(&format!("{flags} --context 16k --concurrency 8"));
+    let at = text.find("at most, with ").expect("a nearest load");
+    let words: Vec<&str> = text[at..].split_whitespace().collect();
+    let number = |word: &str| word.replace(',', "");
+    // at most, with FLAG F, N requests of that context, or 8 of T tokens
+    let (fraction, requests) = (number(words[4]), number(words[5]));
+    let context = number(words[13]);
+    for load in [
+        format!("--context 16384 --concurrency {requests}"),
+        format!("--context {context} --concurrency 8"),
+    ] {
+        let followed = xtask(&format!("{flags} {load} --mem-fraction {fraction}"));
+        assert!(followed.starts_with("FITS"), "{load}: {followed}");
+        assert!(!followed.contains("run out"), "{followed}");
+    }
+    let predict = xtask(&format!(
+        "{} --context 16k --concurrency 1,8",
+        flags.replacen("plan", "predict", 1)
+    ));
+    let same = format!("({requests} with --mem-fraction-static {fraction})");
+    assert!(predict.contains(&same), "{same}: {predict}");
+}
+
+#[test]
+fn five_requests_that_miss_by_a_few_tokens_are_not_printed_as_five() {
+    let flags = "plan --model qwen3-32b --quant fp8 --gpu rtx-5090 --gpus 2 --engine sglang";
+    let text = xtask(&format!(
+        "{flags} --context 16k --concurrency 5 --mem-fraction 0.935"
+    ));
+    assert!(
+        text.starts_with("TIGHT") && text.contains("4.99 requests of 16,384"),
+        "{text}"
     );
 }

@@ -139,6 +139,8 @@ fn word(starts: bool, fits: bool) -> &'static str {
 
 fn pool(plan: &Plan, by_context: bool, context: u64) -> String {
     let requests = plan.pool.requests(context);
+    // 4.999 requests are four: two digits must not make five of them.
+    let requests = requests.min(requests.floor() + 0.99);
     if plan.pool.grouped() {
         // A window or a state takes the same however long the request is, so no figure of bytes a
         // token holds at every context.
@@ -355,8 +357,17 @@ fn target(report: &Report, out: &mut String) {
     let flag = fraction_flag(report);
     let plan = &report.cost.with;
     if answer.reached {
+        let interval = &answer.plan.interval;
+        let risky = if answer.fraction > interval.max_low {
+            format!(
+                ", inside the band of the activation wall ({:.3} to {:.3}): it may start and then run out",
+                interval.max_low, interval.max_high
+            )
+        } else {
+            String::new()
+        };
         out.push_str(&format!(
-            "\nwanted     {load}: {}\n",
+            "\nwanted     {load}: {}{risky}\n",
             match starts(plan) && plan.carries(*context, *requests) {
                 true => format!("they fit; {flag} {:.3} would be the least", answer.fraction),
                 false => format!("set {flag} {:.3}", answer.fraction),
