@@ -159,14 +159,33 @@ pub(super) fn one_depth(setting: &Setting<'_>, first: Option<&Point>) -> Option<
             if first.concurrency == 1 { "" } else { "s" },
         ));
     }
-    let engine = setting.scenario.engine.kind;
-    (setting.has_list() && engine != EngineKind::Vllm && asked_for(setting.scenario)).then(|| {
-        format!(
-            "the paste has {} steps at every load, the best at the lightest: {} takes no list by load, and \
-             others are more than 5 % faster at some (table)",
+    let scenario = setting.scenario;
+    let engine = scenario.engine.kind;
+    let takes_none = match engine {
+        EngineKind::Vllm => return None,
+        EngineKind::Sglang => {
+            "SGLang takes no fixed depth by load (--speculative-adaptive-config lets it choose among \
+             candidates by what was accepted)"
+                .to_string()
+        }
+        _ => format!("{} takes no list by load", engine.title()),
+    };
+    if !setting.has_list() || !asked_for(scenario) {
+        return None;
+    }
+    let given = |name: &str| scenario.input(name).map(|input| input.source.as_str());
+    Some(match given("steps").or_else(|| given("draft_tokens")) {
+        // With the depth given the table chooses between it and no speculation.
+        Some(source) => format!(
+            "the paste has the {} steps of {source} at every load, though plain decoding is no slower at \
+             some: {takes_none}",
             setting.steps,
-            engine.title()
-        )
+        ),
+        None => format!(
+            "the paste has {} steps at every load, the best at the lightest: {takes_none}, and others are \
+             more than 5 % faster at some (table)",
+            setting.steps,
+        ),
     })
 }
 
