@@ -232,3 +232,61 @@ fn a_log_that_names_only_the_class_of_the_model_ends_in_a_command_too() -> anyho
     assert!(text.contains("config.json of the Qwen3_5For"), "{text}");
     Ok(())
 }
+
+const LINKS: &str = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n\
+    GPU0\t X \tPHB\t0-31\t0\t\tN/A\nGPU1\tPHB\t X \t0-31\t0\t\tN/A\n";
+const PEERS: &str = " \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n";
+
+#[test]
+fn peer_access_in_a_file_of_its_own_is_joined_with_the_wiring() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explain-next-peers");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("topo.txt"), LINKS)?;
+    std::fs::write(folder.join("p2p.txt"), PEERS)?;
+    std::fs::write(folder.join("WIRING"), format!("{LINKS}\n{PEERS}"))?;
+    std::fs::write(
+        folder.join("plain.log"),
+        ARGUMENTS.replace(", SPECULATION", ""),
+    )?;
+    let both = "both in one file for WIRING: cat topo.txt p2p.txt > WIRING";
+    for files in [
+        &["p2p.txt", "topo.txt"][..],
+        &["plain.log", "topo.txt", "p2p.txt"],
+    ] {
+        let said = next_of(&folder, files)?;
+        let command = said["predict"].as_str().unwrap_or("");
+        assert!(command.contains("--topology WIRING --gpu GPU"), "{command}");
+        assert_eq!(said["fill_in"][0], both, "{command}");
+    }
+    // The joined file has both, and peer access on.
+    let said = next_of(&folder, &["WIRING"])?;
+    assert_eq!(said["facts"]["p2p"]["value"], "on");
+    assert_eq!(said["facts"]["farthest_link"]["value"], "PHB");
+    let command = said["predict"].as_str().unwrap_or("");
+    assert_eq!(command, "cargo xtask simulate --topology WIRING --gpu GPU");
+    let words = "simulate --topology WIRING --gpu rtx-5090 --json";
+    let words: Vec<&str> = words.split(' ').collect();
+    let joined = String::from_utf8(xtask(&words, &folder)?.stdout)?;
+    assert!(joined.contains("one-shot"), "{joined}");
+    Ok(())
+}
+
+#[test]
+fn a_topology_that_was_piped_in_is_a_file_to_fill_in() -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["explain", "-", "--json"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()?;
+    if let Some(mut pipe) = child.stdin.take() {
+        pipe.write_all(LINKS.as_bytes())?;
+    }
+    let said: Value = serde_json::from_slice(&child.wait_with_output()?.stdout)?;
+    assert_eq!(
+        said["predict"],
+        "cargo xtask simulate --topology FILE --gpu GPU"
+    );
+    assert_eq!(said["fill_in"][0], "the file that was piped in for FILE");
+    Ok(())
+}

@@ -17,6 +17,7 @@ mod forms;
 pub(crate) mod hostile;
 mod llamacpp;
 mod machine;
+mod matrix;
 mod nccl;
 mod next;
 mod p2p;

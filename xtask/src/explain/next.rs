@@ -40,6 +40,45 @@ impl Words {
         }
     }
 
+    fn next(self) -> Next {
+        Next {
+            command: self.words.join(" "),
+            fill_in: self.fill_in,
+            left_out: self.left_out,
+        }
+    }
+
+    /// A flag that takes one of the files; what was piped in has no name to give.
+    fn file(&mut self, flag: &str, facts: &Facts) {
+        if facts.file == super::STANDARD_INPUT {
+            self.gap(flag, "FILE", PIPED.to_string());
+        } else {
+            self.push(flag, Some(facts.file.clone()));
+        }
+    }
+
+    /// The wiring, with the peer access that another of the files shows.
+    fn topology(&mut self, files: &[Facts]) {
+        let Some(wiring) = wiring(files) else {
+            return;
+        };
+        let peers = files.iter().find(|facts| {
+            facts.file != wiring.file && states_alone(facts) && wiring.get("p2p").is_none()
+        });
+        let Some(peers) = peers else {
+            self.file("--topology", wiring);
+            return;
+        };
+        self.gap(
+            "--topology",
+            "WIRING",
+            format!(
+                "both in one file for WIRING: cat {} {} > WIRING",
+                wiring.file, peers.file
+            ),
+        );
+    }
+
     /// A word that the reader replaces.
     fn gap(&mut self, flag: &str, word: &str, what: String) {
         self.words.push(format!("{flag} {word}"));
@@ -101,7 +140,9 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     accept(&mut line, &said, by_log, depth, files);
     let alone = said.tp.is_some_and(|(tp, _)| tp < 2);
     let table = files.iter().find(|facts| !alone && all_reduce_table(facts));
-    line.push("--allreduce-table", table.map(|facts| facts.file.clone()));
+    if let Some(table) = table {
+        line.file("--allreduce-table", table);
+    }
     if let Some(baseline) = baseline {
         baseline.add(&mut line);
     }
@@ -110,11 +151,7 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     let by_log = said.mem_fraction.is_some() || said.max_running_requests.is_some();
     let shown = said.tp.is_some() || named.is_some() || class || speed || by_log;
     let says = line.words.len() > settings || shown || said.context.is_some();
-    says.then(|| Next {
-        command: line.words.join(" "),
-        fill_in: line.fill_in,
-        left_out: line.left_out,
-    })
+    says.then(|| line.next())
 }
 
 /// Whether what a log says can be taken whole: not where drafts are named that the model of the
@@ -212,8 +249,8 @@ fn engine(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
 }
 
 fn hardware(line: &mut Words, said: &LogScenario, files: &[Facts], by_log: bool) {
-    let topology = files.iter().find(wired);
-    line.push("--topology", topology.map(|facts| facts.file.clone()));
+    let topology = wiring(files);
+    line.topology(files);
     match card(files) {
         Some(card) => line.push("--gpu", Some(card)),
         None => line.gap("--gpu", "GPU", CARD.to_string()),
@@ -238,6 +275,9 @@ fn hardware(line: &mut Words, said: &LogScenario, files: &[Facts], by_log: bool)
         said.dcp.filter(|(n, _)| *n > 1).map(|(n, _)| n.to_string()),
     );
 }
+
+/// What to put for a text without a name.
+const PIPED: &str = "the file that was piped in for FILE";
 
 /// What to put for the card.
 const CARD: &str = "your card for GPU (rtx-5090, h100)";
@@ -353,29 +393,38 @@ fn draft_word(said: &LogScenario, model: Option<&str>) -> Option<String> {
 
 /// A topology alone: what its links are worth.
 fn simulate_line(files: &[Facts]) -> Option<Next> {
-    let boxed = files.iter().find(|facts| facts.kinds.contains(&"box-file"));
-    if let Some(facts) = boxed {
-        return Some(Next {
-            command: format!("cargo xtask simulate --box {}", facts.file),
-            fill_in: Vec::new(),
-            left_out: Vec::new(),
-        });
-    }
-    let facts = files.iter().find(wired)?;
     let mut line = Words {
         words: vec!["cargo xtask simulate".to_string()],
         ..Words::default()
     };
-    line.push("--topology", Some(facts.file.clone()));
+    let boxed = files.iter().find(|facts| facts.kinds.contains(&"box-file"));
+    if let Some(facts) = boxed {
+        line.file("--box", facts);
+        return Some(line.next());
+    }
+    wiring(files)?;
+    line.topology(files);
     match card(files) {
         Some(card) => line.push("--gpu", Some(card)),
         None => line.gap("--gpu", "GPU", CARD.to_string()),
     }
-    Some(Next {
-        command: line.words.join(" "),
-        fill_in: line.fill_in,
-        left_out: line.left_out,
-    })
+    Some(line.next())
+}
+
+/// The text that shows how the GPUs are joined; one of peer access alone where there is no other.
+fn wiring(files: &[Facts]) -> Option<&Facts> {
+    let joined = files
+        .iter()
+        .find(|facts| wired(facts) && !states_alone(facts));
+    joined.or_else(|| files.iter().find(wired))
+}
+
+/// A matrix of peer access without one of links.
+fn states_alone(facts: &Facts) -> bool {
+    facts.kinds.contains(&"topo-matrix")
+        && facts.get("p2p").is_some()
+        && facts.get("farthest_link").is_none()
+        && facts.get("nvlink").is_none()
 }
 
 /// A text that shows how the GPUs are wired; a tree without names does not.

@@ -242,13 +242,22 @@ fn custom_kernel(facts: &Facts, found: &mut Vec<Finding>) {
     if !why.contains("PCIe") && !why.contains("P2P") {
         return;
     }
+    // Its kernels read from peers: without access there is nothing to compare.
+    let mend = if why.contains("P2P") {
+        "it needs peer access, which `nvidia-smi topo -p2p r` shows (give that to predict with topo -m, \
+         both in one file for --topology); where the driver grants none NCCL is right, consumer cards \
+         need one that does"
+    } else {
+        "that can be right: under four PCIe GPUs of one roof it gains 10 to 25 %, over two sockets \
+         it can lose half. `predict --compare nccl,one-shot,island` says which for this box, where \
+         the driver grants peer access"
+    };
     found.push(Finding::new(
         Severity::Note,
         facts,
         "custom_all_reduce_disabled",
         "the engine's own all-reduce is off; NCCL does it",
         why.to_string(),
-        "that can be right: under four PCIe GPUs of one roof it gains 10 to 25 %, over two sockets \
-         it can lose half. `predict --compare nccl,one-shot,island` says which for this box",
+        mend,
     ));
 }
