@@ -164,3 +164,17 @@ fn look_up_without_a_measured_accept_length_is_measured_first() {
     let draft_ms = draft.and_then(|line| line.split_whitespace().nth(2));
     assert_eq!(draft_ms, Some("0.00"), "{measured}");
 }
+
+#[test]
+fn steps_that_were_given_are_not_called_the_best_at_the_lightest_load() {
+    let server = "predict --model gpt-oss-20b --gpu rtx-5090 --gpus 1 --engine sglang --context 9287 \
+                  --concurrency 1,2,4,8 --accept 2.044@3";
+    let server: Vec<&str> = server.split_whitespace().collect();
+    let text = answers(&[&server[..], &["--steps", "3"]].concat());
+    assert!(
+        text.contains("the 3 steps of --steps at every load"),
+        "{text}"
+    );
+    assert!(!text.contains("the best at the lightest"), "{text}");
+    assert!(!answers(&server).contains("of --steps"), "{text}");
+}

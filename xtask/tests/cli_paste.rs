@@ -284,20 +284,6 @@ fn one_depth_is_pasted_where_it_serves_every_load_and_the_answer_says_why() {
 }
 
 #[test]
-fn steps_that_were_given_are_not_called_the_best_at_the_lightest_load() {
-    let server = "predict --model gpt-oss-20b --gpu rtx-5090 --gpus 1 --engine sglang --context 9287 \
-                  --concurrency 1,2,4,8 --accept 2.044@3";
-    let server: Vec<&str> = server.split_whitespace().collect();
-    let text = answers(&[&server[..], &["--steps", "3"]].concat());
-    assert!(
-        text.contains("the 3 steps of --steps at every load"),
-        "{text}"
-    );
-    assert!(!text.contains("the best at the lightest"), "{text}");
-    assert!(!answers(&server).contains("of --steps"), "{text}");
-}
-
-#[test]
 fn the_map_has_the_depths_of_the_table() {
     let dense = ["--model", "qwen3-32b", "--gpu", "h100", "--context", "4k"];
     for flags in [&GLM[..], &dense[..]] {

@@ -385,6 +385,7 @@ fn the_card_of_the_ledger_is_not_said_to_be_read_off_nvidia_smi() {
     assert!(
         card.is_some_and(|line| line.contains("what torch reports and 0.5 GiB")),
         "{shown}"
+    );
 }
 
 #[test]

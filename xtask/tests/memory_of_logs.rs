@@ -336,3 +336,11 @@ fn an_all_reduce_kernel_that_the_log_shows_is_said_where_nccl_is_reckoned_with()
     let asked = answers(&[&["predict"], &card[..], &["--allreduce", "one-shot"]].concat());
     assert!(!asked.contains(said), "{asked}");
 }
+
+#[test]
+fn the_fraction_that_a_log_says_is_pasted_as_it_says_it() {
+    let log = log("plain-sglang-fraction", PLAIN_SGLANG);
+    let card = ["--gpu", "rtx-6000-ada", "--gpus", "4"];
+    let text = answers(&[&["predict", "--from-log", &log], &card[..]].concat());
+    assert!(text.contains("--mem-fraction-static 0.848 "), "{text}");
+}

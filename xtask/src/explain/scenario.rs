@@ -21,7 +21,7 @@ pub(crate) struct LogScenario {
     /// Decode context parallel size.
     pub(crate) dcp: Option<(u32, usize)>,
     /// SGLang mem_fraction_static or vLLM gpu_memory_utilization: the one that was in use where
-    /// free memory and pool prove it, else the flag.
+    /// free memory and pool prove another than the flag, else the flag.
     pub(crate) mem_fraction: Option<(f64, usize)>,
     /// KV cache dtype, where not `auto`.
     pub(crate) kv_dtype: Option<(String, usize)>,
@@ -163,8 +163,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         }),
         tp: whole("tp"),
         dcp: whole("dcp"),
-        mem_fraction: number("mem_fraction_in_use")
-            .or_else(|| number("mem_fraction"))
+        mem_fraction: fraction(number("mem_fraction_in_use"), number("mem_fraction"))
             .or_else(|| number("gpu_memory_utilization")),
         kv_dtype: text("kv_dtype"),
         quant: text("quant"),
@@ -211,5 +210,14 @@ impl LogScenario {
         loads.push(most);
         let words: Vec<String> = loads.iter().map(u32::to_string).collect();
         Some((words.join(","), line))
+    }
+}
+
+/// The fraction to take: printed figures are rounded, so what they prove differs from the flag in
+/// the fourth digit, which says nothing against it.
+fn fraction(proven: Option<(f64, usize)>, flag: Option<(f64, usize)>) -> Option<(f64, usize)> {
+    match (proven, flag) {
+        (Some(proven), Some(flag)) if (proven.0 - flag.0).abs() < 0.001 => Some(flag),
+        _ => proven.or(flag),
     }
 }

@@ -140,7 +140,19 @@ fn for_load(report: &Report, scenario: &Scenario) -> Memory {
         longest_context: limit
             .filter(|limit| starts(plan) && !whole(*limit))
             .map(|limit| longest_that_fits(limit, whole)),
+        fraction: Some(as_said(plan.fraction, scenario)),
         ..to_memory(report)
+    }
+}
+
+/// A log's figures are rounded, so the fraction that they give backwards differs in the fourth
+/// digit from the one that its server was told: that one is to be set again.
+fn as_said(inferred: f64, scenario: &Scenario) -> f64 {
+    let said = scenario.mem_fraction.unwrap_or(inferred);
+    if (said - inferred).abs() < 0.001 {
+        said
+    } else {
+        inferred
     }
 }
 
