@@ -425,3 +425,30 @@ fn five_requests_that_miss_by_a_few_tokens_are_not_printed_as_five() {
         "{text}"
     );
 }
+
+/// 29.4 GiB free before the weights, 13.16 after, a pool of 8.75 at a fraction of 0.85.
+#[test]
+fn any_three_of_an_sglang_runs_figures_give_the_fourth() {
+    for (figures, says) in [
+        (
+            "--free-before-gib 29.4 --kv-gib 8.75 --mem-fraction 0.85",
+            "after 13.16 GiB (after: from",
+        ),
+        (
+            "--free-after-gib 13.16 --kv-gib 8.75 --mem-fraction 0.85",
+            "before 29.40 GiB, after",
+        ),
+        (
+            "--free-before-gib 29.4 --free-after-gib 13.16 --mem-fraction 0.85",
+            "0.85 gives a pool of 8.75 GiB",
+        ),
+        (
+            "--free-before-gib 29.4 --free-after-gib 13.16 --kv-gib 8.75",
+            "means 0.8500 was in use",
+        ),
+    ] {
+        let text = xtask(&format!("plan {figures}"));
+        assert!(text.contains(says), "{figures}: {text}");
+        assert!(!text.contains("believed"), "{figures}: {text}");
+    }
+}

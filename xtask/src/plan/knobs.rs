@@ -93,8 +93,8 @@ pub(super) fn check_together(known: &Known) -> anyhow::Result<()> {
         && after > before
     {
         return Err(input::error(format!(
-            "--free-after-gib {after}: more than the {before} GiB free before the weights \
-             (--free-before-gib)"
+            "--free-after-gib {after}, as given or as pool and fraction give it: more than the \
+             {before} GiB free before the weights (--free-before-gib)"
         )));
     }
     if let (Some(after), Some(pool)) = (known.free_after_gib, known.pool_gib)

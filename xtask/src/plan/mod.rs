@@ -31,6 +31,10 @@ pub(crate) struct Report {
     pub(crate) speculates: bool,
     /// What the observed figures give backwards.
     pub(crate) inferred: Inferred,
+    /// Which free figure nobody gave and the other three do.
+    pub(crate) fourth: Option<&'static str>,
+    /// The fraction given by flag.
+    pub(crate) said: Option<f64>,
     /// The fraction someone believes in, against them.
     pub(crate) belief: Option<BeliefCheck>,
     /// The setting that carries the wanted load.
@@ -114,24 +118,24 @@ fn report(
         // The draft's pool came out of the same fraction.
         inferred.known.fraction = Some(cost.with.fraction);
     }
-    let belief = believed.and_then(|believed| kvplan::check_belief(&inferred, believed));
+    let fourth = fourth(scenario, args, &inferred);
+    // A fraction that gave one of the figures cannot be checked by them.
+    let belief = believed
+        .filter(|_| fourth.is_none())
+        .and_then(|believed| kvplan::check_belief(&inferred, believed));
     if seen && inferred.known.fraction.is_some() {
         for plan in [&mut cost.with, &mut cost.without] {
             plan.fraction_source = "inferred from the observed pool".to_string();
         }
     }
-    let target = wanted_load(scenario)
-        .map(|(context, requests)| {
-            kvplan::for_target(&setup, context, requests)
-                .map(|answer| (context, requests, answer))
-                .map_err(fail)
-        })
-        .transpose()?;
+    let target = target(scenario, &setup).transpose().map_err(fail)?;
     let other_kv = other_kv(&setup, cost.with.kv_dtype);
     Ok(Report {
         speculates: setup.speculation.is_some(),
         engine: setup.engine,
         cost,
+        fourth,
+        said: setup::fraction_by_flag(scenario),
         inferred,
         belief,
         target,
@@ -173,6 +177,25 @@ fn assumed_model(scenario: &Scenario, args: &PlanArgs) -> Option<String> {
             scenario.model.name, scenario.gpu.name, scenario.tp
         )
     })
+}
+
+/// The free figure that follows from the other three.
+fn fourth(
+    scenario: &Scenario,
+    args: Option<&PlanArgs>,
+    inferred: &Inferred,
+) -> Option<&'static str> {
+    let (seen, args, known) = (&scenario.observed, args?, &inferred.known);
+    if !setup::observes(args) {
+        return None;
+    }
+    let before = args.free_before_gib.is_some() || seen.free_before_gib.is_some();
+    let after = args.free_after_gib.is_some() || seen.free_after_gib.is_some();
+    match (before, after) {
+        (true, false) if known.free_after_gib.is_some() => Some("after"),
+        (false, true) if known.free_before_gib.is_some() => Some("before"),
+        _ => None,
+    }
 }
 
 /// Whether figures cannot be of a model and card: the weights are others, or the card is too small.
@@ -229,6 +252,16 @@ fn wanted_load(scenario: &Scenario) -> Option<(u64, u64)> {
     by_flag("concurrency")?;
     let requests = scenario.concurrency.iter().copied().max()?;
     Some((scenario.context, u64::from(requests)))
+}
+
+/// The setting that carries the load wanted.
+fn target(
+    scenario: &Scenario,
+    setup: &kvplan::Setup<'_>,
+) -> Option<Result<(u64, u64, TargetAnswer), kvplan::PlanError>> {
+    let (context, requests) = wanted_load(scenario)?;
+    let answer = kvplan::for_target(setup, context, requests);
+    Some(answer.map(|answer| (context, requests, answer)))
 }
 
 /// The flag that sets the fraction of a plan.

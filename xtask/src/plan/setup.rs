@@ -79,13 +79,43 @@ pub(super) fn known(scenario: &Scenario, args: Option<&PlanArgs>) -> Known {
     let seen = &scenario.observed;
     let figure = |figure: &Option<scenario::file::Figure>| figure.as_ref().map(|f| f.value);
     let flag = |get: fn(&PlanArgs) -> Option<f64>| args.and_then(get);
-    Known {
+    let known = Known {
         free_before_gib: flag(|a| a.free_before_gib).or_else(|| figure(&seen.free_before_gib)),
         free_after_gib: flag(|a| a.free_after_gib).or_else(|| figure(&seen.free_after_gib)),
         pool_gib: flag(|a| a.kv_gib).or_else(|| figure(&seen.kv_gib)),
         state_gib: flag(|a| a.state_gib),
         ..Known::default()
+    };
+    with_fourth(known, scenario)
+}
+
+/// Free memory that the other three figures give: pool, fraction and the other free figure, all of
+/// one SGLang run.
+fn with_fourth(known: Known, scenario: &Scenario) -> Known {
+    let one_free = known.free_before_gib.is_some() != known.free_after_gib.is_some();
+    let said = fraction_by_flag(scenario);
+    let sglang = engine(scenario).is_ok_and(|engine| engine.kind == EngineKind::Sglang);
+    if !(one_free && said.is_some() && sglang) {
+        return known;
     }
+    let filled = Known {
+        fraction: said,
+        ..known
+    };
+    let filled = filled.infer().known;
+    Known {
+        free_before_gib: filled.free_before_gib,
+        free_after_gib: filled.free_after_gib,
+        ..known
+    }
+}
+
+/// The fraction given by flag.
+pub(super) fn fraction_by_flag(scenario: &Scenario) -> Option<f64> {
+    let input = scenario.input("mem_fraction")?;
+    scenario
+        .mem_fraction
+        .filter(|_| input.source == "--mem-fraction")
 }
 
 /// The setup of a scenario, observed figures in.

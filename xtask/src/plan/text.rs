@@ -322,8 +322,16 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
 fn backwards(report: &Report, out: &mut String) {
     let known = report.inferred.known;
     if let (Some(before), Some(after)) = (known.free_before_gib, known.free_after_gib) {
+        let (before, after) = match report.fourth {
+            Some("before") => (format!("{before:.2}"), format!("{after}")),
+            Some(_) => (format!("{before}"), format!("{after:.2}")),
+            None => (before.to_string(), after.to_string()),
+        };
+        let by = report.fourth.map_or_else(String::new, |which| {
+            format!(" ({which}: from the other three figures)")
+        });
         out.push_str(&format!(
-            "\nbackwards  free before {before} GiB, after {after} GiB: fractions up to {:.4} are \
+            "\nbackwards  free before {before} GiB, after {after} GiB{by}: fractions up to {:.4} are \
              refused, {:.3} is the first that starts\n",
             report.inferred.fraction_min.unwrap_or(0.0),
             report.inferred.first_legal_fraction.unwrap_or(1.0)
@@ -335,6 +343,16 @@ fn backwards(report: &Report, out: &mut String) {
             out.push_str(&format!(
                 "           a pool of {pool:.2} GiB{states} means {fraction:.4} was in use\n"
             ));
+        } else if let Some((said, pool)) = report.said.and_then(|f| Some((f, known.pool_at(f)?))) {
+            let states = if report.foreign {
+                " (a hybrid's states in)"
+            } else {
+                ""
+            };
+            out.push_str(&match pool > 0.0 {
+                true => format!("           {said} gives a pool of {pool:.2} GiB{states}\n"),
+                false => format!("           {said} is refused, short by {:.2} GiB\n", -pool),
+            });
         }
     }
     if let Some(belief) = &report.belief {
