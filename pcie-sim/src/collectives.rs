@@ -454,7 +454,8 @@ fn collective_time(
     } else {
         time.time_us.max(EAGER_FLOOR_US)
     };
-    let bands = if algorithm.is_nccl() {
+    // An engine that takes NCCL has NCCL's error.
+    let bands = if algorithm.is_nccl() || plan.name.starts_with("nccl") {
         BAND_NCCL
     } else {
         BAND_CUSTOM

@@ -313,3 +313,15 @@ fn bad_ranks_are_refused_in_one_line() {
     let gathered = all_gather(&t, &[0, 1], 80 << 20, &Options::default()).expect("runs");
     assert!(gathered.time_us > 500.0);
 }
+
+/// Without peer access an engine takes NCCL, so its figure is as sure as NCCL's.
+#[test]
+fn an_engine_that_takes_nccl_has_nccls_band() {
+    let t = catalogue("nccl1439-8x3090", Arch::AMPERE);
+    let ranks = everyone(&t);
+    let of =
+        |algorithm| all_reduce(&t, &ranks, algorithm, 16 << 10, &Options::default()).expect("runs");
+    let (engine, nccl) = (of(Algorithm::Engine), of(Algorithm::Nccl));
+    assert_eq!(engine.time_us, nccl.time_us);
+    assert_eq!((engine.low_us, engine.high_us), (nccl.low_us, nccl.high_us));
+}

@@ -375,7 +375,7 @@ mod tests {
             "fabric collapses under all-to-all load",
             "collapsed fabric",
             "NCCL_GRAPH_FILE",
-            "placement   half of the GPUs as one group, each by its fastest kernel, 56 KiB: best [0, 1, 2, 3]",
+            "placement   half of the GPUs as one group, by the engine's own choice, 56 KiB: best [0, 1, 2, 3]",
             "sw0 pex890xx",
             "assumed",
         ] {
@@ -438,7 +438,7 @@ mod tests {
         assert!(line("groups").contains("NCCL, 32 KiB"), "{shown}");
         assert!(
             line("placement").contains("best [0, 2]")
-                && line("placement").contains("(one-shot-push)"),
+                && line("placement").contains("(engine-one-shot)"),
             "{shown}"
         );
     }

@@ -131,3 +131,48 @@ fn a_report_without_a_draft_has_plain_speeds_and_no_curve() {
     assert!(page.contains("Speed by load") && !page.contains("Speedup by load"));
     assert!(!page.contains("your own sweep") && !page.contains("The box"));
 }
+
+/// Two replicas' worth of A100s: at 16 users the best depth is decided and the one pasted is not.
+#[test]
+fn a_load_that_the_pasted_depth_leaves_open_is_marked_although_the_depths_tie() {
+    let text = answers(&[
+        "predict",
+        "--model",
+        "llama-3.3-70b",
+        "--quant",
+        "fp8",
+        "--gpu",
+        "a100-40gb-pcie",
+        "--gpus",
+        "4",
+        "--engine",
+        "sglang",
+        "--draft",
+        "eagle3",
+        "--context",
+        "4k",
+        "--concurrency",
+        "1,8,16",
+    ]);
+    let row = text
+        .lines()
+        .find(|l| l.trim_start().starts_with("16 "))
+        .unwrap_or_default();
+    assert!(text.contains("measure first above 8"), "{text}");
+    assert!(row.contains("pasted: measure first"), "{text}");
+}
+
+/// SGLang's lower wall is that of an empty pool: it is not said to hold a request.
+#[test]
+fn sglangs_least_fraction_is_said_to_be_of_an_empty_pool() {
+    let of = |engine: &str| {
+        let text = answers(&[
+            "predict", "--model", "qwen3-8b", "--gpu", "rtx-5090", "--gpus", "1", "--engine",
+            engine,
+        ]);
+        let line = text.lines().find(|l| l.contains("legal fraction:"));
+        line.unwrap_or_default().to_string()
+    };
+    assert!(of("sglang").contains("(an empty pool)"), "{}", of("sglang"));
+    assert!(of("vllm").contains("one request of"), "{}", of("vllm"));
+}

@@ -173,7 +173,9 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         set_instead: None,
         fraction: Some(plan.fraction),
         fraction_min: Some(plan.interval.min),
-        legal_for: report.context,
+        // SGLang's lower wall is that of an empty pool.
+        legal_for: Some(report.context)
+            .filter(|_| report.engine.kind != kvplan::EngineKind::Sglang),
         pasted_limit: None,
         fraction_max: Some(plan.interval.max),
         ledger: plan.ledger.lines.iter().map(ledger_line).collect(),

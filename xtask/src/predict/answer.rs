@@ -165,13 +165,19 @@ impl Point {
     pub(crate) fn pasted_remark(&self) -> Option<String> {
         let pasted = self.as_pasted?;
         let near = pasted.speedup >= self.speedup * (1.0 - TIE_SHARE);
-        if self.speedup <= 1.0 || (near && pasted.speedup > 1.0) {
+        // A tie that the band leaves open where it decides the best is told too.
+        let open = pasted.verdict == Verdict::MeasureFirst && self.verdict == Verdict::Pays;
+        if self.speedup <= 1.0 || (near && pasted.speedup > 1.0 && !open) {
             return None;
         }
         let plural = if pasted.steps == 1 { "" } else { "s" };
+        let first = if open { ": measure first" } else { "" };
         Some(match pasted.steps {
             0 => "off in the paste".to_string(),
-            steps => format!("{:.2} with the {steps} step{plural} pasted", pasted.speedup),
+            steps => format!(
+                "{:.2} with the {steps} step{plural} pasted{first}",
+                pasted.speedup
+            ),
         })
     }
 }
@@ -221,7 +227,7 @@ pub(crate) struct Memory {
     pub(crate) fraction_min: Option<f64>,
     /// Tokens of the one request that the legal fractions hold.
     #[serde(skip)]
-    pub(crate) legal_for: u64,
+    pub(crate) legal_for: Option<u64>,
     /// Context that the pasted line serves, where it is another, and the least fraction for it.
     #[serde(skip)]
     pub(crate) pasted_limit: Option<(u64, f64)>,
@@ -280,7 +286,10 @@ impl Memory {
 
     /// The legal fractions and the request that they are for; of the pasted line first.
     pub(crate) fn legal(&self, (low, high): (f64, f64)) -> String {
-        let own = thousands(self.legal_for as f64);
+        let Some(tokens) = self.legal_for else {
+            return format!("legal fraction: {low:.4} (an empty pool) to {high:.4}");
+        };
+        let own = thousands(tokens as f64);
         match self.pasted_limit {
             Some((tokens, least)) if (least - low).abs() >= 5e-5 => format!(
                 "legal fraction: {least:.4} to {high:.4} as pasted (one request of {} tokens, which the \

@@ -149,8 +149,15 @@ fn placement(answer: &Answer, bytes: u64) -> Option<Placement> {
             .filter(|i| mask & (1 << i) != 0)
             .map(|i| answer.ranks[i])
             .collect();
-        let (_, time) =
-            pcie_sim::choose_best(&answer.topology, &half, bytes, &answer.options).ok()?;
+        // What engines take by themselves: a faster kernel in none of them is no reason.
+        let time = all_reduce(
+            &answer.topology,
+            &half,
+            Algorithm::Engine,
+            bytes,
+            &answer.options,
+        )
+        .ok()?;
         found.push(Half {
             gpus: half,
             time_us: time.time_us,
@@ -247,7 +254,7 @@ pub(super) fn text(answer: &Answer) -> String {
         ));
     } else if let Some(p) = &f.placement {
         out.push_str(&format!(
-            "placement   half of the GPUs as one group, each by its fastest kernel, {size}: best {}, worst {}\n",
+            "placement   half of the GPUs as one group, by the engine's own choice, {size}: best {}, worst {}\n",
             p.best.shown(),
             p.worst.shown()
         ));
