@@ -97,7 +97,7 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
         None => found.name.clone(),
     };
     notes.input("model", shown.clone(), given.source.clone());
-    format_notes(&found, quant, notes);
+    format_notes(&found, merged.quant.as_ref(), notes);
     let mut model = found.model;
     model.name = shown;
     Ok(model)
@@ -121,9 +121,14 @@ fn requantised(model: Model, name: &str, notes: &mut Notes) -> anyhow::Result<Mo
 }
 
 /// Says in which format a catalogue model's weights are, and whether anyone said so.
-fn format_notes(found: &catalog::Found, quant: Option<&str>, notes: &mut Notes) {
-    notes.input("quant", found.quant.clone(), found.source.clone());
-    if quant.is_none() && found.quant == "bf16" {
+fn format_notes(
+    found: &catalog::Found,
+    said: Option<&super::merge::Given<String>>,
+    notes: &mut Notes,
+) {
+    let source = said.map_or(&found.source, |given| &given.source);
+    notes.input("quant", found.quant.clone(), source.clone());
+    if said.is_none() && found.quant == "bf16" {
         notes.assume("weights in BF16, as no other format is named", "--quant");
     }
     for line in &found.model.assumptions {
