@@ -287,7 +287,7 @@ impl Memory {
     /// The legal fractions and the request that they are for; of the pasted line first.
     pub(crate) fn legal(&self, (low, high): (f64, f64)) -> String {
         let Some(tokens) = self.legal_for else {
-            return format!("legal fraction: {low:.4} (an empty pool) to {high:.4}");
+            return format!("legal fraction: {low:.4} to {high:.4} (from an empty pool on)");
         };
         let own = thousands(tokens as f64);
         match self.pasted_limit {
