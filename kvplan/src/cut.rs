@@ -68,8 +68,24 @@ impl Width {
         self.experts && self.format == WeightFormat::Mxfp4
     }
 
-    fn refused(&self, ranks: u64) -> bool {
-        let ranks = ranks.max(1);
+    /// Why it is refused.
+    fn fault(&self) -> String {
+        let Self {
+            what, width, ranks, ..
+        } = self;
+        let (step, of) = self.step();
+        if width.is_multiple_of(*ranks) {
+            let own = width / ranks;
+            format!(
+                "{what} of width {width} over {ranks} ranks are {own} wide, not a multiple of the {step}{of}"
+            )
+        } else {
+            format!("{what} of width {width} are not divided by {ranks} ranks")
+        }
+    }
+
+    fn refused(&self) -> bool {
+        let ranks = self.ranks.max(1);
         ranks > 1
             && !self.padded()
             && (!self.width.is_multiple_of(ranks)
@@ -81,22 +97,50 @@ impl Sharding {
     /// Why `engine` refuses weights cut like this, or `None` where it takes them. Heads are
     /// [`Sharding::check`]'s.
     pub fn uncut(&self, model: &Model, engine: EngineKind) -> Option<Uncut> {
-        if !matches!(engine, EngineKind::Sglang | EngineKind::Vllm) || self.tp < 2 {
+        if !matches!(engine, EngineKind::Sglang | EngineKind::Vllm) {
+            return None;
+        }
+        let (fault, by_expert_parallelism) = self.fault(model)?;
+        let or = if by_expert_parallelism {
+            " or expert parallelism (--enable-expert-parallel, --ep-size)"
+        } else {
+            ""
+        };
+        let (engine, cure) = (engine.name(), self.cure(model));
+        Some(Uncut {
+            why: format!("{engine} refuses this cut: {fault}; --tp {cure}{or}"),
+            by_expert_parallelism,
+        })
+    }
+
+    /// The most ranks below these that divide them and are taken; one always is.
+    fn cure(&self, model: &Model) -> u64 {
+        let below = (1..self.tp.min(1 << 16)).rev();
+        let taken = |tp: &u64| {
+            let less = Sharding {
+                tp: *tp,
+                ep: self.ep.min(*tp),
+                ..*self
+            };
+            self.tp.is_multiple_of(*tp) && less.check(model).is_ok() && less.fault(model).is_none()
+        };
+        let mut found = below.filter(taken);
+        found.next().unwrap_or(1)
+    }
+
+    /// What does not divide, and whether expert parallelism mends it.
+    fn fault(&self, model: &Model) -> Option<(String, bool)> {
+        if self.tp < 2 {
             return None;
         }
         let rows = model.vocab.div_ceil(VOCAB_ROWS).saturating_mul(VOCAB_ROWS);
         let ranks = self.attention_tp();
         if !rows.is_multiple_of(ranks) {
-            return Some(Uncut {
-                why: format!(
-                    "{} refuses this cut: the vocabulary of {} is padded to {rows} rows, which {ranks} \
-                     ranks do not divide; --tp {}",
-                    engine.name(),
-                    model.vocab,
-                    fewer(ranks, |n| !rows.is_multiple_of(n))
-                ),
-                by_expert_parallelism: false,
-            });
+            let vocab = model.vocab;
+            let fault = format!(
+                "the vocabulary of {vocab} is padded to {rows} rows, which {ranks} ranks do not divide"
+            );
+            return Some((fault, false));
         }
         let (mut experts, mut other) = (None, None);
         for (layer, _) in model.layer_kinds() {
@@ -106,40 +150,13 @@ impl Sharding {
                 } else {
                     &mut other
                 };
-                if slot.is_none() && width.refused(width.ranks) {
+                if slot.is_none() && width.refused() {
                     *slot = Some(width);
                 }
             });
         }
         let by_expert_parallelism = other.is_none();
-        let found = other.or(experts)?;
-        Some(self.sentence(&found, by_expert_parallelism, engine))
-    }
-
-    fn sentence(&self, cut: &Width, by_expert_parallelism: bool, engine: EngineKind) -> Uncut {
-        let Width {
-            what, width, ranks, ..
-        } = cut;
-        let engine = engine.name();
-        let cure = fewer(*ranks, |n| cut.refused(n));
-        let or = if by_expert_parallelism {
-            " or expert parallelism (--enable-expert-parallel, --ep-size)"
-        } else {
-            ""
-        };
-        let (step, of) = cut.step();
-        let fault = if width.is_multiple_of(*ranks) {
-            let own = width / ranks;
-            format!("over {ranks} ranks are {own} wide, not a multiple of the {step}{of}")
-        } else {
-            format!("are not divided by {ranks} ranks")
-        };
-        Uncut {
-            why: format!(
-                "{engine} refuses this cut: {what} of width {width} {fault}; --tp {cure}{or}"
-            ),
-            by_expert_parallelism,
-        }
+        Some((other.or(experts)?.fault(), by_expert_parallelism))
     }
 
     /// Every width of a layer that is cut.
@@ -205,11 +222,4 @@ impl Sharding {
             false,
         );
     }
-}
-
-/// The most ranks below `ranks` that divide it and are not `refused`; one never is.
-fn fewer(ranks: u64, refused: impl Fn(u64) -> bool) -> u64 {
-    let below = (1..ranks.min(1 << 16)).rev();
-    let mut fits = below.filter(|n| ranks.is_multiple_of(*n) && !refused(*n));
-    fits.next().unwrap_or(1)
 }

@@ -171,3 +171,25 @@ fn fp8_of_a_model_is_its_published_checkpoint() {
     assert!(!said("llama-3.1-70b", Some("fp8")));
     assert!(!said("qwen3-32b", Some("fp8-dynamic")));
 }
+
+/// The cure was looked for on the first width that failed alone: gpt-oss-120b in blocks at 8 was sent
+/// to 4, which is refused as well.
+#[test]
+fn a_cut_that_is_advised_is_taken() {
+    for name in kvplan::catalog::names() {
+        for quant in [None, Some("fp8-block"), Some("int4"), Some("nvfp4")] {
+            let Ok(found) = kvplan::catalog::find_in(name, quant) else {
+                continue;
+            };
+            for tp in [2, 4, 6, 8, 16, 32] {
+                let Some(refused) = uncut(&found.model, tp) else {
+                    continue;
+                };
+                let advised = refused.why.split("--tp ").nth(1).unwrap_or_default();
+                let number: String = advised.chars().take_while(char::is_ascii_digit).collect();
+                let advised = number.parse().expect("a number");
+                assert_eq!(uncut(&found.model, advised), None, "{name} {quant:?} {tp}");
+            }
+        }
+    }
+}
