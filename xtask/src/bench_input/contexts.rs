@@ -38,6 +38,19 @@ impl Sweep {
                 Some((*users, 1.0 / ((1.0 - share) / slow + share / fast)))
             })
             .collect();
+        if points.is_empty() {
+            // No load is in both rows and none can be scaled: the nearer row alone.
+            let near = if share < 0.5 { low } else { high };
+            let mut notes = near.notes.clone();
+            notes.push(said(near, near, &near.points));
+            return Self {
+                points: near.points.clone(),
+                held_tokens: near.context,
+                notes,
+                context: near.context,
+                longer: Vec::new(),
+            };
+        }
         let mut notes = if share < 0.5 { &low.notes } else { &high.notes }.clone();
         notes.push(said(low, high, &points));
         let context = match below.is_some() && above.is_some() {
@@ -97,19 +110,25 @@ fn said(low: &Sweep, high: &Sweep, points: &Points) -> String {
     } else {
         format!("its row of {} tokens of context is read", of(low))
     };
-    let lacks = |users: f64| low.speed(users).is_none() || high.speed(users).is_none();
-    let users: Vec<String> = points
-        .iter()
-        .filter(|point| lacks(point.0))
-        .map(|point| point.0.to_string())
-        .collect();
-    if !users.is_empty() {
-        said += &format!(
-            "; at {} users, not measured at {}, the nearest row that has them counts, scaled as the \
-             largest load of both rows is",
-            users.join(", "),
-            of(high)
-        );
+    let lacks = |row: &Sweep| -> Vec<String> {
+        let lacked = points.iter().filter(|point| row.speed(point.0).is_none());
+        lacked.map(|point| point.0.to_string()).collect()
+    };
+    let rows = if low.tokens() < high.tokens() {
+        &[low, high][..]
+    } else {
+        &[high][..]
+    };
+    for row in rows {
+        let users = lacks(row);
+        if !users.is_empty() {
+            said += &format!(
+                "; at {} users, not measured at {}, the nearest row that has them counts, scaled as the \
+                 largest load of both rows is",
+                users.join(", "),
+                of(row)
+            );
+        }
     }
     said
 }
@@ -123,6 +142,26 @@ mod tests {
         {"concurrency": 8, "context_tokens": 0, "aggregate_tps": 251.5},
         {"concurrency": 1, "context_tokens": 16384, "aggregate_tps": 57.0},
         {"concurrency": 1, "context_tokens": 65536, "aggregate_tps": 55.0}]}"#;
+
+    #[test]
+    fn rows_without_a_load_in_common_are_read_alone_and_each_says_what_it_lacks() {
+        let text = r#"{"results": [
+            {"concurrency": 1, "context_tokens": 0, "aggregate_tps": 59.0},
+            {"concurrency": 8, "context_tokens": 65536, "aggregate_tps": 200.0}]}"#;
+        let sweep = sweep_with_notes(text, "f", None)
+            .expect("a sweep")
+            .at(20_000.0);
+        assert_eq!(sweep.points, [(1.0, 59.0)]);
+        let both = r#"{"results": [
+            {"concurrency": 1, "context_tokens": 0, "aggregate_tps": 59.0},
+            {"concurrency": 1, "context_tokens": 65536, "aggregate_tps": 50.0},
+            {"concurrency": 8, "context_tokens": 65536, "aggregate_tps": 200.0}]}"#;
+        let sweep = sweep_with_notes(both, "f", None)
+            .expect("a sweep")
+            .at(20_000.0);
+        let notes = sweep.notes.join(" ");
+        assert!(notes.contains("at 8 users, not measured at 0,"), "{notes}");
+    }
 
     #[test]
     fn a_bench_over_contexts_is_read_at_the_one_asked_for() {

@@ -131,6 +131,7 @@ pub(crate) fn sweep_of_points(
     contexts.retain(|tokens| tokens.is_finite());
     contexts.sort_by(f64::total_cmp);
     contexts.dedup();
+    let measured = contexts.len();
     contexts.truncate(MOST_CONTEXTS);
     let at = |wanted: Option<f64>, nowhere: bool| {
         let of_it = |p: &&(f64, f64, &BenchPoint)| {
@@ -145,6 +146,14 @@ pub(crate) fn sweep_of_points(
         .skip(1)
         .map(|tokens| at(Some(*tokens), false));
     shortest.longer = longer.collect::<anyhow::Result<_>>()?;
+    if measured > MOST_CONTEXTS {
+        let note =
+            format!("{measured} contexts are measured, the {MOST_CONTEXTS} shortest are read");
+        for row in &mut shortest.longer {
+            row.notes.push(note.clone());
+        }
+        shortest.notes.push(note);
+    }
     Ok(shortest)
 }
 

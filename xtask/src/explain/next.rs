@@ -28,15 +28,19 @@ struct Words {
     left_out: Vec<String>,
 }
 
+/// A word as a shell takes it.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "._/-@,:=+".contains(c);
+    match text.chars().all(plain) {
+        true => text.to_string(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 impl Words {
     fn push(&mut self, flag: &str, value: Option<String>) {
         if let Some(value) = value {
-            let quoted = if value.contains(' ') {
-                format!("'{value}'")
-            } else {
-                value
-            };
-            self.words.push(format!("{flag} {quoted}"));
+            self.words.push(format!("{flag} {}", word(&value)));
         }
     }
 
@@ -74,7 +78,8 @@ impl Words {
             "WIRING",
             format!(
                 "both in one file for WIRING: cat {} {} > WIRING",
-                wiring.file, peers.file
+                word(&wiring.file),
+                word(&peers.file)
             ),
         );
     }
