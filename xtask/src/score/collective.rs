@@ -163,19 +163,13 @@ fn decision(rows: &Rows, without: &BTreeMap<&str, Constants>) -> Area {
 mod tests {
     use super::*;
 
-    fn data() -> Option<std::path::PathBuf> {
-        let path = std::env::var_os("SHARED_DATA").map_or_else(
-            || Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")).to_path_buf(),
-            std::path::PathBuf::from,
-        );
-        path.is_dir().then_some(path)
-    }
-
     /// The shipped constants are rounded, and shared where few rows tell them apart; `--nocapture`
     /// prints each beside what a fit on all boxes gives.
     #[test]
     fn the_constants_compiled_in_err_hardly_more_than_a_fit_on_all_rows() {
-        let Some(data) = data() else { return };
+        let Some(data) = crate::step_time::tests_data() else {
+            return;
+        };
         let rows = sources::read(&data).expect("rows").rows;
         let mut fitted = fit::fit_without(&fit::prepare(&rows), "");
         let mut shipped = Constants::default();

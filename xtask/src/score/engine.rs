@@ -76,8 +76,8 @@ impl EngineRow {
     }
 }
 
-/// Reads every `engine/*.jsonl`.
-pub(crate) fn load(data: &Path) -> anyhow::Result<Vec<EngineRow>> {
+/// Reads every `engine/*.jsonl`; rows that lack a field are left out and counted.
+pub(crate) fn load(data: &Path) -> anyhow::Result<(Vec<EngineRow>, usize)> {
     let folder = data.join("engine");
     let mut paths: Vec<_> = std::fs::read_dir(&folder)
         .map_err(|e| crate::input::error(format!("{}: {e}", folder.display())))?
@@ -85,16 +85,16 @@ pub(crate) fn load(data: &Path) -> anyhow::Result<Vec<EngineRow>> {
         .filter(|path| path.extension().is_some_and(|e| e == "jsonl"))
         .collect();
     paths.sort();
-    let mut rows = Vec::new();
+    let (mut rows, mut skipped) = (Vec::new(), 0);
     for path in paths {
-        for (index, value) in super::json_lines(&path)?.into_iter().enumerate() {
+        for value in super::json_lines(&path)? {
             match serde_json::from_value(value) {
                 Ok(row) => rows.push(row),
-                Err(e) => eprintln!("{}:{}: left out: {e}", path.display(), index + 1),
+                Err(_) => skipped += 1,
             }
         }
     }
-    Ok(rows)
+    Ok((rows, skipped))
 }
 
 /// Rows that share a plain sweep: model, card, ranks, engine and context.
@@ -123,11 +123,11 @@ pub(super) fn plain_rows(rows: &[EngineRow]) -> BTreeMap<Key, Vec<(f64, f64)>> {
 
 /// Every speculative row predicted from the plain rows of its context, with its own accept length.
 pub(crate) fn scored(data: &Path) -> anyhow::Result<(Vec<Scored>, usize)> {
-    let rows = load(data)?;
+    let (rows, mut skipped) = load(data)?;
     let names = Names::load(data)?;
     let plain = plain_rows(&rows);
     let situation = Situation::new(StepSource::Sweep, AcceptSource::Measured);
-    let (mut found, mut skipped) = (Vec::new(), 0);
+    let mut found = Vec::new();
     for (index, row) in rows.iter().filter(|r| r.method != "none").enumerate() {
         let points = plain.get(&key(row)).map(Vec::as_slice).unwrap_or_default();
         match predict(row, index, &names, points) {

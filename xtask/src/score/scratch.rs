@@ -231,8 +231,9 @@ pub(crate) fn scored(data: &Path, accept: Accept) -> anyhow::Result<(Vec<Scored>
 pub(crate) fn engine_scored(data: &Path) -> anyhow::Result<(Vec<Scored>, usize)> {
     let names = Names::load(data)?;
     let situation = Situation::new(StepSource::Scratch, AcceptSource::Measured);
-    let (mut found, mut skipped) = (Vec::new(), 0);
-    for (index, row) in super::engine::load(data)?.iter().enumerate() {
+    let (rows, mut skipped) = super::engine::load(data)?;
+    let mut found = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
         if row.method == "none" {
             continue;
         }

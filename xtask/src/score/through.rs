@@ -268,9 +268,9 @@ fn sweep(
 /// placed.
 pub(crate) fn engines(data: &Path, sweep: bool) -> anyhow::Result<(Vec<Told>, usize)> {
     let names = Names::load(data)?;
-    let rows = super::engine::load(data)?;
+    let (rows, mut skipped) = super::engine::load(data)?;
     let plain = super::engine::plain_rows(&rows);
-    let (mut told, mut skipped) = (Vec::new(), 0);
+    let mut told = Vec::new();
     for row in rows.iter().filter(|r| r.method != "none") {
         let points = plain.get(&super::engine::key(row));
         let one = || -> anyhow::Result<Told> {

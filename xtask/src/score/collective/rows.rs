@@ -201,11 +201,11 @@ impl Rows {
     }
 
     /// No rows yet; `data` tells of boxes that the catalogue lacks.
-    pub(super) fn of(data: &Path) -> Self {
-        Self {
-            wiring: Wiring::load(data),
+    pub(super) fn of(data: &Path) -> anyhow::Result<Self> {
+        Ok(Self {
+            wiring: Wiring::load(data)?,
             ..Self::default()
-        }
+        })
     }
 
     /// A box with its own measured figures taken away.

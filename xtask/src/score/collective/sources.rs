@@ -9,7 +9,7 @@ use super::rows::{Kind, Row, Rows, What};
 
 /// Reads every source of rows.
 pub(super) fn read(data: &Path) -> anyhow::Result<Rows> {
-    let mut rows = Rows::of(data);
+    let mut rows = Rows::of(data)?;
     all_reduce_rows(&mut rows, &data.join("pcie/all_reduce.jsonl"))?;
     op_time_rows(&mut rows, &data.join("op_times/allreduce_all_systems.csv"))?;
     own_h200_rows(&mut rows, &data.join("engine/nccl_2xh200_graph.txt"))?;

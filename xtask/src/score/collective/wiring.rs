@@ -16,14 +16,18 @@ pub(super) struct Wiring {
 
 impl Wiring {
     /// Reads `pcie/boxes.json` and `names.tsv`; a folder without them has no such boxes.
-    pub(super) fn load(data: &Path) -> Self {
-        let text = crate::input::read_text(&data.join("pcie/boxes.json")).unwrap_or_default();
-        let boxes = match serde_json::from_str(&text) {
-            Ok(Value::Array(boxes)) => boxes,
-            _ => Vec::new(),
-        };
-        let names = Names::load(data).unwrap_or_default();
-        Self { boxes, names }
+    ///
+    /// # Errors
+    /// A file that is there and cannot be read.
+    pub(super) fn load(data: &Path) -> anyhow::Result<Self> {
+        let path = data.join("pcie/boxes.json");
+        if !path.is_file() {
+            return Ok(Self::default());
+        }
+        let boxes = serde_json::from_str(&crate::input::read_text(&path)?)
+            .map_err(|e| crate::input::error(format!("{}: {e}", path.display())))?;
+        let names = Names::load(data)?;
+        Ok(Self { boxes, names })
     }
 
     /// The box by that name, where its wiring is told.
@@ -186,15 +190,10 @@ mod tests {
     /// Boxes of the catalogue that the data tell of too come out with the same routes.
     #[test]
     fn wiring_told_by_the_data_gives_the_catalogues_routes() {
-        let data = std::env::var_os("SHARED_DATA").map_or_else(
-            || Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data")).to_path_buf(),
-            std::path::PathBuf::from,
-        );
-        if !data.is_dir() {
-            println!("skipped: the measured data are not here");
+        let Some(data) = crate::step_time::tests_data() else {
             return;
-        }
-        let wiring = Wiring::load(&data);
+        };
+        let wiring = Wiring::load(&data).expect("reads");
         let mut compared = 0;
         for row in &wiring.boxes {
             let name = row["box"].as_str().unwrap_or("");
