@@ -107,3 +107,14 @@ pub(super) fn check_together(known: &Known) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// Refuses free memory that the card does not have.
+pub(super) fn fits_the_card(known: &Known, card_gib: f64) -> anyhow::Result<()> {
+    match known.free_before_gib.filter(|gib| *gib > card_gib) {
+        Some(gib) => Err(input::error(format!(
+            "--free-before-gib {gib:.2}, as given or as the other figures give it: more than the \
+             {card_gib:.2} GiB of the card (--gpu)"
+        ))),
+        None => Ok(()),
+    }
+}

@@ -10,7 +10,7 @@ mod text;
 
 use json::to_json;
 pub(crate) use knobs::Knobs;
-use knobs::{check, check_together};
+use knobs::{check, check_together, fits_the_card};
 pub(crate) use memory::memory;
 use setup::known;
 pub(crate) use setup::setup;
@@ -92,7 +92,7 @@ fn report(
     check_together(&known)?;
     let plain = kvplan::plan(&setup.plain()).map_err(fail)?;
     let assumed = args.and_then(|args| assumed_model(scenario, args));
-    let foreign = assumed.is_some() && foreign(&known, &plain, setup.card_gib);
+    let foreign = foreign(assumed.is_some(), &known, &plain, setup.card_gib)?;
     known.bytes_per_token = Some(plain.kv_bytes_per_token).filter(|_| !foreign);
     if !foreign {
         known.state_gib = states(&known, &setup);
@@ -199,12 +199,22 @@ fn fourth(
 }
 
 /// Whether figures cannot be of a model and card: the weights are others, or the card is too small.
-fn foreign(known: &kvplan::Known, plan: &Plan, card_gib: f64) -> bool {
+/// Of a model that was named they must be: then a card too small is an error.
+fn foreign(
+    assumed: bool,
+    known: &kvplan::Known,
+    plan: &Plan,
+    card_gib: f64,
+) -> anyhow::Result<bool> {
+    if !assumed {
+        return fits_the_card(known, card_gib).map(|()| false);
+    }
     let loaded = known.free_before_gib.zip(known.free_after_gib);
     let off = loaded.map(|(before, after)| {
         (before - after - plan.computed_weights_gib).abs() / plan.computed_weights_gib
     });
-    off.is_some_and(|off| off > 0.1) || known.free_before_gib.is_some_and(|gib| gib > card_gib)
+    let too_large = known.free_before_gib.is_some_and(|gib| gib > card_gib);
+    Ok(too_large || off.is_some_and(|off| off > 0.1))
 }
 
 /// Tokens that the pool would hold in the other KV formats.

@@ -149,12 +149,16 @@ pub(crate) fn setup<'a>(
     if asked || setup.engine.kind != EngineKind::Sglang {
         setup.context_tokens = Some(scenario.context);
     }
+    let knobs = args.map(|args| &args.knobs);
     // llama.cpp is told the cells of all slots together.
-    if let (EngineKind::LlamaCpp, Some(slots)) = (setup.engine.kind, scenario.max_running) {
+    let slots = knobs
+        .and_then(|knobs| knobs.max_running)
+        .or(scenario.max_running);
+    if let (EngineKind::LlamaCpp, Some(slots)) = (setup.engine.kind, slots) {
         setup.context_tokens = Some(scenario.context.saturating_mul(slots));
     }
     setup.state_slots = scenario.state_slots;
-    if let Some(knobs) = args.map(|args| &args.knobs) {
+    if let Some(knobs) = knobs {
         setup.context_tokens = knobs.max_model_len.or(setup.context_tokens);
         setup.max_running = knobs.max_running;
         setup.batched_tokens = knobs.batched_tokens;

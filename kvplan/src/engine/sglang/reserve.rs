@@ -95,7 +95,8 @@ fn graph_lines(ledger: &mut Ledger, setup: &Setup<'_>) -> (f64, f64) {
     }
     // Graphs of a run without the draft are the target's.
     let alone = seen.graph_gib.filter(|_| !seen.pool_with_draft);
-    let graphs = match seen.target_graph_gib.or(alone) {
+    let target_seen = seen.target_graph_gib.or(alone);
+    let graphs = match target_seen {
         Some(gib) => {
             ledger.exact("target: graphs", gib, LOGGED_GRAPHS);
             gib
@@ -110,7 +111,7 @@ fn graph_lines(ledger: &mut Ledger, setup: &Setup<'_>) -> (f64, f64) {
     ledger
         .estimate("draft: graphs", draft, 0.8, "as many sizes as the target")
         .of_speculation();
-    let target = seen.target_graph_gib.map_or(graphs, |_| 0.0);
+    let target = target_seen.map_or(graphs, |_| 0.0);
     (graphs + draft, target + draft)
 }
 
