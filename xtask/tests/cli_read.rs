@@ -180,3 +180,44 @@ fn sglangs_least_fraction_is_said_to_be_of_an_empty_pool() {
     );
     assert!(of("vllm").contains("one request of"), "{}", of("vllm"));
 }
+
+/// The paste said one token more than the steps, whatever the tree.
+#[test]
+fn a_tree_is_pasted_with_its_own_tokens_at_every_depth() {
+    let text = predict(
+        "--model qwen3-32b --gpu h200 --gpus 8 --topk 4 --draft-tokens 16 --accept 1.8@3 \
+         --concurrency 1,4,16,32,64,128",
+    );
+    assert!(
+        pasted(&text).contains("--speculative-num-draft-tokens 16"),
+        "{text}"
+    );
+}
+
+/// The default scenario's verify stayed pinned beside a sweep of one's own, and the plain step just
+/// given was asked for.
+#[test]
+fn a_sweep_of_ones_own_stands_in_for_the_verify_that_was_observed() {
+    let sweep = std::env::temp_dir().join(format!("own-{}.csv", std::process::id()));
+    std::fs::write(&sweep, "concurrency,tok_s\n1,50\n8,200\n").expect("writes");
+    let text = answers(&["predict", "--baseline", &sweep.display().to_string()]);
+    assert!(!text.contains("measure plain tokens a second"), "{text}");
+    assert!(
+        !text.contains("computed from scratch, without the observed verify"),
+        "{text}"
+    );
+    assert!(text.contains("not used: your own steps"), "{text}");
+}
+
+#[test]
+fn plan_and_predict_count_llama_cpps_slots_alike() {
+    let flags = "--engine llamacpp --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 2 --tp 2 \
+                 --max-running 16 --context 32768 --draft none";
+    let plan: Vec<&str> = ["plan"]
+        .into_iter()
+        .chain(flags.split_whitespace())
+        .collect();
+    assert!(answers(&plan).starts_with("REFUSED"), "{}", answers(&plan));
+    let text = predict(&flags.split_whitespace().collect::<Vec<_>>().join(" "));
+    assert!(text.contains("DOES NOT FIT"), "{text}");
+}

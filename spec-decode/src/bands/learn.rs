@@ -119,9 +119,8 @@ fn typical_errors(rows: &[([f64; 3], f64, f64)]) -> [f64; 3] {
             }
         }
         for (j, part) in squares.iter_mut().enumerate() {
-            if down[j] > 0.0 {
-                *part *= up[j] / down[j];
-            }
+            // Of a part that no row speaks of nothing is learned.
+            *part *= if down[j] > 0.0 { up[j] / down[j] } else { 0.0 };
         }
     }
     squares[0] = squares[0].max(LEAST_ERROR * LEAST_ERROR);

@@ -46,7 +46,12 @@ pub(super) fn all(
     all.retain(|a| {
         // One GPU uses no link, a mesh of NVLink none of PCIe.
         let wiring = a.what.starts_with("wiring: ");
-        !wiring || (reduces && (!mesh || a.what.contains("NV")))
+        !wiring
+            || (reduces
+                && (!mesh
+                    || ["NVLink", "NVSwitch"]
+                        .iter()
+                        .any(|link| a.what.contains(link))))
     });
     all
 }

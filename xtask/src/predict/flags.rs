@@ -284,6 +284,19 @@ fn engine_of(setting: &Setting<'_>, kind: EngineKind) -> EngineChoice {
     EngineChoice { kind, version }
 }
 
+/// What SGLang and vLLM alike are told of how a checkpoint is loaded.
+fn checkpoint(scenario: &Scenario, flags: &mut Vec<String>) {
+    if launch::own_code(scenario) {
+        flags.push("--trust-remote-code".to_string());
+    }
+    if let Some(format) = launch::online(scenario) {
+        push(flags, "--quantization", format);
+    }
+    if launch::without_bf16(scenario) {
+        push(flags, "--dtype", "half");
+    }
+}
+
 /// Environment and flags of SGLang.
 fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     let scenario = setting.scenario;
@@ -291,15 +304,7 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     let switch = switched(setting, EngineKind::Sglang);
     let mut env: Vec<String> = switch.env.iter().map(ToString::to_string).collect();
     push(&mut flags, "--model-path", launch::model_path(scenario));
-    if launch::own_code(scenario) {
-        flags.push("--trust-remote-code".to_string());
-    }
-    if let Some(format) = launch::online(scenario) {
-        push(&mut flags, "--quantization", format);
-    }
-    if launch::without_bf16(scenario) {
-        push(&mut flags, "--dtype", "half");
-    }
+    checkpoint(scenario, &mut flags);
     push(&mut flags, "--tp", scenario.tp);
     if expert_parallel(setting) {
         push(&mut flags, "--ep-size", setting.scenario.tp);
@@ -374,15 +379,7 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     let switch = switched(setting, EngineKind::Vllm);
     let env = switch.env.iter().map(ToString::to_string).collect();
     let mut flags = vec![launch::model_path(scenario)];
-    if launch::own_code(scenario) {
-        flags.push("--trust-remote-code".to_string());
-    }
-    if let Some(format) = launch::online(scenario) {
-        push(&mut flags, "--quantization", format);
-    }
-    if launch::without_bf16(scenario) {
-        push(&mut flags, "--dtype", "half");
-    }
+    checkpoint(scenario, &mut flags);
     push(&mut flags, "--tensor-parallel-size", scenario.tp);
     if expert_parallel(setting) {
         flags.push("--enable-expert-parallel".to_string());

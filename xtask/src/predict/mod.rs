@@ -226,16 +226,16 @@ fn setting<'a>(
     };
     let on = first.filter(|_| !off);
     let steps = on.map_or(0, |_| pasted.one);
-    let as_in_header = first.filter(|p| p.steps == pasted.one);
     flags::Setting {
         scenario,
         runs: !starts_nowhere(scenario, memory),
         steps,
         topk: scenario.topk.unwrap_or(1),
-        draft_tokens: match as_in_header {
-            Some(point) => point.draft_tokens,
-            None => pasted.one.saturating_add(1),
-        },
+        // A tree's tokens are not its steps and one.
+        draft_tokens: points::depths(scenario)
+            .iter()
+            .find(|depth| depth.steps == pasted.one)
+            .map_or(pasted.one.saturating_add(1), |depth| depth.tokens),
         allreduce: choice,
         group: kernels::Group::of(links),
         memory,
@@ -254,7 +254,9 @@ pub(super) fn payload_bytes(scenario: &Scenario, users: u32, tokens: u32) -> u64
 /// Moves the modelled verify to the one observed, where the scenario has it and it was seen with
 /// the all-reduce that is asked for, or can be carried over by the difference of the two.
 fn pin(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Option<Pin>> {
-    let Some(observed) = &scenario.observed.verify_ms else {
+    // Steps of one's own say what a verify costs here.
+    let own = scenario.has_own_steps();
+    let Some(observed) = scenario.observed.verify_ms.as_ref().filter(|_| !own) else {
         return Ok(None);
     };
     let seen_with = Choice::parse(observed.allreduce.as_deref().unwrap_or("nccl"))?;

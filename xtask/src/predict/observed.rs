@@ -27,6 +27,7 @@ pub(super) fn rows(
             .sum::<f64>();
         rows.push(row("weights of one GPU", figure, Some(computed), "GiB", ""));
     }
+    let own = scenario.has_own_steps();
     if let Some(figure) = &seen.verify_ms {
         let tokens = figure.tokens.unwrap_or(1);
         let with = figure.allreduce.as_deref().unwrap_or("nccl");
@@ -37,7 +38,10 @@ pub(super) fn rows(
             figure,
             Some(costs.modelled_verify_ms(1, tokens, scenario.observed_context)),
             "ms",
-            "the observed figure is used; the model's own stands beside",
+            match own {
+                true => "not used: your own steps say what a verify costs",
+                false => "the observed figure is used; the model's own stands beside",
+            },
         ));
     }
     if let Some(figure) = &seen.spec_tok_s {
@@ -47,7 +51,10 @@ pub(super) fn rows(
             figure,
             spec_tok_s(scenario, links, with, true)?,
             "tok/s",
-            "from the observed verify and the difference of the two all-reduces",
+            match own {
+                true => "from your own steps, whatever their all-reduce was",
+                false => "from the observed verify and the difference of the two all-reduces",
+            },
         ));
     }
     rows.extend(from_scratch(scenario, links)?);
@@ -76,7 +83,9 @@ fn row(
 
 /// Public figures for the class of box, beside the answer without the pinned verify.
 fn from_scratch(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec<Observed>> {
-    let Some(public) = &scenario.observed.public else {
+    // With steps of one's own nothing is computed from scratch.
+    let public = scenario.observed.public.as_ref();
+    let Some(public) = public.filter(|_| !scenario.has_own_steps()) else {
         return Ok(Vec::new());
     };
     let all_reduce = all_reduce_us(links, Choice::parse(&scenario.allreduce)?);

@@ -2,7 +2,8 @@
 
 use spec_decode::HeadKind;
 use spec_decode::bands::{
-    AcceptSource, Band, Conditions, READING_HALF_WIDTH, ResidualModel, Situation, StepSource,
+    AcceptSource, Band, Conditions, NORMAL_90, READING_HALF_WIDTH, ResidualModel, Situation,
+    StepSource, normal_cdf,
 };
 use spec_decode::economics::depth::{TIE_SHARE, pick};
 use spec_decode::verdict::Verdict as CrateVerdict;
@@ -15,8 +16,7 @@ use crate::scenario::{Known, Scenario};
 const DEPTHS: std::ops::RangeInclusive<u32> = 1..=8;
 /// Tokens looked up where nobody measured, as in vLLM's own example.
 const LOOKED_UP: u32 = 5;
-/// Two-sided 90 % point of the normal distribution.
-const NORMAL_90: f64 = 1.645;
+
 /// A depth to try: draft steps and tokens verified per sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depth {
@@ -212,12 +212,6 @@ fn widened(band: &Band, down: f64, up: f64, most: f64) -> Band {
         log_sd: (low_side + high_side) / 2.0 / NORMAL_90,
         probability_pays: normal_cdf(log / facing.max(1e-9)),
     }
-}
-
-/// P(Z < z). Logistic approximation of the normal distribution (Bowling et al. 2009), error under
-/// 0.00014.
-fn normal_cdf(z: f64) -> f64 {
-    1.0 / (1.0 + (-(0.070_56 * z.powi(3) + 1.597_6 * z)).exp())
 }
 
 /// One row of the answer.

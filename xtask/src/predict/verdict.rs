@@ -1,6 +1,6 @@
 //! The verdict of the whole scenario, in one sentence, and what to measure where it is open.
 
-use spec_decode::bands::{AcceptSource, ResidualModel, Situation, StepSource};
+use spec_decode::bands::{AcceptSource, NORMAL_90, ResidualModel, Situation, StepSource};
 use spec_decode::verdict::{doubts, worth};
 
 use super::answer::{Measure, Memory, Point, Verdict};
@@ -275,9 +275,15 @@ fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
     }
 }
 
+/// Whether a verify was observed and no plain step that it can be compared with.
+fn only_the_verify_was_seen(scenario: &Scenario) -> bool {
+    let seen = &scenario.observed;
+    seen.verify_ms.is_some() && seen.plain_tok_s.is_none() && !scenario.has_own_steps()
+}
+
 /// The measurement worth most at a point whose band holds 1.
 fn measure(scenario: &Scenario, point: &Point) -> Measure {
-    if scenario.observed.verify_ms.is_some() && scenario.observed.plain_tok_s.is_none() {
+    if only_the_verify_was_seen(scenario) {
         return Measure {
             what: "plain tokens a second with one user, speculation off".to_string(),
             how: "the verify time is known, the plain step it must be compared with is not; one \
@@ -298,7 +304,7 @@ fn measure(scenario: &Scenario, point: &Point) -> Measure {
         };
     }
     let model = ResidualModel::shipped();
-    let step = if scenario.baseline.is_some() || scenario.served.is_some() {
+    let step = if scenario.has_own_steps() {
         StepSource::Sweep
     } else {
         StepSource::Scratch
@@ -342,8 +348,8 @@ fn measure(scenario: &Scenario, point: &Point) -> Measure {
     Measure {
         what: value.measurement.to_string(),
         how: "it narrows the band most for its effort".to_string(),
-        width_now: doubt.map(|d| (2.0 * 1.645 * d.log_sd_now).exp()),
-        width_after: doubt.map(|d| (2.0 * 1.645 * d.log_sd_after).exp()),
+        width_now: doubt.map(|d| (2.0 * NORMAL_90 * d.log_sd_now).exp()),
+        width_after: doubt.map(|d| (2.0 * NORMAL_90 * d.log_sd_after).exp()),
     }
 }
 

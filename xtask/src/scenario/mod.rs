@@ -208,6 +208,11 @@ impl Scenario {
         })
     }
 
+    /// Whether steps measured on the user's own server or box are given.
+    pub(crate) fn has_own_steps(&self) -> bool {
+        self.baseline.is_some() || self.served.is_some()
+    }
+
     /// Whether the weights are in BF16 only because nobody named another format.
     pub(crate) fn weights_assumed_bf16(&self) -> bool {
         let bf16 = |input: &Input| input.value == "bf16" && input.source != "--quant";

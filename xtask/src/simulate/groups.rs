@@ -5,7 +5,7 @@ use pcie_sim::{Algorithm, all_reduce, all_reduce_plan, concurrent};
 use serde_json::{Value, json};
 
 use super::Answer;
-use crate::scenario::parse;
+use crate::scenario::{list, parse};
 use crate::{input, table};
 
 /// Groups that reduce at once, against one group of all.
@@ -103,11 +103,6 @@ impl Groups {
             "one_group_us": self.all_us,
         })
     }
-}
-
-fn list(group: &[usize]) -> String {
-    let numbers: Vec<String> = group.iter().map(ToString::to_string).collect();
-    numbers.join(",")
 }
 
 #[cfg(test)]
