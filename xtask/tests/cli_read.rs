@@ -221,3 +221,16 @@ fn plan_and_predict_count_llama_cpps_slots_alike() {
     let text = predict(&flags.split_whitespace().collect::<Vec<_>>().join(" "));
     assert!(text.contains("DOES NOT FIT"), "{text}");
 }
+
+/// A header alone was "the sweep has no points", of no file.
+#[test]
+fn a_baseline_without_rows_is_named() {
+    let sweep = std::env::temp_dir().join(format!("header-{}.csv", std::process::id()));
+    std::fs::write(&sweep, "concurrency,tok_s\n").expect("writes");
+    let name = sweep.display().to_string();
+    let error = common::refusal(&["predict", "--baseline", &name]);
+    assert!(
+        error.contains(&name) && error.contains("no rows"),
+        "{error}"
+    );
+}

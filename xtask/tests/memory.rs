@@ -452,3 +452,21 @@ fn any_three_of_an_sglang_runs_figures_give_the_fourth() {
         assert!(!text.contains("believed"), "{figures}: {text}");
     }
 }
+
+/// A pool without free figures gives a fraction by estimates; the one typed was dropped in silence.
+#[test]
+fn a_fraction_typed_beside_a_pool_that_means_another_is_answered() {
+    let text = xtask(
+        "plan --model kimi-k2.5 --gpu rtx-pro-6000-server --gpus 8 --kv-gib 20 --mem-fraction 0.88",
+    );
+    assert!(text.contains("not the 0.88 given"), "{text}");
+}
+
+#[test]
+fn free_memory_beyond_the_card_is_refused() {
+    let text = xtask(
+        "plan --model kimi-k2.5 --gpu rtx-pro-6000-server --gpus 8 --free-after-gib 30 --kv-gib 20 \
+         --mem-fraction 0.999",
+    );
+    assert!(text.starts_with("error: --free-before-gib"), "{text}");
+}

@@ -67,6 +67,11 @@ fn finished(
     mut notes: Vec<String>,
     (name, summed): (&str, bool),
 ) -> anyhow::Result<Sweep> {
+    if rows.is_empty() {
+        return Err(input::error(format!(
+            "--baseline {name}: no rows are in it; give lines `concurrency,tok_s` such as 8,420"
+        )));
+    }
     // The bits of positive floats are in the order of the floats.
     let by_load: BTreeMap<u64, f64> = rows.iter().map(|r| (r.0.to_bits(), r.1)).collect();
     let points: Vec<(f64, f64)> = by_load

@@ -357,6 +357,15 @@ fn backwards(report: &Report, out: &mut String) {
     }
     if let Some(belief) = &report.belief {
         out.push_str(&format!("believed   {}\n", belief.sentence));
+    } else if let (Some(said), Some(pool), None) = (report.said, known.pool_gib, known.fraction) {
+        // The pool was taken for what was seen; what allocated it rests on estimates.
+        let used = report.cost.with.fraction;
+        if (said - used).abs() > 0.001 {
+            out.push_str(&format!(
+                "\nbelieved   a pool of {pool:.2} GiB means about {used:.3} by the estimates above, not the \
+                 {said} given; --free-before-gib and --free-after-gib would settle it\n"
+            ));
+        }
     }
 }
 
