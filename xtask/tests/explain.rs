@@ -175,3 +175,108 @@ fn the_drafts_repository_in_a_log_passes_into_the_command() -> anyhow::Result<()
     assert!(text.contains(next), "{text}");
     Ok(())
 }
+
+/// A vLLM start in short: the engine's own lines of `extra`, room for 1.55 requests.
+fn vllm_start(extra: &str) -> String {
+    format!(
+        "(APIServer pid=1) INFO 06-19 05:50:41 [api_utils.py:273] non-default args: {{'model': \
+         'some/model-26b', 'max_model_len': 262144, 'tensor_parallel_size': 2{extra}}}\n\
+         (Worker_TP0 pid=50) INFO 06-19 05:51:39 [gpu_worker.py:480] Available KV cache memory: 4.36 GiB\n\
+         (EngineCore pid=40) INFO 06-19 05:51:39 [kv_cache_utils.py:1744] GPU KV cache size: 406,513 tokens\n\
+         (EngineCore pid=40) INFO 06-19 05:51:39 [kv_cache_utils.py:1745] Maximum concurrency for \
+         262,144 tokens per request: 1.55x\n"
+    )
+}
+
+/// A server of one request at a time without a draft was told to drop the draft.
+#[test]
+fn what_lets_more_run_at_a_time_is_what_stops_them_here() -> anyhow::Result<()> {
+    let remedy = |extra: &str| -> anyhow::Result<String> {
+        let output = explain(&["-", "--json"], Some(vllm_start(extra).as_bytes()))?;
+        let said: Value = serde_json::from_slice(&output.stdout)?;
+        let findings = said["findings"].as_array().cloned().unwrap_or_default();
+        let found = findings.iter().find(|f| {
+            f["what"]
+                .as_str()
+                .is_some_and(|what| what.contains("of full length"))
+        });
+        Ok(found.map_or(String::new(), |f| {
+            f["do"].as_str().unwrap_or("").to_string()
+        }))
+    };
+    let one = remedy(", 'max_num_seqs': 1")?;
+    assert_eq!(
+        one,
+        "for more at a time raise --max-num-seqs: at 1 a further request waits, however short"
+    );
+    assert_eq!(
+        remedy(", 'max_num_seqs': 8")?,
+        "for more at a time: fp8 KV, or a shorter context"
+    );
+    let drafts = ", 'kv_cache_dtype': 'fp8', 'speculative_config': {'method': 'ngram', \
+                  'num_speculative_tokens': 3}";
+    assert_eq!(
+        remedy(drafts)?,
+        "for more at a time: a shorter context, or no draft"
+    );
+    Ok(())
+}
+
+/// A catalogue name was asked for, of a model that no catalogue can hold.
+#[test]
+fn a_model_that_denoises_blocks_is_said_to_be_outside_of_what_is_predicted() -> anyhow::Result<()> {
+    let log = vllm_start("").replace(
+        "(Worker_TP0",
+        "(APIServer pid=1) INFO 06-19 05:50:52 [model.py:611] Resolved architecture: \
+         DiffusionGemmaForBlockDiffusion\n(Worker_TP0",
+    );
+    let output = explain(&["-"], Some(log.as_bytes()))?;
+    let shown = text(&output);
+    assert!(
+        shown.contains("note   DiffusionGemmaForBlockDiffusion denoises blocks of tokens"),
+        "{shown}"
+    );
+    assert!(!shown.contains("next   cargo xtask predict"), "{shown}");
+    let plain = log.replace(
+        "DiffusionGemmaForBlockDiffusion",
+        "Gemma4ForConditionalGeneration",
+    );
+    let shown = text(&explain(&["-"], Some(plain.as_bytes()))?);
+    assert!(!shown.contains("denoises"), "{shown}");
+    assert!(shown.contains("next   cargo xtask predict"), "{shown}");
+    Ok(())
+}
+
+/// A bench of streams says nothing of drafts; beside the log of a plain server it is a baseline.
+#[test]
+fn a_bench_that_does_not_say_whether_it_drafted_is_a_baseline_with_an_if() -> anyhow::Result<()> {
+    let bench = scratch("streams.txt");
+    let streams = |n: u32, tok_s: f64| {
+        format!(
+            "=== {n} concurrent streams, 2 run(s) each ===\n  total_toks=1491  total_wall=20.14s  \
+             aggregate_TPS={tok_s}\n  per-stream  mean=73.99  CV=3.7%\n\n"
+        )
+    };
+    std::fs::write(&bench, streams(1, 74.03) + &streams(2, 128.74))?;
+    let name = bench.to_string_lossy().into_owned();
+    let alone = explain(&[&name, "--json"], None)?;
+    let said: Value = serde_json::from_slice(&alone.stdout)?;
+    assert!(
+        said["predict"]
+            .as_str()
+            .is_some_and(|line| line.contains("--baseline")),
+        "{said}"
+    );
+    let why = said["provided"][0].as_str().unwrap_or("");
+    assert!(why.contains("ran without speculation"), "{said}");
+    let beside = explain(&["-", &name, "--json"], Some(vllm_start("").as_bytes()))?;
+    let said: Value = serde_json::from_slice(&beside.stdout)?;
+    assert!(
+        said["predict"]
+            .as_str()
+            .is_some_and(|line| line.contains("--baseline")),
+        "{said}"
+    );
+    assert_eq!(said["provided"], serde_json::json!([]), "{said}");
+    Ok(())
+}

@@ -94,3 +94,74 @@ fn a_group_of_two_runs_on_a_bridged_pair_and_the_paste_says_which() {
     );
     assert_eq!(plain["scenario"]["placement"], serde_json::Value::Null);
 }
+
+/// Two GPUs on a bridge, two without: a box of which only one pair is fast.
+const HALF_BRIDGED: &str = "\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\n\
+    GPU0\t X \tNV4\tPHB\tPHB\t0-23\t0\n\
+    GPU1\tNV4\t X \tPHB\tPHB\t0-23\t0\n\
+    GPU2\tPHB\tPHB\t X \tPHB\t0-23\t0\n\
+    GPU3\tPHB\tPHB\tPHB\t X \t0-23\t0\n";
+
+/// The bridged pair was given the time of the slower one.
+#[test]
+fn groups_on_unlike_links_have_each_their_own_time() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("half-bridged.txt");
+    std::fs::write(&path, HALF_BRIDGED).expect("written");
+    let box_flags = [
+        "--gpu",
+        "rtx-3090",
+        "--topology",
+        path.to_str().expect("a path"),
+    ];
+    let groups = |more: &[&str]| -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
+            .args([&["simulate", "--bytes", "40k"], &box_flags[..], more].concat())
+            .output()
+            .expect("the tool starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|line| line.starts_with("groups"));
+        line.expect("groups").to_string()
+    };
+    // A group by itself: "0,1 at once 11.0 us each (11.0 alone)".
+    let alone = |pair: &str| {
+        let line = groups(&["--groups", pair]);
+        let (_, time) = line.split_once("at once ").expect("a time");
+        time.split(' ').next().expect("a time").to_string()
+    };
+    let (fast, slow) = (alone("0,1"), alone("2,3"));
+    assert_ne!(fast, slow);
+    let both = groups(&[]);
+    let each = format!("0,1 {fast} us ({fast} alone) / 2,3 {slow} us ({slow} alone) at once;");
+    assert!(both.contains(&each), "{both}");
+    // `predict` shows the tok/s of the fast pair: it says that the other is slower.
+    let (_, shown) = predict(&[&box_flags[..], &["--tp", "2"]].concat());
+    assert!(
+        shown.contains("the first is shown, an all-reduce of GPUs 2,3 takes"),
+        "{shown}"
+    );
+    let (_, alike) = predict(&["--box", "4x-rtx-3090-nvlink", "--tp", "2"]);
+    assert!(!alike.contains("the first is shown"), "{alike}");
+}
+
+/// A box of three ran at TP 2 in the comparison without a word.
+#[test]
+fn a_comparison_says_how_many_gpus_of_each_box_take_part() {
+    let boxes = "2x-rtx-3090-nvlink,ikllama258-3x3090,4x-rtx-3090";
+    let (code, shown) = predict(&["--concurrency", "1", "--compare", boxes]);
+    assert_eq!(code, Some(0), "{shown}");
+    let row = |name: &str| -> Vec<String> {
+        let named = |line: &&str| line.trim_start().starts_with(&format!("{name} "));
+        let line = shown.lines().find(named).unwrap_or_default();
+        line.split_whitespace().map(str::to_string).collect()
+    };
+    assert_eq!(row("compared")[1], "TP", "{shown}");
+    assert_eq!(row("2x-rtx-3090-nvlink")[1..3], ["2", "1"], "{shown}");
+    assert_eq!(
+        row("ikllama258-3x3090")[1..5],
+        ["2", "of", "3", "1"],
+        "{shown}"
+    );
+    assert_eq!(row("4x-rtx-3090")[1..3], ["4", "1"], "{shown}");
+    let why = "ikllama258-3x3090: tensor parallelism over 2 of the box's 3 GPUs (as many GPUs as";
+    assert!(shown.contains(why), "{shown}");
+}

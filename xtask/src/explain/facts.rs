@@ -95,6 +95,18 @@ impl Facts {
         }
     }
 
+    /// The model's class, where that denoises blocks of tokens rather than gives one a pass.
+    pub(crate) fn denoising_class(&self) -> Option<&str> {
+        /// What such classes are called in vLLM and SGLang.
+        const NAMES: [&str; 4] = ["diffusion", "llada", "sdar", "dreamforcausal"];
+        let class = self.text("model_class")?;
+        let lower = class.to_ascii_lowercase();
+        NAMES
+            .iter()
+            .any(|name| lower.contains(name))
+            .then_some(class)
+    }
+
     /// Sets a fact that is printed at `line`, replacing an earlier one of that name.
     pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>, line: usize) {
         self.put(name, value.into(), line, None);

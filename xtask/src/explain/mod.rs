@@ -185,7 +185,7 @@ pub(crate) fn run(args: &crate::cli::ExplainArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `{schema, facts, files, findings, predict, fill_in, left_out}`; `facts` is the first file's word on each name.
+/// `{schema, facts, files, findings, predict, fill_in, left_out, provided}`; `facts` is the first file's word on each name.
 fn report(files: &[Facts], findings: &[Finding], next: Option<&next::Next>) -> serde_json::Value {
     let mut merged = serde_json::Map::new();
     for facts in files {
@@ -219,6 +219,7 @@ fn report(files: &[Facts], findings: &[Finding], next: Option<&next::Next>) -> s
         "predict": next.map(|next| &next.command),
         "fill_in": next.map(|next| &next.fill_in),
         "left_out": next.map(|next| &next.left_out),
+        "provided": next.map(|next| &next.provided),
     })
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Next {
     pub(crate) fill_in: Vec<String>,
     /// What the command leaves out, and why.
     pub(crate) left_out: Vec<String>,
+    /// What it takes for granted that the files do not say.
+    pub(crate) provided: Vec<String>,
 }
 
 /// Words and their flags.
@@ -26,6 +28,7 @@ struct Words {
     words: Vec<String>,
     fill_in: Vec<String>,
     left_out: Vec<String>,
+    provided: Vec<String>,
 }
 
 /// A word as a shell takes it.
@@ -49,6 +52,7 @@ impl Words {
             command: self.words.join(" "),
             fill_in: self.fill_in,
             left_out: self.left_out,
+            provided: self.provided,
         }
     }
 
@@ -98,7 +102,8 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     let bench = files
         .iter()
         .find(|facts| facts.get("bench_points").is_some());
-    if log.is_none() && bench.is_none() {
+    let denoises = log.is_some_and(|log| log.denoising_class().is_some());
+    if (log.is_none() && bench.is_none()) || denoises {
         return simulate_line(files);
     }
     let log_or_bench = log.or(bench);

@@ -147,6 +147,9 @@ pub(crate) fn text(files: &[Facts], findings: &[Finding], next: Option<&Next>) -
                 &format!("with {}", next.fill_in.join(", ")),
             );
         }
+        for what in &next.provided {
+            wrap(&mut out, "       ", what);
+        }
         for what in &next.left_out {
             wrap(&mut out, "       ", &format!("left out: {what}"));
         }

@@ -14,6 +14,7 @@ enum Kind {
     Version,
     Args,
     Engine,
+    Architecture,
     Weights,
     Instance,
     Available,
@@ -38,6 +39,7 @@ const PHRASES: &[(&str, Kind)] = &[
     ("EngineArgs(", Kind::Args),
     ("LLM engine (v", Kind::Engine),
     ("LLM engine with config:", Kind::Engine),
+    ("Resolved architecture: ", Kind::Architecture),
     ("Loading model weights took", Kind::Weights),
     ("Model loading took", Kind::Weights),
     ("the current vLLM instance can use", Kind::Instance),
@@ -228,6 +230,12 @@ fn settings(run: &[Event], facts: &mut Facts) {
                 let word = event.rest.split(')').next().unwrap_or("");
                 if event.rest.len() > word.len() {
                     version(word, event.line, facts);
+                }
+            }
+            Kind::Architecture => {
+                let class = event.rest.split_whitespace().next().unwrap_or("");
+                if !class.is_empty() {
+                    facts.set_if_absent("model_class", class, event.line);
                 }
             }
             _ => {}

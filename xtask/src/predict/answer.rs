@@ -426,6 +426,9 @@ pub(crate) struct Assumption {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Compared {
     pub(crate) name: String,
+    /// GPUs that one server takes, and that the box has.
+    pub(crate) tp: u32,
+    pub(crate) gpus: u32,
     pub(crate) concurrency: u32,
     pub(crate) baseline_tok_s: f64,
     pub(crate) spec_tok_s: f64,
@@ -434,4 +437,14 @@ pub(crate) struct Compared {
     pub(crate) speedup_high: f64,
     pub(crate) verdict: Verdict,
     pub(crate) kv_tokens: Option<u64>,
+}
+
+impl Compared {
+    /// The tensor-parallel size, and of how many GPUs where some are left.
+    pub(crate) fn cut(&self) -> String {
+        match self.tp < self.gpus {
+            true => format!("{} of {}", self.tp, self.gpus),
+            false => self.tp.to_string(),
+        }
+    }
 }

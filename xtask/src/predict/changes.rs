@@ -1,6 +1,6 @@
 //! What to change first, ranked by predicted gain, and comparisons side by side.
 
-use super::answer::{Change, Compared, Verdict};
+use super::answer::{Answer, Assumption, Change, Compared, Verdict};
 use super::costs::{Costs, all_reduce_us};
 use super::kernels::{self, Group};
 use super::links::{Choice, Links};
@@ -126,13 +126,14 @@ fn tok_s(scenario: &Scenario, costs: &Costs<'_>, users: u32) -> f64 {
     })
 }
 
-/// `--compare A,B,…`: all-reduce algorithms, boxes or drafts, told apart by name. Beside the rows,
-/// what of the list cannot run here, and why.
+/// `--compare A,B,…`: all-reduce algorithms, boxes or drafts, told apart by name. The answer
+/// gets the rows, what they rest on, and what of the list cannot run here and why.
 pub(super) fn compare(
     args: &ScenarioArgs,
     scenario: &Scenario,
     list: &str,
-) -> anyhow::Result<(Vec<Compared>, Vec<String>)> {
+    answer: &mut Answer,
+) -> anyhow::Result<()> {
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     for name in list.split(',').map(str::trim).filter(|n| !n.is_empty()) {
         let mut changed = args.clone();
@@ -165,6 +166,9 @@ pub(super) fn compare(
             continue;
         }
         rows.extend(compared(name, &other, &links, choice)?);
+        answer
+            .assumptions
+            .extend(of_its_own(name, &other, scenario));
     }
     if rows.is_empty() {
         let why = match left_out.is_empty() {
@@ -176,7 +180,24 @@ pub(super) fn compare(
             scenario.model.name
         )));
     }
-    Ok((rows, left_out))
+    (answer.compared, answer.compared_left_out) = (rows, left_out);
+    Ok(())
+}
+
+/// What a row is taken to rest on that the answer's own scenario does not; of the wiring the box's
+/// own prediction tells.
+fn of_its_own<'a>(
+    name: &'a str,
+    other: &'a Scenario,
+    scenario: &'a Scenario,
+) -> impl Iterator<Item = Assumption> + 'a {
+    let own = |a: &&Assumption| !scenario.assumptions.iter().any(|b| b.what == a.what);
+    let assumed = other.assumptions.iter().filter(own);
+    let assumed = assumed.filter(|a| !a.what.starts_with("wiring: "));
+    assumed.map(move |a| Assumption {
+        what: format!("{name}: {}", a.what),
+        settled_by: a.settled_by.clone(),
+    })
 }
 
 /// The first box of `--compare` is the one predicted where a model is named and no box.
@@ -207,6 +228,7 @@ fn compared(
     let ends = [scenario.concurrency.first(), scenario.concurrency.last()];
     let mut users: Vec<u32> = ends.into_iter().flatten().copied().collect();
     users.dedup();
+    let (tp, gpus) = (scenario.tp, scenario.wiring.gpu_count() as u32);
     if scenario.draft.is_none() {
         // Nothing drafts: the plain figures, and nothing gained.
         return Ok(users
@@ -216,6 +238,8 @@ fn compared(
                 let tok_s = f64::from(users) * 1000.0 / plain_ms;
                 Compared {
                     name: name.to_string(),
+                    tp,
+                    gpus,
                     concurrency: users,
                     baseline_tok_s: tok_s,
                     spec_tok_s: tok_s,
@@ -233,6 +257,8 @@ fn compared(
         .filter_map(|users| points::point(scenario, &costs, users, scenario.context, Some(&memory)))
         .map(|point| Compared {
             name: name.to_string(),
+            tp,
+            gpus,
             concurrency: point.concurrency,
             baseline_tok_s: point.baseline_tok_s,
             spec_tok_s: point.spec_tok_s,

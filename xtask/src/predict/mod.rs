@@ -52,7 +52,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let mut answer = answer(&scenario, &links)?;
     launch::lower_fraction(&scenario, &links, &mut answer)?;
     if let Some(list) = &args.compare {
-        (answer.compared, answer.compared_left_out) = changes::compare(&wanted, &scenario, list)?;
+        changes::compare(&wanted, &scenario, list, &mut answer)?;
     }
     if args.report.is_some() || args.trace.is_some() {
         let tokens = answer.points.first().map_or(1, |p| p.draft_tokens);

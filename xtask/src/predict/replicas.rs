@@ -20,7 +20,12 @@ pub(crate) struct Replicas {
     pub(crate) shared_links: Vec<String>,
     /// How much longer an all-reduce takes while all replicas run theirs.
     pub(crate) all_reduce_slowdown: f64,
+    /// An all-reduce of each replica with the others idle.
+    pub(crate) all_reduce_alone_us: Vec<f64>,
 }
+
+/// Times further apart than this are of unlike links.
+const UNLIKE: f64 = 1.05;
 
 /// None where the box holds no second group. `bytes`: payload of the heaviest all-reduce asked for.
 pub(super) fn of(links: &Links<'_>, choice: Choice, bytes: u64) -> Option<Replicas> {
@@ -51,12 +56,17 @@ pub(super) fn of(links: &Links<'_>, choice: Choice, bytes: u64) -> Option<Replic
         }
     }
     let shared_links = t.links.iter().zip(&users).filter(|(_, n)| **n > 1);
+    let run = concurrent(t, &plans, &options.constants);
     Some(Replicas {
         count,
         gpus_each,
         gpus: groups.to_vec(),
         shared_links: shared_links.map(|(l, _)| l.name.clone()).collect(),
-        all_reduce_slowdown: concurrent(t, &plans, &options.constants).slowdown(),
+        all_reduce_slowdown: run.slowdown(),
+        all_reduce_alone_us: match run.alone_us.len() == count {
+            true => run.alone_us,
+            false => Vec::new(),
+        },
     })
 }
 
@@ -90,7 +100,7 @@ impl Replicas {
                 format!("{head} (GPUs {})", groups.collect::<Vec<_>>().join(" / "))
             }
         };
-        match self.shared_links.as_slice() {
+        let shared = match self.shared_links.as_slice() {
             [] => format!("{head}, whose all-reduces share no link"),
             [first, rest @ ..] => {
                 let more = match rest.len() {
@@ -102,6 +112,22 @@ impl Replicas {
                     self.all_reduce_slowdown
                 )
             }
-        }
+        };
+        shared + &self.unlike().unwrap_or_default()
+    }
+
+    /// A replica that reduces more slowly than the first, whose tok/s are shown.
+    fn unlike(&self) -> Option<String> {
+        let first = *self.all_reduce_alone_us.first()?;
+        let times = self.gpus.iter().zip(&self.all_reduce_alone_us);
+        let (gpus, slowest) = times.max_by(|a, b| a.1.total_cmp(b.1))?;
+        (*slowest > UNLIKE * first).then(|| {
+            format!(
+                "; the first is shown, an all-reduce of GPUs {} takes {} us where that takes {}",
+                list(gpus),
+                crate::table::three(*slowest),
+                crate::table::three(first)
+            )
+        })
     }
 }

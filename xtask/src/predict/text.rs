@@ -1,5 +1,7 @@
 //! The answer as text: the verdict first, then the table, then why.
 
+mod compared;
+
 use std::fmt::Write as _;
 
 use super::answer::{Answer, Memory, Parts, Point, Verdict};
@@ -13,7 +15,7 @@ pub(crate) fn render(answer: &Answer, sources: bool) -> String {
     out.push('\n');
     points(answer, &mut out);
     if !answer.compared.is_empty() {
-        compared(answer, &mut out);
+        compared::render(answer, &mut out);
     }
     parts(answer, &mut out);
     allreduce(answer, &mut out);
@@ -210,45 +212,6 @@ pub(crate) fn remark(point: &Point, memory: &Memory, nothing_fits: bool) -> Stri
     }
     remarks.extend(point.pasted_remark());
     remarks.join("; ")
-}
-
-fn compared(answer: &Answer, out: &mut String) {
-    let mut table = plain(
-        &[
-            "compared",
-            "users",
-            "plain tok/s",
-            "spec tok/s",
-            "speedup (90 %)",
-            "verdict",
-            "KV tokens",
-        ],
-        &[0, 5],
-    );
-    for row in &answer.compared {
-        table.add_row([
-            row.name.clone(),
-            row.concurrency.to_string(),
-            thousands(row.baseline_tok_s),
-            thousands(row.spec_tok_s),
-            format!(
-                "{:.2} ({:.2}-{:.2})",
-                row.speedup, row.speedup_low, row.speedup_high
-            ),
-            match row.speedup_low < row.speedup_high {
-                true => word(row.verdict).to_lowercase(),
-                // Nothing drafts.
-                false => String::new(),
-            },
-            row.kv_tokens
-                .map_or_else(|| "?".to_string(), |t| thousands(t as f64)),
-        ]);
-    }
-    out.push('\n');
-    out.push_str(&table_text(&table, 0));
-    for what in &answer.compared_left_out {
-        out.push_str(&format!("left out  {what}\n"));
-    }
 }
 
 fn parts(answer: &Answer, out: &mut String) {

@@ -212,10 +212,10 @@ fn bar(name: &str, parts: &Parts, longest: f64) -> Markup {
 
 fn compared(answer: &Answer) -> Markup {
     html! { div class="scroll" { table {
-        thead { tr { th class="left" { "what" } th { "users" } th { "plain tok/s" } th { "spec tok/s" }
-            th { "speedup" } th { "90 % band" } th class="left" { "verdict" } th { "KV tokens" } } }
+        thead { tr { th class="left" { "what" } th { "TP" } th { "users" } th { "plain tok/s" }
+            th { "spec tok/s" } th { "speedup" } th { "90 % band" } th class="left" { "verdict" } th { "KV tokens" } } }
         tbody { @for row in &answer.compared { tr {
-            td class="left" { (row.name) } td { (row.concurrency) }
+            td class="left" { (row.name) } td { (row.cut()) } td { (row.concurrency) }
             td { (thousands(row.baseline_tok_s)) } td { (thousands(row.spec_tok_s)) }
             td { (format!("{:.2}", row.speedup)) }
             td { (format!("{:.2}–{:.2}", row.speedup_low, row.speedup_high)) }

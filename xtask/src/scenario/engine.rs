@@ -41,6 +41,16 @@ impl EngineKind {
         }
     }
 
+    /// The flag that says how many requests run at once.
+    pub(crate) fn running_flag(self) -> &'static str {
+        match self {
+            Self::Sglang => "--max-running-requests",
+            Self::Vllm => "--max-num-seqs",
+            Self::TrtLlm => "--max_batch_size",
+            Self::LlamaCpp => "-np",
+        }
+    }
+
     /// The same engine as the memory rules name it.
     pub(crate) fn rules(self) -> kvplan::EngineKind {
         match self {

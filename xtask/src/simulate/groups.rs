@@ -10,10 +10,22 @@ use crate::{input, table};
 
 /// Groups that reduce at once, against one group of all.
 pub(super) struct Groups {
-    groups: Vec<Vec<usize>>,
+    groups: Vec<Group>,
+    all_us: f64,
+}
+
+/// One of them.
+struct Group {
+    gpus: Vec<usize>,
     alone_us: f64,
     together_us: f64,
-    all_us: f64,
+}
+
+impl Group {
+    /// Its times as they are shown.
+    fn times(&self) -> (String, String) {
+        (table::three(self.together_us), table::three(self.alone_us))
+    }
 }
 
 /// Reads `--groups 0,2/1,3`; without it pairs in the order of the ranks, where there are two.
@@ -70,36 +82,51 @@ pub(super) fn of(answer: &Answer, bytes: u64) -> Option<Groups> {
         .collect::<Option<_>>()?;
     let (t, options) = (&answer.topology, &answer.options);
     let run = concurrent(t, &plans, &options.constants);
-    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     let all = all_reduce(t, &answer.ranks, Algorithm::Nccl, bytes, options).ok()?;
+    let times = run.alone_us.iter().zip(&run.together_us);
+    let groups = answer.groups.iter().zip(times).map(|(gpus, times)| Group {
+        gpus: gpus.clone(),
+        alone_us: *times.0,
+        together_us: *times.1,
+    });
     Some(Groups {
-        groups: answer.groups.clone(),
-        alone_us: most(&run.alone_us),
-        together_us: most(&run.together_us),
+        groups: groups.collect(),
         all_us: all.time_us,
     })
 }
 
 impl Groups {
-    /// One line.
+    /// One line; each group with its own times where their links differ.
     pub(super) fn line(&self, size: &str, ranks: usize) -> String {
-        let shown: Vec<String> = self.groups.iter().map(|group| list(group)).collect();
+        let first = self.groups.first().map(Group::times);
+        let alike = self.groups.iter().all(|g| Some(g.times()) == first);
+        let shown = self.groups.iter().map(|group| {
+            let (gpus, (together, alone)) = (list(&group.gpus), group.times());
+            match alike {
+                true => gpus,
+                false => format!("{gpus} {together} us ({alone} alone)"),
+            }
+        });
+        let mut shown = shown.collect::<Vec<_>>().join(" / ") + " at once";
+        if let Some((together, alone)) = first.filter(|_| alike) {
+            shown.push_str(&format!(" {together} us each ({alone} alone)"));
+        }
         format!(
-            "groups      NCCL, {size}: {} at once {} us each ({} alone); one group of {ranks}: {} us (--groups \
-             chooses others)\n",
-            shown.join(" / "),
-            table::three(self.together_us),
-            table::three(self.alone_us),
+            "groups      NCCL, {size}: {shown}; one group of {ranks}: {} us (--groups chooses others)\n",
             table::three(self.all_us)
         )
     }
 
     pub(super) fn json(&self) -> Value {
+        let most = |time: fn(&Group) -> f64| self.groups.iter().map(time).fold(0.0, f64::max);
+        let of = |time: fn(&Group) -> f64| self.groups.iter().map(time).collect::<Vec<_>>();
         json!({
             "groups": self.groups.len(),
-            "gpus": self.groups,
-            "alone_us": self.alone_us,
-            "together_us": self.together_us,
+            "gpus": self.groups.iter().map(|g| &g.gpus).collect::<Vec<_>>(),
+            "alone_us": most(|g| g.alone_us),
+            "together_us": most(|g| g.together_us),
+            "alone_us_each": of(|g| g.alone_us),
+            "together_us_each": of(|g| g.together_us),
             "one_group_us": self.all_us,
         })
     }

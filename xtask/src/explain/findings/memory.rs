@@ -3,6 +3,7 @@
 use super::pool::{Pool, fraction_in_use, pool};
 use super::{Finding, Severity, count, show};
 use crate::explain::facts::Facts;
+use crate::scenario::EngineKind;
 
 /// SGLang sizes its pool as free after weights - free before x (1 - fraction); below this much a
 /// pool holds nothing useful (a few thousand tokens of a small model).
@@ -379,10 +380,56 @@ fn context(facts: &Facts, found: &mut Vec<Finding>) {
             Severity::Note,
             facts,
             "kv_tokens",
-            format!("{} requests of full length ({} tokens) fit", show(fits), count(context)),
+            format!(
+                "{} requests of full length ({} tokens) fit",
+                show(fits),
+                count(context)
+            ),
             format!("the pool holds {} tokens", count(tokens)),
-            "for more at a time: fp8 KV, a shorter context, decode context parallel (MLA), or no draft",
+            more_at_once(facts, fits),
         ));
+    }
+}
+
+/// What lets more requests run at a time: the setting where that stops them before the pool does,
+/// and of what saves room only what this server has not done and its model can.
+fn more_at_once(facts: &Facts, fits: f64) -> String {
+    let engine = facts.text("engine").and_then(EngineKind::parse);
+    if let (Some(told), Some(engine)) = (facts.number("max_running_requests"), engine)
+        && told <= fits.floor()
+    {
+        let flag = engine.running_flag();
+        return format!(
+            "for more at a time raise {flag}: at {} a further request waits, however short",
+            count(told)
+        );
+    }
+    let mut room = Vec::new();
+    let small = ["fp8", "fp4", "int8", "q8", "q5", "q4"];
+    let dtype = facts.text("kv_dtype").unwrap_or("");
+    if !small.iter().any(|kind| dtype.contains(kind)) {
+        room.push("fp8 KV");
+    }
+    room.push("a shorter context");
+    let model = facts.text("model").and_then(|path| {
+        let name = path.trim_end_matches('/').rsplit('/').next()?;
+        kvplan::catalog::find(name).ok()
+    });
+    let latent = |layer: &kvplan::Layer| matches!(layer.attention, kvplan::Attention::Mla(_));
+    if engine == Some(EngineKind::Vllm)
+        && model.is_some_and(|found| found.model.layers.iter().any(latent))
+    {
+        room.push("decode context parallel");
+    }
+    let drafts = ["spec_algorithm", "accept_length", "draft_model"];
+    if drafts.iter().any(|name| facts.get(name).is_some()) {
+        room.push("no draft");
+    }
+    match room.split_last() {
+        Some((last, rest)) if !rest.is_empty() => {
+            format!("for more at a time: {}, or {last}", rest.join(", "))
+        }
+        _ => format!("for more at a time: {}", room.join("")),
     }
 }
 

@@ -4,9 +4,26 @@ use super::{Finding, Severity, show};
 use crate::explain::facts::Facts;
 
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
+    denoises(facts, found);
     acceptance(facts, found);
     wasted(facts, found);
     outside_graphs(facts, found);
+}
+
+/// A model that fills a block of tokens by denoising it has no next token to draft.
+fn denoises(facts: &Facts, found: &mut Vec<Finding>) {
+    if let Some(class) = facts.denoising_class() {
+        found.push(Finding::new(
+            Severity::Note,
+            facts,
+            "model_class",
+            format!("{class} denoises blocks of tokens: nothing here predicts it"),
+            "one pass gives several tokens of a block and several passes finish it; EAGLE, MTP and the \
+             step model are of models that give one token a pass",
+            "measure it; for speculation the autoregressive model of its family is the one to ask for \
+             (predict --model)",
+        ));
+    }
 }
 
 fn acceptance(facts: &Facts, found: &mut Vec<Finding>) {

@@ -12,6 +12,8 @@ pub(super) struct Baseline {
     pub(super) held_tokens: Option<f64>,
     /// Why there is none, where a bench was given.
     none: Option<String>,
+    /// Nothing says whether it ran with speculation.
+    unsaid: bool,
 }
 
 impl Baseline {
@@ -19,6 +21,12 @@ impl Baseline {
         if let Some(why) = self.none {
             line.left_out.push(why);
             return;
+        }
+        if self.unsaid {
+            line.provided.push(format!(
+                "--baseline is right if {} ran without speculation, which nothing here says",
+                self.file
+            ));
         }
         let piped = self.file == crate::explain::STANDARD_INPUT;
         let file = if piped { "FILE" } else { &self.file };
@@ -47,6 +55,7 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
         loads: Vec::new(),
         held_tokens: None,
         none: None,
+        unsaid: false,
     };
     let benches = || files.iter().filter(|f| f.get("bench_points").is_some());
     // Tools that print no accept length, beside server lines that do.
@@ -57,6 +66,13 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
         facts.get("bench_points").is_none()
             && (facts.get("spec_algorithm").is_some() || facts.get("accept_length").is_some())
     });
+    // The log of the server says it, or the bench itself where it has runs of both kinds; llama-bench
+    // never drafts.
+    let said = |bench: &Facts| {
+        bench.get("bench_accept_length").is_some()
+            || bench.kinds.contains(&"llama-bench")
+            || files.iter().any(|facts| facts.text("engine").is_some())
+    };
     let swept = benches().filter(plain).find(|f| f.sweep.is_some());
     if let (Some(facts), Some(log), None) = (
         swept,
@@ -76,12 +92,14 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
         return Some(Baseline {
             loads: sweep.points.iter().map(|point| point.0).collect(),
             held_tokens: sweep.held_tokens,
+            unsaid: !said(facts),
             ..of(facts)
         });
     }
     if let Some(facts) = benches().filter(plain).find(|f| f.nameless_sweep) {
         return Some(Baseline {
             nameless: true,
+            unsaid: !said(facts),
             ..of(facts)
         });
     }

@@ -1,0 +1,51 @@
+//! The rows of `--compare` as text.
+
+use super::word;
+use crate::predict::answer::Answer;
+use crate::table::{plain, text, thousands};
+
+/// The table, and what could not run; with how many GPUs take part where that is not the same in
+/// every row.
+pub(super) fn render(answer: &Answer, out: &mut String) {
+    let cuts: Vec<String> = answer.compared.iter().map(|row| row.cut()).collect();
+    let alike = cuts.windows(2).all(|pair| pair[0] == pair[1]);
+    let mut header = vec!["compared"];
+    if !alike {
+        header.push("TP");
+    }
+    header.extend([
+        "users",
+        "plain tok/s",
+        "spec tok/s",
+        "speedup (90 %)",
+        "verdict",
+        "KV tokens",
+    ]);
+    let mut table = plain(&header, &[0, header.len() - 2]);
+    for (row, cut) in answer.compared.iter().zip(cuts) {
+        let mut cells = vec![row.name.clone()];
+        cells.extend((!alike).then_some(cut));
+        cells.extend([
+            row.concurrency.to_string(),
+            thousands(row.baseline_tok_s),
+            thousands(row.spec_tok_s),
+            format!(
+                "{:.2} ({:.2}-{:.2})",
+                row.speedup, row.speedup_low, row.speedup_high
+            ),
+            match row.speedup_low < row.speedup_high {
+                true => word(row.verdict).to_lowercase(),
+                // Nothing drafts.
+                false => String::new(),
+            },
+            row.kv_tokens
+                .map_or_else(|| "?".to_string(), |tokens| thousands(tokens as f64)),
+        ]);
+        table.add_row(cells);
+    }
+    out.push('\n');
+    out.push_str(&text(&table, 0));
+    for what in &answer.compared_left_out {
+        out.push_str(&format!("left out  {what}\n"));
+    }
+}
