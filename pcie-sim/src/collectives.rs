@@ -102,18 +102,27 @@ impl Algorithm {
     }
 }
 
+/// Whether a plan of that name is NCCL's, chosen by itself or by an engine that leaves a size to it.
+pub fn is_nccl_plan(name: &str) -> bool {
+    nccl_choice(name).is_some()
+}
+
+/// What NCCL takes, such as `ring-ll`, in the name of a plan of its; `None` for a custom kernel's.
+pub fn nccl_choice(name: &str) -> Option<&str> {
+    name.strip_prefix("nccl-")
+}
+
 /// Whose kernel a time is of, by its algorithm and the name that it was given: names alone do not say
 /// it, and times of kernels of different origin are compared.
 pub fn kernel_of(algorithm: Algorithm, time: &CollectiveTime) -> &'static str {
     match algorithm {
-        _ if time.algorithm_name.starts_with("nccl") => "NCCL",
-        Algorithm::Nccl | Algorithm::NcclRing(_) | Algorithm::NcclTree(_) => "NCCL",
+        _ if algorithm.is_nccl() || is_nccl_plan(&time.algorithm_name) => "NCCL",
         Algorithm::Engine => "vLLM, SGLang",
         Algorithm::EnginePush => "SGLang 0.5.14",
         Algorithm::OneShot => "lean: p2pmark, b12x",
         Algorithm::OneShotPush => "lean: FlashInfer, ours",
         Algorithm::TwoShot => "lean, no engine's",
-        Algorithm::Island | Algorithm::HostStaged => "ours (allreduce)",
+        _ => "ours (allreduce)",
     }
 }
 
@@ -455,7 +464,7 @@ fn collective_time(
         time.time_us.max(EAGER_FLOOR_US)
     };
     // An engine that takes NCCL has NCCL's error.
-    let bands = if algorithm.is_nccl() || plan.name.starts_with("nccl") {
+    let bands = if algorithm.is_nccl() || is_nccl_plan(&plan.name) {
         BAND_NCCL
     } else {
         BAND_CUSTOM

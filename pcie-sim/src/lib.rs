@@ -24,7 +24,7 @@ pub mod topology;
 
 pub use collectives::{
     Algorithm, Basis, CollectiveTime, Options, Unavailable, all_gather, all_reduce,
-    all_reduce_plan, choose_best, kernel_of, reduce_scatter,
+    all_reduce_plan, choose_best, is_nccl_plan, kernel_of, nccl_choice, reduce_scatter,
 };
 pub use concurrent::{Concurrent, concurrent};
 pub use constants::{Arch, Constants};

@@ -142,8 +142,11 @@ pub(crate) struct ScenarioArgs {
     /// Your own plain sweep: `concurrency,tok_s` (over all users) as CSV, or a bench output
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
-    /// All-reduce algorithm
-    #[arg(long, value_name = "nccl|one-shot|two-shot|island|host-staged|auto")]
+    /// All-reduce algorithm [default: engine, the engine's own choice by size and wiring]
+    #[arg(
+        long,
+        value_name = "nccl|engine|one-shot|one-shot-push|two-shot|island|host-staged|auto"
+    )]
     pub(crate) allreduce: Option<String>,
     /// Your own all-reduce times: `bytes,time_us` as CSV, or the table of all_reduce_perf
     #[arg(long, value_name = "FILE")]
@@ -264,7 +267,7 @@ pub(crate) struct SimulateArgs {
     /// GPUs that take part [default: all]
     #[arg(long, value_name = "0,1,…", allow_hyphen_values = true)]
     pub(crate) ranks: Option<String>,
-    /// Message sizes in bytes (`64k`, `1m` are understood)
+    /// Message sizes in bytes (`64k`, `1.5m` are understood)
     #[arg(
         long,
         value_name = "N,N,…",
@@ -274,8 +277,8 @@ pub(crate) struct SimulateArgs {
     /// Groups that reduce at once, for the line `groups` [default: pairs in order of number]
     #[arg(long, value_name = "0,2/1,3")]
     pub(crate) groups: Option<String>,
-    /// Which algorithm, or all
-    #[arg(long, value_name = "NAME|all", default_value = "all")]
+    /// Which algorithms (nccl, engine, one-shot, one-shot-push, two-shot, island, host-staged), or all
+    #[arg(long, value_name = "NAME,…|all", default_value = "all")]
     pub(crate) algorithm: String,
     /// Print JSON
     #[arg(long)]

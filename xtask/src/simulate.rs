@@ -4,6 +4,7 @@
 
 mod groups;
 mod json;
+mod overtaking;
 mod questions;
 mod trace;
 mod tree;
@@ -91,7 +92,7 @@ fn answer(args: &SimulateArgs) -> anyhow::Result<Answer> {
     let topology = Topology::from_spec(&hardware.wiring, arch)
         .map_err(|e| input::error(format!("box {}: {e}", hardware.wiring.name)))?;
     let ranks = ranks(args, &topology)?;
-    let sizes = parse::byte_sizes("--bytes", &args.bytes)?;
+    let sizes = once(parse::byte_sizes("--bytes", &args.bytes)?);
     let all = args.algorithm.trim() == "all";
     let algorithms: Vec<Algorithm> = if all {
         Algorithm::SHOWN.to_vec()
@@ -104,10 +105,22 @@ fn answer(args: &SimulateArgs) -> anyhow::Result<Answer> {
             })
             .collect::<anyhow::Result<_>>()?
     };
+    let algorithms = once(algorithms);
     let groups = groups::asked(args.groups.as_deref(), &ranks)?;
     let mut answer = build(hardware, topology, ranks, sizes, algorithms, all)?;
     answer.groups = groups;
     Ok(answer)
+}
+
+/// A list without what stands in it twice.
+fn once<T: PartialEq>(list: Vec<T>) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::with_capacity(list.len());
+    for entry in list {
+        if !kept.contains(&entry) {
+            kept.push(entry);
+        }
+    }
+    kept
 }
 
 /// The answer for a scenario's box at one payload: what `predict` draws and traces.
@@ -215,15 +228,16 @@ fn ranks(args: &SimulateArgs, topology: &Topology) -> anyhow::Result<Vec<usize>>
 fn text(answer: &Answer, sources: bool) -> String {
     let t = &answer.topology;
     let mut out = format!(
-        "{}: {} x {}, {} take part, {}\n\n",
+        "{}: {} x {}, {} take{} part, {}\n\n",
         t.name,
         t.gpu_count(),
         answer.hardware.gpu.name,
         answer.ranks.len(),
+        if answer.ranks.len() == 1 { "s" } else { "" },
         state(t)
     );
     if answer.ranks.len() < 2 {
-        out.push_str("one GPU takes part: there is nothing to reduce\n");
+        out.push_str("one GPU takes part: there is nothing to reduce (--gpus N, --ranks 0,1,…)\n");
         return out;
     }
     out.push_str("all-reduce, us                (payload of one rank)\n");
@@ -287,7 +301,9 @@ fn times_table(answer: &Answer) -> comfy_table::Table {
             &answer.options,
         );
         row.push(nccl.map_or("-".to_string(), |n| {
-            n.algorithm_name.trim_start_matches("nccl-").to_string()
+            pcie_sim::nccl_choice(&n.algorithm_name)
+                .unwrap_or(&n.algorithm_name)
+                .to_string()
         }));
         let fastest = answer.fastest(s).map(|a| answer.algorithms[a].name());
         row.push(fastest.unwrap_or("-").to_string());
@@ -316,7 +332,7 @@ fn details(answer: &Answer) -> String {
     for (row, algorithm) in answer.times.iter().zip(&answer.algorithms) {
         let Some(time) = &row[at] else { continue };
         // The engines' kernel left to NCCL is NCCL's row again.
-        if *algorithm == Algorithm::Engine && time.algorithm_name.starts_with("nccl") {
+        if *algorithm == Algorithm::Engine && pcie_sim::is_nccl_plan(&time.algorithm_name) {
             continue;
         }
         let basis = match time.basis {
@@ -358,7 +374,7 @@ mod tests {
     use super::*;
     use clap::Parser;
 
-    fn answered(flags: &[&str]) -> anyhow::Result<Answer> {
+    pub(super) fn answered(flags: &[&str]) -> anyhow::Result<Answer> {
         let line = ["xtask", "simulate"].iter().chain(flags);
         let cli = crate::cli::Cli::try_parse_from(line)?;
         match &cli.command {

@@ -349,6 +349,13 @@ pub(crate) struct AllReduceTime {
     pub(crate) switched_by: Option<String>,
 }
 
+impl AllReduceTime {
+    /// Whether NCCL reduces, chosen by itself or by an engine that leaves the size to it.
+    pub(crate) fn is_nccl(&self) -> bool {
+        pcie_sim::is_nccl_plan(&self.algorithm)
+    }
+}
+
 /// An input that would flip the verdict, and where.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Flip {

@@ -137,13 +137,22 @@ pub(super) fn compare(
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     for name in list.split(',').map(str::trim).filter(|n| !n.is_empty()) {
         let mut changed = args.clone();
-        if crate::scenario::ALLREDUCE.contains(&name) {
+        let reduces = crate::scenario::allreduce_names().any(|known| known == name);
+        let own_box = name == scenario.wiring.name;
+        if reduces {
+            if let Some(why) = measured_with_another(scenario, name)? {
+                left_out.push(format!("{name}: {why}"));
+                continue;
+            }
             changed.allreduce = Some(name.to_string());
         } else if is_box(name) {
             changed.box_name = Some(name.to_string());
             changed.gpu = None;
             changed.gpus = None;
             changed.topology = None;
+            if !own_box {
+                left_out.extend(of_this_box(&mut changed, name, &scenario.wiring.name));
+            }
         } else {
             changed.draft = Some(name.to_string());
         }
@@ -155,7 +164,7 @@ pub(super) fn compare(
         })?;
         other.max_running = scenario.max_running;
         other.state_slots = scenario.state_slots;
-        if is_box(name) {
+        if is_box(name) && !own_box {
             // What the log shows of its own box says nothing of this one.
             other.ran = crate::scenario::Ran::default();
         }
@@ -198,6 +207,47 @@ fn of_its_own<'a>(
         what: format!("{name}: {}", a.what),
         settled_by: a.settled_by.clone(),
     })
+}
+
+/// Why an all-reduce cannot stand beside what was measured: a sweep or a table of times is of the one
+/// that the server ran.
+fn measured_with_another(scenario: &Scenario, name: &str) -> anyhow::Result<Option<String>> {
+    let flag = match (&scenario.baseline, &scenario.allreduce_table) {
+        (Some(_), _) => "--baseline",
+        (None, Some(_)) => "--allreduce-table",
+        (None, None) => return Ok(None),
+    };
+    let links = Links::new(scenario)?;
+    let bytes = super::payload_bytes(scenario, 1, 1);
+    let plan = |name: &str| -> anyhow::Result<Option<String>> {
+        Ok(links.modelled(Choice::parse(name)?, bytes))
+    };
+    let (own, other) = (plan(&scenario.allreduce)?, plan(name)?);
+    // What cannot run at all is told apart from it.
+    let differs = other.is_some() && own != other && scenario.allreduce != name;
+    Ok(differs.then(|| {
+        format!(
+            "what {flag} measured was reduced by {}; without {flag} both are computed",
+            scenario.allreduce
+        )
+    }))
+}
+
+/// Drops what was measured on the scenario's box from another's, and says so.
+fn of_this_box(changed: &mut ScenarioArgs, name: &str, own: &str) -> Option<String> {
+    let dropped: Vec<&str> = [
+        ("--baseline", changed.baseline.take().is_some()),
+        (
+            "--allreduce-table",
+            changed.allreduce_table.take().is_some(),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(flag, given)| given.then_some(flag))
+    .collect();
+    let flags = dropped.join(" and ");
+    (!dropped.is_empty())
+        .then(|| format!("{flags} for {name}, which is computed: it was measured on {own}"))
 }
 
 /// The first box of `--compare` is the one predicted where a model is named and no box.

@@ -107,7 +107,8 @@ impl<'a> Links<'a> {
         if let Some(known) = self.known.borrow().get(&(choice, bytes)) {
             return Ok(known.clone());
         }
-        let unavailable = |e: pcie_sim::Unavailable| input::error(format!("--allreduce: {e}"));
+        let unavailable =
+            |e: pcie_sim::Unavailable| input::error(format!("--allreduce {}: {e}", choice.name()));
         let mut time = match choice {
             Choice::One(algorithm) => {
                 all_reduce(&self.topology, self.ranks, algorithm, bytes, &self.options)
@@ -143,6 +144,16 @@ impl<'a> Links<'a> {
         all_reduce(&self.topology, self.ranks, algorithm, 8192, &self.options)
             .err()
             .map(|e| e.to_string())
+    }
+
+    /// What the model would run at a size, the user's table aside.
+    pub(super) fn modelled(&self, choice: Choice, bytes: u64) -> Option<String> {
+        let (t, ranks, options) = (&self.topology, self.ranks, &self.options);
+        let time = match choice {
+            Choice::One(algorithm) => all_reduce(t, ranks, algorithm, bytes, options).ok(),
+            Choice::Fastest => choose_best(t, ranks, bytes, options).ok().map(|b| b.1),
+        };
+        time.map(|time| time.algorithm_name)
     }
 
     /// Time in µs for the step model; an algorithm that cannot run costs nothing here because it

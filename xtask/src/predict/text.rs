@@ -292,7 +292,7 @@ fn allreduce(answer: &Answer, out: &mut String) {
     for rows in answer.allreduce.chunk_by(|a, b| a.choice == b.choice) {
         let Some(first) = rows.first() else { continue };
         let same = rows.iter().all(|row| row.algorithm == first.algorithm);
-        let nccl = rows.iter().all(|row| row.algorithm.starts_with("nccl"));
+        let nccl = rows.iter().all(|row| row.is_nccl());
         let name = match (same, first.choice, nccl) {
             (true, ..) => &first.algorithm,
             (_, "engine", true) => "engine, by NCCL",

@@ -167,7 +167,7 @@ pub(super) fn allreduce(times: &[AllReduceTime]) -> Markup {
 /// `nccl-ring-ll` and `nccl-tree-simple` are one line: NCCL picks among them by size; so are the
 /// host-staged ones.
 fn family(algorithm: &str) -> &str {
-    if algorithm.starts_with("nccl") {
+    if pcie_sim::is_nccl_plan(algorithm) {
         "nccl"
     } else if algorithm.starts_with("host-staged") {
         "host-staged"

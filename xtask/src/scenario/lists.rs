@@ -58,14 +58,13 @@ fn cards() -> String {
 fn boxes() -> String {
     let mut table = plain(&["box", "GPUs"], &[0, 1]);
     for name in pcie_sim::catalog::names() {
-        let cards = pcie_sim::catalog::find(name).map_or_else(
-            |_| String::new(),
-            |wiring| {
-                let gpu = wiring.gpu.clone().unwrap_or_default();
-                format!("{} x {gpu}", wiring.gpu_count())
-            },
-        );
-        table.add_row([name.to_string(), cards]);
+        let Ok(wiring) = pcie_sim::catalog::find(name) else {
+            continue;
+        };
+        // A measured box of a card that nothing is known of serves the scores alone.
+        if let Some(gpu) = wiring.gpu.as_deref().filter(|gpu| gpus::find(gpu).is_ok()) {
+            table.add_row([name.to_string(), format!("{} x {gpu}", wiring.gpu_count())]);
+        }
     }
     text(&table, 0)
 }

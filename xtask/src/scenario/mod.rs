@@ -444,16 +444,13 @@ fn dcp(
     Ok(given.value)
 }
 
-/// Algorithms that can be asked for.
-pub(crate) const ALLREDUCE: [&str; 7] = [
-    "engine",
-    "nccl",
-    "one-shot",
-    "two-shot",
-    "island",
-    "host-staged",
-    "auto",
-];
+/// The all-reduces that can be asked for: every kernel that answers name, and the fastest.
+pub(crate) fn allreduce_names() -> impl Iterator<Item = &'static str> {
+    let shown = pcie_sim::Algorithm::SHOWN.into_iter();
+    shown
+        .map(pcie_sim::Algorithm::name)
+        .chain(std::iter::once("auto"))
+}
 
 fn allreduce(merged: &merge::Merged, tp: u32, notes: &mut Notes) -> anyhow::Result<String> {
     let (name, source) = match &merged.allreduce {
@@ -466,10 +463,11 @@ fn allreduce(merged: &merge::Merged, tp: u32, notes: &mut Notes) -> anyhow::Resu
             "the engine's own choice by size and wiring".to_string(),
         ),
     };
-    if !ALLREDUCE.contains(&name.as_str()) {
+    if !allreduce_names().any(|known| known == name) {
+        let known: Vec<&str> = allreduce_names().collect();
         return Err(input::error(format!(
             "--allreduce {name}: give one of {}",
-            ALLREDUCE.join(", ")
+            known.join(", ")
         )));
     }
     if tp < 2 && merged.allreduce.is_some() {

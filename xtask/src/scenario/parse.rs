@@ -105,7 +105,11 @@ pub(crate) fn byte_sizes(flag: &str, text: &str) -> anyhow::Result<Vec<u64>> {
             .iter()
             .find_map(|unit| lower.strip_suffix(unit))
             .unwrap_or(&lower);
-        let value = count(flag, number.trim_end())?;
+        let number = number.trim_end();
+        let value = match fraction_of_a_unit(number) {
+            Some(bytes) => bytes,
+            None => count(flag, number)?,
+        };
         if value == 0 || value > 1 << 40 {
             return Err(input::error(format!(
                 "{flag} {text}: {part} is not between 1 byte and 1 TiB"
@@ -114,6 +118,21 @@ pub(crate) fn byte_sizes(flag: &str, text: &str) -> anyhow::Result<Vec<u64>> {
         values.push(value);
     }
     Ok(values)
+}
+
+/// `10.4k` or `1.5m`, as sizes are printed, down to the whole byte.
+fn fraction_of_a_unit(number: &str) -> Option<u64> {
+    let shift = match number.as_bytes().last()? {
+        b'k' => 10,
+        b'm' => 20,
+        b'g' => 30,
+        _ => return None,
+    };
+    let digits = number.get(..number.len() - 1)?.trim_end();
+    let value: f64 = digits.contains('.').then(|| digits.parse().ok())??;
+    (0.0..1e6)
+        .contains(&value)
+        .then(|| (value * f64::from(1_u32 << shift)) as u64)
 }
 
 /// GPU numbers: a list such as `0,1,4,5`.

@@ -9,18 +9,15 @@ use serde_json::{Value, json};
 
 use super::Answer;
 use super::groups::{self, Groups};
+use super::overtaking::{self, Wins};
 use crate::table;
-
-/// Sizes between which an overtaking is looked for, bytes.
-const SMALLEST: u64 = 1 << 10;
-const LARGEST: u64 = 64 << 20;
 
 /// The figures behind the text.
 struct Facts {
     pair_gb_s: f64,
     all_pairs_gb_s: f64,
     triggered: Vec<&'static str>,
-    overtakings: Vec<(Algorithm, Option<u64>)>,
+    overtakings: Vec<Wins>,
     groups: Option<Groups>,
     placement: Option<Placement>,
     graph_file_us: Option<(f64, f64)>,
@@ -67,7 +64,7 @@ fn facts(answer: &Answer) -> Facts {
         pair_gb_s: alone.iter().copied().fold(f64::INFINITY, f64::min),
         all_pairs_gb_s: together.until_last_gb_s / n,
         triggered: together.triggered,
-        overtakings: overtakings(answer),
+        overtakings: overtaking::of(answer),
         groups: groups::of(answer, bytes),
         placement: placement(answer, bytes),
         graph_file_us: graph_file(answer, bytes),
@@ -92,44 +89,6 @@ fn pairs(ranks: &[usize], access: Access) -> Vec<Transfer> {
                 access,
             });
         }
-    }
-    out
-}
-
-/// Largest size at which each custom algorithm still beats NCCL; None: at no size.
-fn overtakings(answer: &Answer) -> Vec<(Algorithm, Option<u64>)> {
-    let at = |algorithm, bytes| {
-        all_reduce(
-            &answer.topology,
-            &answer.ranks,
-            algorithm,
-            bytes,
-            &answer.options,
-        )
-        .ok()
-        .map(|x| x.time_us)
-    };
-    let mut out = Vec::new();
-    for algorithm in [
-        Algorithm::OneShot,
-        Algorithm::OneShotPush,
-        Algorithm::TwoShot,
-        Algorithm::Island,
-    ] {
-        if at(algorithm, SMALLEST).is_none() {
-            continue;
-        }
-        let mut last = None;
-        let mut bytes = SMALLEST;
-        while bytes <= LARGEST {
-            if let (Some(a), Some(b)) = (at(algorithm, bytes), at(Algorithm::Nccl, bytes))
-                && a < b
-            {
-                last = Some(bytes);
-            }
-            bytes *= 2;
-        }
-        out.push((algorithm, last));
     }
     out
 }
@@ -231,18 +190,7 @@ pub(super) fn text(answer: &Answer) -> String {
     for signature in &f.triggered {
         out.push_str(&format!("            {signature}\n"));
     }
-    let over: Vec<String> = f
-        .overtakings
-        .iter()
-        .map(|(a, last)| match last {
-            Some(bytes) if *bytes >= LARGEST => format!("{} at every size", a.name()),
-            Some(bytes) => format!("{} up to {}", a.name(), table::bytes(*bytes)),
-            None => format!("{} never", a.name()),
-        })
-        .collect();
-    if !over.is_empty() {
-        out.push_str(&format!("beats NCCL  {}\n", over.join(", ")));
-    }
+    out.push_str(&overtaking::line(&f.overtakings));
     if let Some(groups) = &f.groups {
         out.push_str(&groups.line(&size, answer.ranks.len()));
     }
@@ -291,7 +239,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         "pair_gb_s": finite(f.pair_gb_s),
         "all_pairs_gb_s_per_gpu": f.all_pairs_gb_s,
         "signatures": f.triggered,
-        "beats_nccl_up_to_bytes": f.overtakings.iter().map(|(a, b)| json!({"algorithm": a.name(), "bytes": b})).collect::<Vec<_>>(),
+        "beats_nccl_up_to_bytes": f.overtakings.iter().map(Wins::json).collect::<Vec<_>>(),
         "groups": f.groups.map(|groups| groups.json()),
         "placement": f.placement.map(|p| json!({
             "best": p.best.gpus, "best_us": p.best.time_us, "best_algorithm": p.best.algorithm,

@@ -1,0 +1,203 @@
+//! Links on the command line: `simulate`, `--allreduce`, `--allreduce-table` and `--compare` tell one
+//! story.
+
+mod common;
+
+use common::{answers, refusal};
+use serde_json::Value;
+
+fn json(flags: &[&str]) -> Value {
+    let text = answers(&[flags, &["--json"]].concat());
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn rows<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Times by algorithm and size.
+fn times(simulated: &Value) -> Vec<(&str, u64, f64)> {
+    let of = |row: &'_ Value| (row["bytes"].as_u64(), row["time_us"].as_f64());
+    rows(simulated, "results")
+        .iter()
+        .filter_map(|row| Some((row["algorithm"].as_str()?, of(row).0?, of(row).1?)))
+        .collect()
+}
+
+#[test]
+fn every_kernel_that_is_advised_can_be_asked_for() {
+    let base = ["predict", "--model", "qwen3-32b", "--box", "hgx-h200-8"];
+    let base = [&base[..], &["--engine", "vllm", "--concurrency", "1"]].concat();
+    let now = json(&base);
+    let advised: Vec<&Value> = rows(&now, "changes")
+        .iter()
+        .filter(|change| {
+            let what = change["change"].as_str().unwrap_or("");
+            what.starts_with("all-reduce by ")
+        })
+        .collect();
+    assert!(!advised.is_empty());
+    for change in advised {
+        let name = change["change"].as_str().unwrap_or("").rsplit(' ').next();
+        let then = json(&[&base[..], &["--allreduce", name.expect("a name")]].concat());
+        let tok_s = |of: &Value| of["points"][0]["spec_tok_s"].as_f64().expect("tok/s");
+        let gain = tok_s(&then) / tok_s(&now);
+        let said = change["gain"].as_f64().expect("a gain");
+        assert!((gain / said - 1.0).abs() < 1e-3, "{name:?}: {gain} {said}");
+    }
+    let error = refusal(&[&base[..], &["--allreduce", "fastest"]].concat());
+    let names = error.rsplit("one of ").next().unwrap_or("").trim();
+    let help = answers(&["predict", "--help"]);
+    assert!(help.contains(&names.replace(", ", "|")), "{names}\n{help}");
+}
+
+#[test]
+fn the_all_reduces_of_predict_are_those_of_simulate() {
+    for (name, tp) in [
+        ("two-switch-8", "8"),
+        ("4x-rtx-3090-nvlink", "2"),
+        ("dgx-a100", "4"),
+    ] {
+        let model = ["predict", "--model", "qwen3-32b", "--quant", "int4"];
+        let found = json(&[&model[..], &["--box", name, "--tp", tp]].concat());
+        let group = found["scenario"]["placement"]["value"].as_array().cloned();
+        let count: u64 = tp.parse().expect("a number");
+        let group = group.unwrap_or_else(|| (0..count).map(Value::from).collect());
+        let group: Vec<String> = group.iter().map(ToString::to_string).collect();
+        let group = group.join(",");
+        let sizes: Vec<String> = rows(&found, "allreduce")
+            .iter()
+            .map(|row| row["bytes"].to_string())
+            .collect();
+        let sizes = sizes.join(",");
+        let line = ["simulate", "--box", name, "--ranks", &group];
+        let simulated = json(&[&line[..], &["--bytes", &sizes]].concat());
+        for row in rows(&found, "allreduce") {
+            let (bytes, us) = (row["bytes"].as_u64(), row["time_us"].as_f64());
+            let same = times(&simulated).iter().any(|time| {
+                (Some(time.0), Some(time.1), Some(time.2)) == (row["algorithm"].as_str(), bytes, us)
+            });
+            assert!(same, "{name} {row}");
+        }
+    }
+}
+
+#[test]
+fn a_table_of_simulate_s_own_times_changes_nothing() {
+    let line = ["predict", "--model", "llama-3.1-8b", "--box", "4x-rtx-3090"];
+    let line = [&line[..], &["--concurrency", "1,8"]].concat();
+    let sizes: Vec<String> = (0..160)
+        .map(|i| (1024.0 * 1.08_f64.powi(i)).to_string())
+        .map(|bytes| bytes.split('.').next().unwrap_or("1").to_string())
+        .collect();
+    let sizes = sizes.join(",");
+    let simulated = json(&[
+        "simulate",
+        "--box",
+        "4x-rtx-3090",
+        "--algorithm",
+        "engine",
+        "--bytes",
+        &sizes,
+    ]);
+    let table: String = times(&simulated)
+        .iter()
+        .map(|(_, bytes, us)| format!("{bytes},{us:.3}\n"))
+        .collect();
+    let file = std::env::temp_dir().join(format!("links-{}.csv", std::process::id()));
+    std::fs::write(&file, format!("bytes,time_us\n{table}")).expect("written");
+    let path = file.display().to_string();
+    let (own, by_table) = (
+        json(&line),
+        json(&[&line[..], &["--allreduce-table", &path]].concat()),
+    );
+    std::fs::remove_file(&file).expect("removed");
+    for (a, b) in rows(&own, "points").iter().zip(rows(&by_table, "points")) {
+        for key in ["baseline_tok_s", "spec_tok_s"] {
+            let (a, b) = (a[key].as_f64().expect("a"), b[key].as_f64().expect("b"));
+            assert!((a / b - 1.0).abs() < 0.005, "{key} {a} {b}");
+        }
+    }
+}
+
+const SWEPT: [&str; 11] = [
+    "predict",
+    "--model",
+    "qwen3-32b",
+    "--quant",
+    "int4",
+    "--gpu",
+    "rtx-3090",
+    "--gpus",
+    "4",
+    "--baseline",
+    "docs/examples/plain-4x3090.csv",
+];
+
+#[test]
+fn what_was_measured_on_one_box_is_no_other_box_s() {
+    let boxes = "4x-rtx-3090,4x-h100";
+    let swept = json(&[&SWEPT[..], &["--compare", boxes]].concat());
+    let computed = json(&[
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--quant",
+        "int4",
+        "--box",
+        "4x-h100",
+    ]);
+    let row = |name: &str| {
+        let found = rows(&swept, "compared")
+            .iter()
+            .find(|row| row["name"] == name);
+        found.expect("a row")["baseline_tok_s"].clone()
+    };
+    assert_eq!(row("4x-h100"), computed["points"][0]["baseline_tok_s"]);
+    assert_eq!(row("4x-rtx-3090"), swept["points"][0]["baseline_tok_s"]);
+    let left_out = swept["compared_left_out"].to_string();
+    assert!(left_out.contains("--baseline for 4x-h100"), "{left_out}");
+}
+
+#[test]
+fn an_all_reduce_beside_figures_measured_with_another_is_left_out() {
+    let text = answers(&[&SWEPT[..], &["--compare", "nccl,host-staged"]].concat());
+    assert!(
+        text.contains("\nnccl             1 ") || text.contains("\nnccl  "),
+        "{text}"
+    );
+    assert!(
+        text.contains("left out  host-staged: what --baseline measured"),
+        "{text}"
+    );
+    let error = refusal(&[&SWEPT[..], &["--compare", "host-staged"]].concat());
+    assert!(
+        error.contains("without --baseline both are computed"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_box_that_is_listed_has_a_card_that_is_known() {
+    let list = answers(&["simulate", "--box", "list"]);
+    let cards = answers(&["simulate", "--gpu", "list"]);
+    let known: Vec<&str> = cards.lines().filter_map(|l| l.split(' ').next()).collect();
+    for line in list.lines().skip(1) {
+        let card = line.rsplit(' ').next().unwrap_or("");
+        assert!(known.contains(&card), "{line}");
+    }
+    assert!(list.lines().count() > 50, "{list}");
+}
+
+#[test]
+fn a_size_is_read_as_it_is_printed_and_nothing_is_shown_twice() {
+    let found = json(&[
+        "simulate",
+        "--bytes",
+        "10.4k,10.4 KiB,1.5m",
+        "--algorithm",
+        "nccl,nccl",
+    ]);
+    let sizes: Vec<u64> = times(&found).iter().map(|row| row.1).collect();
+    assert_eq!(sizes, [10_649, 1_572_864]);
+}
