@@ -238,7 +238,8 @@ impl Plan {
 /// Fractions between the pool wall and the activation wall.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Interval {
-    /// At or below this the engine refuses: no room for the pool.
+    /// At or below this the engine refuses: no room for the pool. Above 1 where that takes more than
+    /// there is; infinite where nothing is left that it could be a share of.
     pub min: f64,
     /// Above this it starts and dies: no room for what lies outside the fraction.
     pub max: f64,

@@ -107,7 +107,7 @@ fn sglang_refuses_in_the_words_of_its_version() {
 }
 
 /// sgl-21: weights of 30.06 GiB and more on a card with 30.06 free. The engine advises a fraction
-/// above 1.000, which is no setting.
+/// above 1.000, which is no setting; the wall is told as it is, not cut to 1.
 #[test]
 fn weights_larger_than_the_card_are_not_answered_with_a_fraction() {
     let qwen = model("qwen3-30b-a3b", None);
@@ -115,8 +115,11 @@ fn weights_larger_than_the_card_are_not_answered_with_a_fraction() {
     setup.observed.free_before_gib = Some(30.06);
     setup.fraction = Some(0.85);
     let plan = plan(&setup);
-    close(plan.interval.min, 1.0, 1e-9);
+    let share = plan.computed_weights_gib / 30.06;
+    assert!(share > 1.8, "{share}");
+    close(plan.interval.min, share, 1e-9);
     let refusal = plan.refusal.expect("refused");
+    assert!(refusal.engine_says.starts_with("CUDA out of memory"));
     assert!(refusal.remedy.contains("more GPUs"), "{}", refusal.remedy);
 }
 

@@ -176,5 +176,68 @@ fn steps_that_were_given_are_not_called_the_best_at_the_lightest_load() {
         "{text}"
     );
     assert!(!text.contains("the best at the lightest"), "{text}");
+    assert!(text.contains("speedup (90 %)  steps"), "{text}");
     assert!(!answers(&server).contains("of --steps"), "{text}");
+}
+
+/// A model that fills much of a board of eight, as users of such boards ask for it.
+fn deepseek(command: &str, gpu: &str, more: &str) -> String {
+    let line = format!(
+        "{command} --model deepseek-v3 --gpus 8 --gpu {gpu} --engine sglang --draft mtp --context 8k {more}"
+    );
+    let words: Vec<&str> = line.split_whitespace().collect();
+    answers(&words)
+}
+
+#[test]
+fn of_loads_asked_for_beyond_the_pool_those_that_fit_are_pasted() {
+    let fp8 = "--quant fp8 --accept 2.4@3 --concurrency 1,64,128";
+    let text = deepseek("predict", "h200", fp8);
+    let beyond = text.split_once("beyond ").map(|(_, rest)| rest);
+    let held = beyond.and_then(|rest| rest.split(' ').next()).unwrap_or("");
+    assert!(
+        held.parse::<u32>().is_ok_and(|n| (64..128).contains(&n)),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!("--max-running-requests {held}")),
+        "{text}"
+    );
+}
+
+#[test]
+fn more_requests_at_once_are_offered_only_where_the_pool_holds_them() {
+    let small = deepseek("predict", "h100", "--quant int4 --accept 2.4@3");
+    assert!(small.contains("more than the KV pool holds"), "{small}");
+    assert!(!small.contains("--max-running"), "{small}");
+    let large = deepseek("predict", "h200", "--quant fp8 --accept 2.4@3");
+    assert!(
+        large.contains("adding --max-running 64 to this command"),
+        "{large}"
+    );
+    assert!(!large.contains("given here"), "{large}");
+}
+
+#[test]
+fn a_pool_wall_beyond_the_card_shows_by_how_much() {
+    let fp8 = "--quant fp8 --concurrency 1,32";
+    let predict = deepseek("predict", "h100", &format!("{fp8} --accept 2.4@3"));
+    for text in [predict, deepseek("plan", "h100", fp8)] {
+        assert!(text.contains("the pool needs 1.05"), "{text}");
+        assert!(!text.contains("1.0000"), "{text}");
+    }
+}
+
+#[test]
+fn a_report_without_flags_to_paste_says_why() {
+    let file = std::env::temp_dir().join(format!("xtask-no-flags-{}.html", std::process::id()));
+    let report = format!("--quant fp8 --report {}", file.display());
+    deepseek("predict", "h100", &report);
+    let page = std::fs::read_to_string(&file).expect("the report");
+    let _ = std::fs::remove_file(&file);
+    assert!(
+        page.contains("None: it does not fit, so no line would start it."),
+        "{page}"
+    );
+    assert!(!page.contains("Flags to paste</h3></section>"), "{page}");
 }

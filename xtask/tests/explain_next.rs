@@ -273,6 +273,51 @@ fn peer_access_in_a_file_of_its_own_is_joined_with_the_wiring() -> anyhow::Resul
     Ok(())
 }
 
+const LISTED: &str = "00:01.1 PCI bridge: Advanced Micro Devices, Inc. [AMD] Device 153e\n\
+    \tBus: primary=00, secondary=01, subordinate=01, sec-latency=0\n\
+    \t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM L1\n\
+    \t\tLnkSta:\tSpeed 32GT/s, Width x16\n\n\
+    00:02.1 PCI bridge: Advanced Micro Devices, Inc. [AMD] Device 153e\n\
+    \tBus: primary=00, secondary=02, subordinate=02, sec-latency=0\n\
+    \t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM L1\n\
+    \t\tLnkSta:\tSpeed 32GT/s, Width x16\n\n\
+    01:00.0 3D controller: NVIDIA Corporation Device 2bb5 (rev a1)\n\
+    \t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM L1\n\n\
+    02:00.0 3D controller: NVIDIA Corporation Device 2bb5 (rev a1)\n\
+    \t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM L1\n";
+const DRAWN: &str = "-[0000:00]-+-01.1-[01]----00.0  NVIDIA Corporation GB202 [GeForce RTX 5090]\n\
+    \x20          \\-02.1-[02]----00.0  NVIDIA Corporation GB202 [GeForce RTX 5090]\n";
+
+#[test]
+fn every_listing_that_topology_reads_goes_on_to_the_next_command() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explain-next-listed");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(
+        folder.join("plain.log"),
+        ARGUMENTS.replace(", SPECULATION", ""),
+    )?;
+    for (name, text) in [("vv.txt", LISTED), ("tv.txt", DRAWN)] {
+        std::fs::write(folder.join(name), text)?;
+        let flag = format!("--topology {name}");
+        for files in [&[name][..], &["plain.log", name]] {
+            let said = next_of(&folder, files)?;
+            let command = said["predict"].as_str().unwrap_or("");
+            assert!(command.contains(&flag), "{files:?}: {command}");
+        }
+        let words = ["simulate", "--topology", name, "--gpu", "rtx-5090"];
+        assert!(xtask(&words, &folder)?.status.success(), "{name}");
+    }
+    // Cards without what they hang on are no wiring.
+    let cards = LISTED.lines().filter(|line| line.contains("3D"));
+    std::fs::write(
+        folder.join("cards.txt"),
+        cards.collect::<Vec<_>>().join("\n"),
+    )?;
+    let said = next_of(&folder, &["cards.txt"])?;
+    assert!(said["predict"].is_null(), "{said}");
+    Ok(())
+}
+
 #[test]
 fn a_topology_that_was_piped_in_is_a_file_to_fill_in() -> anyhow::Result<()> {
     use std::io::Write as _;

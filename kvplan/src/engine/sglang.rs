@@ -317,7 +317,8 @@ fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget, draft: &DraftP
 fn interval(b: &Budget, reserve: &Reserve) -> Interval {
     let wall = |gib: f64| (1.0 - gib / b.before).clamp(0.0, 1.0);
     Interval {
-        min: wall(b.after.max(0.0)),
+        // Above 1 where the weights alone are more than what is free before them.
+        min: (1.0 - b.after / b.before).max(0.0),
         max: wall(reserve.needed),
         max_low: wall(reserve.needed + reserve.spread),
         max_high: wall((reserve.needed - reserve.spread).max(0.0)),
@@ -340,7 +341,10 @@ fn refusal(setup: &Setup<'_>, b: &Budget, interval: &Interval) -> Option<Refusal
         return None;
     }
     let newest = setup.engine.version.since((0, 5, 13), (2026, 6));
-    let engine_says = if newest && b.rest <= 0.0 {
+    let engine_says = if b.after <= 0.0 {
+        // It never comes to sizing a pool.
+        "CUDA out of memory, while it loads the weights".to_string()
+    } else if newest && b.rest <= 0.0 {
         format!(
             "Loaded weights leave no GPU memory for the KV cache; minimum viable \
              mem_fraction_static is {:.4}",

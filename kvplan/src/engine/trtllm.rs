@@ -59,9 +59,9 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let ledger = ledger(setup, &weights, &used);
     let need = context as f64 * cell as f64 / GIB;
     let min = if free > 0.0 {
-        (need / free).clamp(0.0, 1.0)
+        need / free
     } else {
-        1.0
+        f64::INFINITY
     };
     Ok(Plan {
         fits: refusal.is_none() && setup.context_tokens.is_none_or(|c| tokens >= c),

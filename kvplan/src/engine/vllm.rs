@@ -389,7 +389,7 @@ fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
     let margin = 0.02 * b.total;
     let wall = |gib: f64| (gib / b.total).clamp(0.0, 1.0);
     Interval {
-        min: wall(fixed + request_gib),
+        min: ((fixed + request_gib) / b.total).max(0.0),
         max: wall(free - b.outside - margin),
         max_low: wall(free - 1.6 * b.outside - margin),
         // Where what the driver takes lies within what torch does not see.

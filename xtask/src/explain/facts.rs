@@ -84,6 +84,8 @@ pub(crate) struct Facts {
     pub(crate) sweep: Option<Sweep>,
     /// A plain bench output that does not say at which load it ran.
     pub(crate) nameless_sweep: bool,
+    /// Whether `--topology` reads more than one GPU's wiring from it.
+    pub(crate) wired: bool,
 }
 
 impl Facts {

@@ -39,6 +39,8 @@ fn wiring(text: &str, facts: &mut Facts) {
         Format::SmiQuery if text.contains("<nvidia_smi_log") => "nvidia-smi-xml",
         Format::SmiQuery => "nvidia-smi-q",
     };
+    let read = readers::read(text, &readers::Hints::default());
+    facts.wired = kind != "box-file" && read.is_ok_and(|spec| spec.gpu_count() > 1);
     let seen = readers::facts(text);
     if !facts.kinds.contains(&kind) {
         facts.kinds.push(kind);

@@ -437,12 +437,9 @@ fn states_alone(facts: &Facts) -> bool {
         && facts.get("nvlink").is_none()
 }
 
-/// A text that shows how the GPUs are wired; a tree without names does not.
+/// A text that shows how the GPUs of one box are wired, as `--topology` reads it.
 fn wired(facts: &&Facts) -> bool {
-    const WIRING: [&str; 3] = ["topo-matrix", "nccl-topology-xml", "lspci-tree"];
-    facts.number("gpus").is_some_and(|gpus| gpus > 1.0)
-        && facts.get("different_topologies").is_none()
-        && facts.kinds.iter().any(|kind| WIRING.contains(kind))
+    facts.wired && facts.get("different_topologies").is_none()
 }
 
 /// An nccl-tests table of all-reduces.

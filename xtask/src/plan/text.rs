@@ -3,6 +3,7 @@
 use kvplan::{CostBasis, EngineKind, Plan, Wall};
 
 use super::{Report, fraction_flag, starts};
+use crate::predict::answer::needed;
 use crate::scenario::Scenario;
 use crate::table::{plain, text, thousands};
 
@@ -232,9 +233,11 @@ fn walls(plan: &Plan) -> String {
     let interval = &plan.interval;
     if interval.is_empty() {
         return format!(
-            "no fraction works: the pool needs more than {:.4}, activations less than {:.3} \
-             ({:.3} to {:.3})",
-            interval.min, interval.max, interval.max_low, interval.max_high
+            "no fraction works: the pool needs {}, what lies outside leaves {:.3} ({:.3} to {:.3})",
+            needed(interval.min),
+            interval.max,
+            interval.max_low,
+            interval.max_high
         );
     }
     format!(

@@ -68,6 +68,22 @@ fn by_name<S: serde::Serializer>(inputs: &[Input], serializer: S) -> Result<S::O
     }))
 }
 
+impl Answer {
+    /// Whether a flag, a log or a scenario fixes the depth, so that none is searched.
+    pub(crate) fn depth_is_fixed(&self) -> bool {
+        let fixes = |input: &Input| ["steps", "draft_tokens"].contains(&input.name);
+        self.scenario.iter().any(fixes)
+    }
+
+    /// Title of the column of steps.
+    pub(crate) fn steps_title(&self) -> &'static str {
+        match self.depth_is_fixed() {
+            true => "steps",
+            false => "best steps",
+        }
+    }
+}
+
 /// A resolved input and where it came from.
 #[derive(Debug, Clone)]
 pub(crate) struct Input {
@@ -286,11 +302,23 @@ impl Memory {
 
     /// The legal fractions and the request that they are for; of the pasted line first.
     pub(crate) fn legal(&self, (low, high): (f64, f64)) -> String {
+        if low >= high {
+            let needs = needed(low);
+            return format!(
+                "no fraction is legal: the pool needs {needs}, what lies outside leaves {high:.4}"
+            );
+        }
         let Some(tokens) = self.legal_for else {
             return format!("legal fraction: {low:.4} to {high:.4} (from an empty pool on)");
         };
         let own = thousands(tokens as f64);
         match self.pasted_limit {
+            Some((tokens, least)) if least >= high => format!(
+                "no fraction is legal as pasted: one request of {} tokens, which the engine wants room for, \
+                 needs {}; {low:.4} to {high:.4} for {own} tokens",
+                thousands(tokens as f64),
+                needed(least)
+            ),
             Some((tokens, least)) if (least - low).abs() >= 5e-5 => format!(
                 "legal fraction: {least:.4} to {high:.4} as pasted (one request of {} tokens, which the \
                  engine wants room for); from {low:.4} for {own} tokens",
@@ -313,10 +341,25 @@ impl Memory {
             .map(|typed| format!("{typed:.3}"))
     }
 
+    /// Whole requests of a context that pool and state slots hold at once; `None` where there is none.
+    pub(crate) fn held(&self, context: u64) -> Option<u32> {
+        let slots = self.state_slots.map_or(u64::MAX, |slots| slots.requests());
+        let requests = self.pool.as_ref()?.requests(context);
+        Some(requests.min(slots as f64) as u32)
+    }
+
     /// Whether pool and state slots hold that many requests of a context at once; `None` where there is none.
     pub(crate) fn holds(&self, users: u32, context: u64) -> Option<bool> {
         let pool = self.pool.as_ref()?;
         Some(pool.requests(context) >= f64::from(users) && self.slots_carry(users))
+    }
+}
+
+/// A pool wall in words: above 1 as it is, so that it shows by how much.
+pub(crate) fn needed(wall: f64) -> String {
+    match wall.is_finite() {
+        true => format!("{wall:.4}"),
+        false => "more than the weights leave".to_string(),
     }
 }
 

@@ -26,7 +26,9 @@ pub(super) fn all(
         .chain(one_depth)
         .chain(kernel)
         .chain(launch::limit_changed(scenario, setting.memory))
-        .chain(launch::loads_not_run(scenario).filter(|_| carried && points.len() > 1));
+        .chain(
+            launch::loads_not_run(scenario, setting.memory).filter(|_| carried && points.len() > 1),
+        );
     all.extend(notes.map(|what| Assumption {
         what,
         settled_by: String::new(),

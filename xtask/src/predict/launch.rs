@@ -91,8 +91,8 @@ pub(super) fn sglang_hybrid(scenario: &Scenario) -> Option<([&'static str; 2], &
     ))
 }
 
-/// Requests at once to tell the engine, where it runs fewer by itself than were asked for and its
-/// memory holds them.
+/// Requests at once to tell the engine, where it runs fewer by itself than were asked for: as many of
+/// them as its memory holds.
 pub(super) fn max_running(
     scenario: &Scenario,
     engine: EngineKind,
@@ -105,11 +105,15 @@ pub(super) fn max_running(
     let asked = scenario
         .input("concurrency")
         .is_some_and(|loads| loads.source.starts_with("--"));
-    let most = scenario.concurrency.last().copied().filter(|_| asked)?;
-    if memory.is_some_and(|memory| memory.holds(most, scenario.context) == Some(false)) {
-        return None;
-    }
+    let most = most_held(scenario, memory).filter(|_| asked)?;
     (most > by_itself(engine, drafts)?).then_some(u64::from(most))
+}
+
+/// The heaviest load shown, or as much of it as the memory holds.
+fn most_held(scenario: &Scenario, memory: Option<&Memory>) -> Option<u32> {
+    let most = scenario.concurrency.last().copied()?;
+    let held = memory.and_then(|memory| memory.held(scenario.context));
+    Some(held.map_or(most, |held| most.min(held)))
 }
 
 /// Requests at once that an engine runs by itself, where that is a fixed figure.
@@ -173,18 +177,19 @@ pub(super) fn limit_changed(scenario: &Scenario, memory: &Memory) -> Option<Stri
     ))
 }
 
-/// Loads of the table that the pasted line does not run, where nobody asked for them.
-pub(super) fn loads_not_run(scenario: &Scenario) -> Option<String> {
+/// Loads of the table that the memory holds and the pasted line does not run, where nobody asked for
+/// them.
+pub(super) fn loads_not_run(scenario: &Scenario, memory: &Memory) -> Option<String> {
     let (engine, drafts) = (scenario.engine.kind, scenario.draft.is_some());
-    let most = scenario.concurrency.last().copied()?;
+    let most = most_held(scenario, Some(memory))?;
     let limit = by_itself(engine, drafts).filter(|limit| most > *limit)?;
-    let pasted = max_running(scenario, engine, drafts, None).is_some();
+    let pasted = max_running(scenario, engine, drafts, Some(memory)).is_some();
     if scenario.max_running.is_some() || pasted {
         return None;
     }
     Some(format!(
-        "{most} users: {} runs {limit} at once by itself; with --max-running {most} given here, the memory \
-         and the pasted line are for {most}",
+        "{most} users: {} runs {limit} at once by itself, as pasted; adding --max-running {most} to this \
+         command makes memory and pasted line those of {most}",
         engine.title()
     ))
 }

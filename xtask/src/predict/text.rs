@@ -145,7 +145,7 @@ fn points(answer: &Answer, out: &mut String) {
     header.push("plain tok/s");
     let drafts = answer.points.iter().any(|point| point.steps > 0);
     if drafts {
-        header.extend(["spec tok/s", "speedup (90 %)", "best steps"]);
+        header.extend(["spec tok/s", "speedup (90 %)", answer.steps_title()]);
     }
     header.push("");
     let last = header.len() - 1;
@@ -368,15 +368,8 @@ fn memory(answer: &Answer, sources: bool, out: &mut String) {
     out.push_str(&table_text(&table, 0));
     let walls = memory.fraction_min.zip(memory.fraction_max);
     // llama.cpp has no fraction.
-    if let Some((low, high)) = walls.filter(|(low, high)| *low > 0.0 || *high < 1.0) {
-        let _ = if memory.none_legal() {
-            writeln!(
-                out,
-                "  no fraction is legal: the pool needs {low:.4}, what lies outside leaves {high:.4}"
-            )
-        } else {
-            writeln!(out, "  {}", memory.legal((low, high)))
-        };
+    if let Some(walls) = walls.filter(|(low, high)| *low > 0.0 || *high < 1.0) {
+        let _ = writeln!(out, "  {}", memory.legal(walls));
     }
     for note in &memory.notes {
         let _ = writeln!(out, "  {note}");

@@ -26,7 +26,10 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
             pays_up_to: None,
         };
     };
-    let pays_up_to = gains_up_to(points, held(memory, scenario.context));
+    let pays_up_to = gains_up_to(
+        points,
+        memory.held(scenario.context).filter(|held| *held > 0),
+    );
     if let Some(because) = cannot_run(scenario, first, memory) {
         return Summary {
             verdict: Verdict::DoesNotPay,
@@ -166,15 +169,6 @@ fn expected(scenario: &Scenario, first: &Point) -> String {
         words.push_str(&format!(" ({there:.2} at {depth}, as {how})"));
     }
     words
-}
-
-/// Whole requests of a context that pool and state slots hold.
-fn held(memory: &Memory, context: u64) -> Option<u32> {
-    let slots = memory
-        .state_slots
-        .map_or(u64::MAX, |slots| slots.requests());
-    let requests = memory.pool.as_ref()?.requests(context).min(slots as f64);
-    (requests >= 1.0).then_some(requests as u32)
 }
 
 /// Highest load up to which the middle of the band gains and the pool holds every user. Loads

@@ -118,13 +118,15 @@ fn speedup(answer: &Answer) -> Markup {
         figure {
             (chart)
             figcaption {
-                "Speedup over plain decoding by users, at the best depth for each. The shaded area is "
+                "Speedup over plain decoding by users, at the "
+                (if answer.depth_is_fixed() { "depth given" } else { "best depth for each" })
+                ". The shaded area is "
                 "the 90 % band; under the line at 1 speculation loses."
             }
         }
         div class="scroll" { table {
             thead { tr { th { "users" } th { "plain tok/s" } th { "spec tok/s" } th { "speedup" }
-                th { "90 % band" } th { "steps" } th { "break-even accept length" } th class="left" {} } }
+                th { "90 % band" } th { (answer.steps_title()) } th { "break-even accept length" } th class="left" {} } }
             tbody { @for p in &answer.points { tr {
                 td { (p.concurrency) } td { (thousands(p.baseline_tok_s)) } td { (thousands(p.spec_tok_s)) }
                 td { (format!("{:.2}", p.speedup)) }
@@ -374,10 +376,23 @@ fn changes(answer: &Answer) -> Markup {
             } }
         }
         h3 { "Flags to paste" }
-        @for (engine, line) in crate::predict::launch::lines(answer) {
+        @let lines = crate::predict::launch::lines(answer);
+        @if lines.is_empty() {
+            p { "None: " (no_flags(answer)) }
+        }
+        @for (engine, line) in lines {
             p { (engine) } pre class="flags" { (line) }
         }
         @if let Some(words) = &answer.placeholders { p { (words) } }
+    }
+}
+
+/// Why there is no line to paste.
+fn no_flags(answer: &Answer) -> &'static str {
+    match (answer.cut_refused, answer.memory.fits) {
+        (true, _) => "the engine refuses the weights cut like this, so no line would start it.",
+        (false, Some(false)) => "it does not fit, so no line would start it.",
+        _ => "what is assumed says why.",
     }
 }
 
