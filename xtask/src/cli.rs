@@ -142,6 +142,10 @@ pub(crate) struct ScenarioArgs {
     /// Your own plain sweep: `concurrency,tok_s` (over all users) as CSV, or a bench output
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
+    /// Tokens of context that the requests of that sweep held, where its file does not say
+    /// [default: that of --context]
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) baseline_context: Option<String>,
     /// All-reduce algorithm [default: engine, the engine's own choice by size and wiring]
     #[arg(
         long,

@@ -1,9 +1,10 @@
 //! What an answer rests on that nobody said.
 
-use super::answer::{Assumption, Point};
+use super::answer::{Assumption, Memory, Point};
 use super::links::Links;
 use super::{flags, kernels, launch};
 use crate::scenario::Scenario;
+use crate::table::thousands;
 
 /// What was assumed, in the order in which it was met; of the wiring only what the group uses.
 pub(super) fn all(
@@ -34,7 +35,7 @@ pub(super) fn all(
         settled_by: String::new(),
     }));
     all.extend(kernels::billed(setting.allreduce, links, scenario));
-    all.extend(sweep_context(scenario));
+    all.extend(sweep_context(scenario, setting.memory));
     for (what, settled_by) in links.assumptions() {
         let line = format!("wiring: {what}");
         if !all.iter().any(|a| a.what == line) {
@@ -60,13 +61,25 @@ pub(super) fn all(
 
 /// At which context the user's sweep is taken to have run, and what was done where another is asked
 /// for.
-fn sweep_context(scenario: &Scenario) -> Option<Assumption> {
-    scenario.baseline.as_ref()?;
+fn sweep_context(scenario: &Scenario, memory: &Memory) -> Option<Assumption> {
+    let sweep = scenario.baseline.as_ref()?;
     let asked = scenario.context;
     let ran = match scenario.sweep_context {
         None if asked == 0 => return None,
         None => {
-            format!("is taken to have run at {asked} tokens of context (its file does not say)")
+            let most = sweep.last().map_or(0.0, |point| point.0);
+            let pool = memory.kv_tokens_without_speculation.or(memory.kv_tokens);
+            let doubt = match pool {
+                Some(pool) if most * asked as f64 > pool as f64 => format!(
+                    "; {most:.0} requests of that length do not fit {} KV tokens, so it probably held \
+                     less: --baseline-context TOKENS tells",
+                    thousands(pool as f64)
+                ),
+                _ => ", nor --baseline-context".to_string(),
+            };
+            format!(
+                "is taken to have run at {asked} tokens of context (its file does not say{doubt})"
+            )
         }
         Some(tokens) if (tokens - asked as f64).abs() < 1.0 => {
             format!("is of {asked} tokens of context")

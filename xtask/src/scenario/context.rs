@@ -15,12 +15,7 @@ pub(super) fn measured(
 ) -> Option<(f64, &'static str)> {
     let sweep = baseline.and_then(|sweep| sweep.held_tokens);
     sweep
-        .map(|tokens| {
-            (
-                tokens,
-                "as the plain sweep held it: prompt and half the output",
-            )
-        })
+        .map(|tokens| (tokens, "as the requests of the plain sweep held it"))
         .or_else(|| {
             let tokens = served?.held_tokens;
             Some((tokens, "as the box file's plain steps had it"))

@@ -43,6 +43,8 @@ pub(crate) struct ScenarioFile {
     pub(crate) task: Option<String>,
     pub(crate) temperature: Option<f64>,
     pub(crate) baseline: Option<String>,
+    #[serde(default, deserialize_with = "as_typed")]
+    pub(crate) baseline_context: Option<String>,
     pub(crate) allreduce: Option<String>,
     #[serde(default)]
     pub(crate) observed: ObservedFile,

@@ -67,6 +67,7 @@ pub(crate) struct Merged {
     pub(crate) task: Option<Given<String>>,
     pub(crate) temperature: Option<Given<f64>>,
     pub(crate) baseline: Option<PathBuf>,
+    pub(crate) baseline_context: Option<Given<String>>,
     pub(crate) allreduce: Option<Given<String>>,
     pub(crate) allreduce_table: Option<PathBuf>,
     pub(crate) observed: ObservedFile,
@@ -147,6 +148,7 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
     merged.task = text(file.task);
     merged.temperature = file.temperature.map(|v| Given::new(v, &source));
     merged.baseline = file.baseline.map(PathBuf::from);
+    merged.baseline_context = text(file.baseline_context);
     merged.allreduce = text(file.allreduce);
     if merged.context.is_none()
         && let Some(context) = &file.assumed.context
@@ -231,7 +233,8 @@ fn apply_log(
         merged.hardware.gpu = log.gpu.map(|(gpu, _)| gpu);
     }
     if args.gpus.is_none() && merged.hardware.gpus.is_none() {
-        merged.hardware.gpus = log.tp.map(|(tp, _)| tp);
+        // As many as the server took, or as are asked for: a log seldom says what else is in the box.
+        merged.hardware.gpus = log.tp.map(|(tp, _)| tp).max(args.tp);
     }
     apply_log_speculation(merged, &whole, shown, notes);
 }
@@ -367,7 +370,13 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
     set(&mut merged.allreduce, "--allreduce", &args.allreduce);
     if args.baseline.is_some() {
         merged.baseline.clone_from(&args.baseline);
+        merged.baseline_context = None;
     }
+    set(
+        &mut merged.baseline_context,
+        "--baseline-context",
+        &args.baseline_context,
+    );
     if args.allreduce_table.is_some() {
         merged.allreduce_table.clone_from(&args.allreduce_table);
     }
@@ -407,6 +416,10 @@ fn apply_box(merged: &mut Merged, args: &ScenarioArgs) {
     }
     if args.topology.is_some() {
         merged.hardware.topology.clone_from(&args.topology);
+        if args.gpus.is_none() && args.from_log.is_some() {
+            // The box is what the file shows; the log's server may have taken some of it.
+            merged.hardware.gpus = None;
+        }
         if merged.hardware.box_name.is_some() && args.box_name.is_none() {
             merged.hardware.box_name = None;
         }

@@ -153,7 +153,7 @@ impl Scenario {
             (&model.name, tp, &allreduce),
             notes,
         );
-        let baseline = sweep::baseline(merged.baseline.as_deref(), notes)?;
+        let baseline = sweep::baseline(merged, notes)?;
         let measured = context::measured(baseline.as_ref(), served.as_ref());
         let context = context::resolve(merged, measured, notes)?;
         let baseline = sweep::at_context(baseline, context, notes);

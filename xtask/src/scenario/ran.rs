@@ -52,7 +52,7 @@ pub(super) fn load(merged: &mut Merged, log: &LogScenario, args: &ScenarioArgs, 
         merged.context = Some(Given {
             value: held.to_string(),
             source: format!("{shown}:{line} (what requests held)"),
-            assumed: false,
+            assumed: true,
         });
     } else if let Some((limit, line)) = limit {
         merged.context = Some(Given {

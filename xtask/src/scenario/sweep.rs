@@ -4,22 +4,49 @@ use std::path::{Path, PathBuf};
 
 use super::Notes;
 use super::merge::Merged;
+use super::parse;
 use super::served::Served;
 use crate::bench_input;
 use crate::input;
 
-/// The plain sweep of `--baseline FILE`, or `FILE@USERS` for results that do not say their load.
+/// The plain sweep of `--baseline FILE`, or `FILE@USERS` for results that do not say their load,
+/// with the context of `--baseline-context` where they do not say that either.
 pub(super) fn baseline(
-    path: Option<&Path>,
+    merged: &Merged,
     notes: &mut Notes,
 ) -> anyhow::Result<Option<bench_input::Sweep>> {
-    let Some(path) = path else {
-        return Ok(None);
+    let Some(path) = merged.baseline.as_deref() else {
+        return match &merged.baseline_context {
+            Some(given) => Err(input::error(format!(
+                "{} {}: there is no plain sweep that it is of; give --baseline FILE beside it",
+                given.named("--baseline-context"),
+                given.value
+            ))),
+            None => Ok(None),
+        };
     };
     let (path, users) = with_users(path)?;
     let shown = path.display().to_string();
-    let sweep = bench_input::sweep_with_notes(&input::read_text(&path)?, &shown, users)?;
-    notes.input("baseline", shown, "--baseline: your own measurement");
+    let mut sweep = bench_input::sweep_with_notes(&input::read_text(&path)?, &shown, users)?;
+    notes.input(
+        "baseline",
+        shown.clone(),
+        "--baseline: your own measurement",
+    );
+    if let Some(given) = &merged.baseline_context {
+        let flag = given.named("--baseline-context");
+        let tokens = parse::context(&flag, &given.value)?;
+        let known = sweep.held_tokens.or(sweep.context);
+        if let Some(own) = known.filter(|own| (own - tokens as f64).abs() >= 1.0) {
+            return Err(input::error(format!(
+                "{flag} {}: {shown} says itself that its requests held {own:.0} tokens; leave the \
+                 flag out",
+                given.value
+            )));
+        }
+        sweep.held_tokens = sweep.held_tokens.or(Some(tokens as f64));
+        notes.input("baseline_context", tokens, given.source.clone());
+    }
     Ok(Some(sweep))
 }
 

@@ -1,0 +1,83 @@
+//! A plain sweep of the user's own: at which context it ran, and what is said of it.
+
+mod common;
+
+use std::path::PathBuf;
+
+/// Eight consumer cards and a sweep typed by hand, as `concurrency,tok_s`.
+fn with(name: &str, more: &[&str]) -> (i32, String, String) {
+    let path: PathBuf =
+        std::env::temp_dir().join(format!("sweep-{name}-{}.csv", std::process::id()));
+    std::fs::write(&path, "concurrency,tok_s\n1,48\n4,150\n8,250\n16,390\n").expect("a file");
+    let file = path.display().to_string();
+    let mut args = vec![
+        "predict",
+        "--model",
+        "qwen3-235b-a22b",
+        "--quant",
+        "int4",
+        "--gpu",
+        "rtx-4090",
+        "--gpus",
+        "8",
+        "--engine",
+        "vllm",
+        "--concurrency",
+        "1,4,8,16",
+        "--accept",
+        "2.1@3",
+        "--baseline",
+        &file,
+    ];
+    args.extend(more);
+    let output = common::xtask(&args);
+    std::fs::remove_file(path).ok();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let code = output.status.code().expect("a code");
+    (code, text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_sweep_at_another_context_than_asked_can_be_told_by_a_flag() {
+    let (_, told, _) = with("told", &["--context", "32k", "--baseline-context", "4k"]);
+    let said =
+        "the plain sweep is of 4096 tokens of context; its steps at 32768 are the measured ones";
+    assert!(told.contains(said), "{told}");
+    // Without --context the answer is about the sweep's own.
+    let (_, own, _) = with("own", &["--baseline-context", "4k"]);
+    assert!(
+        own.contains("the plain sweep is of 4096 tokens of context, each"),
+        "{own}"
+    );
+}
+
+#[test]
+fn a_sweep_whose_requests_would_not_fit_at_the_context_asked_for_is_doubted() {
+    let (_, said, _) = with("doubt", &["--context", "32k"]);
+    assert!(
+        said.contains("16 requests of that length do not fit"),
+        "{said}"
+    );
+    assert!(said.contains("--baseline-context TOKENS tells"), "{said}");
+    let (_, fits, _) = with("fits", &["--context", "2k"]);
+    assert!(!fits.contains("of that length do not fit"), "{fits}");
+}
+
+#[test]
+fn a_sweeps_context_without_a_sweep_or_against_its_file_is_refused() {
+    let output = common::xtask(&[
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--gpu",
+        "h100",
+        "--baseline-context",
+        "4k",
+    ]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("give --baseline FILE beside it"), "{said}");
+    let (code, _, said) = with("wrong", &["--baseline-context", "x"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("--baseline-context"), "{said}");
+}
