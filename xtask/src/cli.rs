@@ -132,6 +132,9 @@ pub(crate) struct ScenarioArgs {
     /// `rates:.65,.40,.24` (cumulative by position), or a log
     #[arg(long, value_name = "LEN@DEPTH|rates:…|LOG")]
     pub(crate) accept: Option<String>,
+    /// Whether that is of another draft than is asked for (`--compare`).
+    #[arg(skip)]
+    pub(crate) accept_is_of_another: bool,
     /// What the requests are (chat, code, math, translation, …): sets the acceptance prior, where
     /// no accept length is given
     #[arg(long)]

@@ -7,7 +7,7 @@ use super::links::{Choice, Links};
 use super::points::{self, best, try_depths};
 use crate::cli::ScenarioArgs;
 use crate::input;
-use crate::scenario::Scenario;
+use crate::scenario::{Known, Scenario};
 
 /// Gains smaller than this are inside the model's own error and not worth a line.
 const WORTH: f64 = 1.02;
@@ -156,12 +156,12 @@ pub(super) fn compare(
         } else {
             changed.draft = Some(name.to_string());
         }
-        // The model stays the scenario's: naming it would drop what the scenario observed.
-        let mut other = Scenario::resolve(&changed).map_err(|e| {
-            input::error(format!(
-                "--compare {name}: neither an all-reduce, a box, nor a draft that works here: {e:#}"
-            ))
-        })?;
+        let mut other = resolved(&changed, name)?;
+        if let Some(note) = accepts_unmeasured(&other, scenario, name) {
+            changed.accept_is_of_another = true;
+            other = resolved(&changed, name)?;
+            left_out.push(note);
+        }
         other.max_running = scenario.max_running;
         other.state_slots = scenario.state_slots;
         if is_box(name) && !own_box {
@@ -191,6 +191,31 @@ pub(super) fn compare(
     }
     (answer.compared, answer.compared_left_out) = (rows, left_out);
     Ok(())
+}
+
+/// The scenario of one name. The model stays the scenario's: naming it would drop what the scenario
+/// observed.
+fn resolved(changed: &ScenarioArgs, name: &str) -> anyhow::Result<Scenario> {
+    Scenario::resolve(changed).map_err(|e| {
+        input::error(format!(
+            "--compare {name}: neither an all-reduce, a box, nor a draft that works here: {e:#}"
+        ))
+    })
+}
+
+/// What is said where a draft has no accept length of its own: the one given is of the draft that
+/// the scenario asks for.
+fn accepts_unmeasured(other: &Scenario, scenario: &Scenario, name: &str) -> Option<String> {
+    let (draft, own) = (other.draft.as_ref()?, scenario.draft.as_ref()?);
+    let measured = !matches!(scenario.acceptance.known, Known::Prior(_));
+    let said = |key: &str| Some(scenario.input(key)?.value.as_str()?.to_string());
+    (measured && !draft.is_like(own)).then(|| {
+        let with = match said("method") {
+            Some(method) if method != "draft model" => method,
+            _ => said("draft").unwrap_or_default(),
+        };
+        format!("the accept length for {name}, which has the prior's: it was measured with {with}")
+    })
 }
 
 /// What a row is taken to rest on that the answer's own scenario does not; of the wiring the box's
@@ -250,13 +275,26 @@ fn of_this_box(changed: &mut ScenarioArgs, name: &str, own: &str) -> Option<Stri
         .then(|| format!("{flags} for {name}, which is computed: it was measured on {own}"))
 }
 
-/// The first box of `--compare` is the one predicted where a model is named and no box.
-pub(super) fn first_box(args: &mut ScenarioArgs, list: &str) {
+/// The first box of `--compare` is the one predicted where a model is named and no box, and the
+/// first draft where no draft is.
+pub(super) fn first_of(args: &mut ScenarioArgs, list: &str) {
     let named = args.box_name.is_some() || args.gpu.is_some() || args.topology.is_some();
     let own = args.scenario.is_some() || args.from_log.is_some() || args.model.is_none();
     if !named && !own {
         let first = list.split(',').map(str::trim).find(|name| is_box(name));
         args.box_name = first.map(str::to_string);
+    }
+    if args.draft.is_none() && !own {
+        let mut names = list
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        let draft = names.find(|name| {
+            !is_box(name)
+                && *name != "none"
+                && !crate::scenario::allreduce_names().any(|n| n == *name)
+        });
+        args.draft = draft.map(str::to_string);
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let mut wanted = args.scenario.clone();
     wanted.context = wanted.context.or_else(|| args.max_model_len.clone());
     if let Some(list) = &args.compare {
-        changes::first_box(&mut wanted, list);
+        changes::first_of(&mut wanted, list);
     }
     let mut scenario = Scenario::resolve(&wanted)?;
     scenario.max_running = args.max_running;

@@ -365,6 +365,10 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
         &args.draft_tokens,
     );
     set(&mut merged.accept, "--accept", &args.accept);
+    if args.accept_is_of_another {
+        merged.accept = None;
+        merged.assumed.accept_length = None;
+    }
     set(&mut merged.task, "--task", &args.task);
     set(&mut merged.temperature, "--temperature", &args.temperature);
     set(&mut merged.allreduce, "--allreduce", &args.allreduce);

@@ -19,6 +19,12 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
+    /// Whether it is the same kind of draft, by the same model where one is named.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let name = |draft: &Self| draft.model.as_ref().map(|model| model.name.clone());
+        self.head == other.head && name(self) == name(other)
+    }
+
     /// Tokens of context that its own config reaches; `None` for the target's layers and look-up.
     pub(crate) fn reach(&self) -> Option<u64> {
         self.model.as_ref()?.max_positions

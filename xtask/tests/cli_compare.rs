@@ -1,0 +1,74 @@
+//! `--compare`: what was measured belongs to what it was measured with.
+
+mod common;
+
+use common::answers;
+
+const RUN: [&str; 13] = [
+    "predict",
+    "--model",
+    "qwen3-235b-a22b",
+    "--quant",
+    "int4",
+    "--box",
+    "8x-rtx-4090",
+    "--engine",
+    "vllm",
+    "--concurrency",
+    "1",
+    "--context",
+    "8k",
+];
+
+/// (low, high) of a row of the comparison.
+fn band(json: &serde_json::Value, name: &str) -> (f64, f64) {
+    let rows = json["compared"].as_array().expect("rows");
+    let row = rows
+        .iter()
+        .find(|row| row["name"] == name)
+        .expect("the row");
+    let figure = |key: &str| row[key].as_f64().expect("a figure");
+    (figure("speedup_low"), figure("speedup_high"))
+}
+
+fn compared(more: &[&str]) -> serde_json::Value {
+    let args = [&RUN[..], more, &["--json"]].concat();
+    serde_json::from_str(&answers(&args)).expect("JSON")
+}
+
+#[test]
+fn an_accept_length_of_one_draft_is_not_lent_to_another() {
+    let both = ["--compare", "eagle3,ngram", "--accept", "2.1@3"];
+    let measured = compared(&both);
+    let alone = compared(&["--compare", "eagle3,ngram"]);
+    assert_eq!(band(&measured, "ngram"), band(&alone, "ngram"));
+    let width = |(low, high): (f64, f64)| high / low;
+    assert!(width(band(&measured, "eagle3")) < width(band(&alone, "eagle3")));
+    let text = answers(&[&RUN[..], &both].concat());
+    let said = "left out  the accept length for ngram, which has the prior's: it was measured with EAGLE-3";
+    assert!(text.contains(said), "{text}");
+}
+
+#[test]
+fn the_first_draft_compared_is_the_one_that_was_measured() {
+    // Its own MTP layer would be the draft where none is named.
+    let args = [
+        "predict",
+        "--model",
+        "qwen3.5-27b",
+        "--gpu",
+        "h100",
+        "--accept",
+        "2.1@3",
+        "--compare",
+        "ngram,mtp",
+        "--concurrency",
+        "1",
+    ];
+    let text = answers(&args);
+    assert!(
+        text.contains("the accept length for mtp, which has"),
+        "{text}"
+    );
+    assert!(!text.contains("the accept length for ngram"), "{text}");
+}
