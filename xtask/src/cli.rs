@@ -149,7 +149,8 @@ pub(crate) struct ScenarioArgs {
     /// [default: that of --context]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) baseline_context: Option<String>,
-    /// All-reduce algorithm [default: engine, the engine's own choice by size and wiring]
+    /// All-reduce algorithm, with `@BYTES` a kernel up to that size and NCCL above (`one-shot@64k`)
+    /// [default: engine, the engine's own choice by size and wiring]
     #[arg(
         long,
         value_name = "nccl|engine|one-shot|one-shot-push|two-shot|island|host-staged|auto"

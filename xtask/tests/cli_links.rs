@@ -201,3 +201,112 @@ fn a_size_is_read_as_it_is_printed_and_nothing_is_shown_twice() {
     let sizes: Vec<u64> = times(&found).iter().map(|row| row.1).collect();
     assert_eq!(sizes, [10_649, 1_572_864]);
 }
+
+/// What `predict --from-log` says of a log with these words, as JSON.
+fn from_log(name: &str, log: &str, more: &[&str]) -> Value {
+    let file = std::env::temp_dir().join(format!("links-{name}-{}.log", std::process::id()));
+    std::fs::write(&file, log).expect("written");
+    let path = file.display().to_string();
+    let found = json(&[&["predict", "--from-log", &path][..], more].concat());
+    std::fs::remove_file(&file).expect("removed");
+    found
+}
+
+#[test]
+fn a_start_line_with_the_switch_that_is_advised_runs_that_kernel() {
+    let cards = [
+        ("hgx-h200-8", "sglang", "8"),
+        ("hgx-h200-8", "vllm", "8"),
+        ("hgx-h200-8", "vllm@0.24.0", "8"),
+        ("two-switch-8", "vllm@0.30.0", "8"),
+        ("4x-rtx-pro-6000", "vllm@0.30.0", "4"),
+    ];
+    for (number, (name, engine, tp)) in cards.into_iter().enumerate() {
+        let base = ["predict", "--model", "llama-3.3-70b", "--box", name];
+        let base = [
+            &base[..],
+            &["--engine", engine, "--tp", tp, "--concurrency", "1"],
+        ]
+        .concat();
+        let asked = json(&base);
+        for kernel in ["nccl", "one-shot-push", "island"] {
+            let has = |row: &&Value| {
+                let algorithm = row["algorithm"].as_str().unwrap_or("");
+                let same = algorithm == kernel || kernel == "nccl" && algorithm.starts_with("nccl");
+                same && row["switched_by"]
+                    .as_str()
+                    .is_some_and(|by| by != "by itself")
+            };
+            let Some(row) = rows(&asked, "allreduce").iter().find(has) else {
+                continue;
+            };
+            let words = row["switched_by"].as_str().expect("a switch").split(' ');
+            let (flags, env): (Vec<&str>, Vec<&str>) = words.partition(|w| w.starts_with('-'));
+            let server = match engine.starts_with("vllm") {
+                true => "vllm serve meta-llama/Llama-3.3-70B-Instruct --tensor-parallel-size",
+                false => {
+                    "python -m sglang.launch_server --model-path meta-llama/Llama-3.3-70B-Instruct --tp"
+                }
+            };
+            let log = format!("{} {server} {tp} {}\n", env.join(" "), flags.join(" "));
+            let more = ["--box", name, "--engine", engine];
+            let read = from_log(&format!("{number}-{kernel}"), &log, &more);
+            assert_eq!(
+                read["scenario"]["allreduce"]["value"], kernel,
+                "{name} {log}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_server_told_to_reduce_by_nccl_is_reckoned_with_nccl_and_keeps_the_flag() {
+    let log = "[2026-03-01 10:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3-32B-FP8', \
+               tp_size=4, mem_fraction_static=0.77, disable_custom_all_reduce=True)\n";
+    let found = from_log("nccl", log, &["--gpu", "h100", "--gpus", "4"]);
+    assert_eq!(found["scenario"]["allreduce"]["value"], "nccl");
+    let line = found["engine_flags"]["sglang"].to_string();
+    assert!(line.contains("--disable-custom-all-reduce"), "{line}");
+}
+
+#[test]
+fn the_size_up_to_which_a_log_s_kernel_runs_is_reckoned_with() {
+    let log = "INFO 05-15 03:31:18 model_runner.py:1097] Loading model weights took 14.9888 GB\n\
+               INFO 05-15 03:31:20 [custom_all_reduce.py:355] PCIe custom allreduce enabled via \
+               VLLM_ENABLE_PCIE_ALLREDUCE=1 (backend=cpp, using vLLM C++ custom allreduce).\n\
+               INFO 05-15 03:31:20 [custom_all_reduce.py:490] Using dynamic C++ custom allreduce cutoff \
+               (cutoff=57344 bytes, ignore_cutoff_max_rows=8).\n";
+    let model = ["--model", "qwen3-32b", "--quant", "int4", "--tp", "4"];
+    let more = [
+        &model[..],
+        &["--box", "4x-rtx-pro-6000", "--concurrency", "1,64"],
+    ]
+    .concat();
+    let by_log = from_log("pcie", log, &more);
+    assert_eq!(by_log["scenario"]["allreduce"]["value"], "one-shot@57344");
+    let asked = json(
+        &[
+            &["predict"][..],
+            &more,
+            &["--engine", "vllm", "--allreduce", "one-shot@56k"],
+        ]
+        .concat(),
+    );
+    assert_eq!(asked["scenario"]["allreduce"]["value"], "one-shot@57344");
+    for kernel in ["one-shot", "nccl"] {
+        let alone = json(
+            &[
+                &["predict"][..],
+                &more,
+                &["--engine", "vllm", "--allreduce", kernel],
+            ]
+            .concat(),
+        );
+        // One user's payload of 10 KiB is below the size, that of 64 above it.
+        let point = if kernel == "one-shot" { 0 } else { 1 };
+        let plain = |of: &Value| of["points"][point]["baseline_tok_s"].clone();
+        assert_eq!(plain(&asked), plain(&alone), "{kernel}");
+    }
+    let error = refusal(&["predict", "--allreduce", "nccl@64k"]);
+    assert!(error.contains("nccl has no largest size"), "{error}");
+}

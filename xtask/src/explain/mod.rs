@@ -22,6 +22,7 @@ mod nccl;
 mod next;
 mod p2p;
 mod prometheus;
+mod reduce;
 mod render;
 mod scenario;
 mod servers;

@@ -74,6 +74,7 @@ const SHOWN: &[&str] = &[
     "nccl_choice",
     "nccl_network",
     "custom_all_reduce_disabled",
+    "all_reduce_switches",
     "custom_all_reduce",
     "custom_all_reduce_max_bytes",
     "unidirectional_gb_s",

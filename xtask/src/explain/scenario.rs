@@ -43,6 +43,8 @@ pub(crate) struct LogScenario {
     pub(crate) draft_tokens: Option<(u32, usize)>,
     /// vLLM's own all-reduce forced over PCIe: the largest payload it takes, bytes, where said.
     pub(crate) pcie_all_reduce: Option<(Option<f64>, usize)>,
+    /// Variables and flags by which the server's all-reduce was chosen.
+    pub(crate) all_reduce_switches: Option<(Vec<String>, usize)>,
     /// GPU as the log names it.
     pub(crate) gpu: Option<(String, usize)>,
     /// Mean accept length, bonus included.
@@ -129,6 +131,23 @@ fn pcie_all_reduce(facts: &Facts) -> Option<(Option<f64>, usize)> {
     Some((facts.number("custom_all_reduce_max_bytes"), line))
 }
 
+/// What the server's all-reduce was chosen by, from its start line and its printed arguments.
+fn all_reduce_switches(facts: &Facts) -> Option<(Vec<String>, usize)> {
+    let words = facts.text("all_reduce_switches").unwrap_or("");
+    let mut switches: Vec<String> = words.split_whitespace().map(str::to_string).collect();
+    let printed = facts.text("custom_all_reduce_disabled") == Some("true");
+    if printed && !switches.iter().any(|word| word == NO_CUSTOM) {
+        switches.push(NO_CUSTOM.to_string());
+    }
+    let fact = facts
+        .get("all_reduce_switches")
+        .or_else(|| facts.get("custom_all_reduce_disabled").filter(|_| printed))?;
+    Some((switches, fact.line))
+}
+
+/// The flag of SGLang and vLLM that leaves every size to NCCL.
+const NO_CUSTOM: &str = "--disable-custom-all-reduce";
+
 /// The scenario among facts already read.
 pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     let text = |name: &str| -> Option<(String, usize)> {
@@ -177,6 +196,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         topk,
         draft_tokens,
         pcie_all_reduce: pcie_all_reduce(facts),
+        all_reduce_switches: all_reduce_switches(facts),
         gpu: text("gpu"),
         accept_length: number("accept_length"),
         max_running_requests: whole("max_running_requests"),

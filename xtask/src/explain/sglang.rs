@@ -116,6 +116,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     // Commands of earlier starts say nothing of one that prints its own arguments.
     if facts.run_line == 0 || !printed {
         flags(doc, facts);
+        super::reduce::told(doc, facts);
     }
     ranks(doc, facts);
     decode(own, facts);

@@ -98,6 +98,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         .map(|event| event.line)
         .or_else(|| acceptance.then_some(1))
         .or_else(|| flag(&doc.flat, "--gpu-memory-utilization").map(|f| doc.line_at(f.1)))
+        .or_else(|| started(doc))
     else {
         return;
     };
@@ -137,8 +138,19 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     if facts.run_line == 0 || !run.as_ref().is_some_and(printed) {
         flags(doc, facts);
     }
+    super::reduce::told(doc, facts);
     acceptance_facts(doc, facts);
     all_reduce(doc, facts);
+}
+
+/// The line of a start command with a model and a flag behind it.
+fn started(doc: &Doc) -> Option<usize> {
+    let whole = |at: &usize| {
+        let mut words = doc.window(*at, 300).split(' ');
+        words.nth(1).is_some_and(|word| word.starts_with("--"))
+    };
+    let at = doc.after_all("vllm serve ").find(whole)?;
+    Some(doc.line_at(at))
 }
 
 fn events(doc: &Doc) -> Vec<Event<'_>> {

@@ -378,7 +378,7 @@ pub(crate) struct LedgerLine {
 pub(crate) struct AllReduceTime {
     /// Name of the choice, where `algorithm` is what that comes to at this size.
     #[serde(skip)]
-    pub(crate) choice: &'static str,
+    pub(crate) choice: String,
     pub(crate) algorithm: String,
     pub(crate) bytes: u64,
     pub(crate) time_us: f64,

@@ -137,7 +137,7 @@ pub(super) fn compare(
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     for name in list.split(',').map(str::trim).filter(|n| !n.is_empty()) {
         let mut changed = args.clone();
-        let reduces = crate::scenario::allreduce_names().any(|known| known == name);
+        let reduces = crate::scenario::names_allreduce(name);
         let own_box = name == scenario.wiring.name;
         if reduces {
             if let Some(why) = measured_with_another(scenario, name)? {
@@ -270,6 +270,7 @@ fn of_this_box(changed: &mut ScenarioArgs, name: &str, own: &str) -> Option<Stri
     .into_iter()
     .filter_map(|(flag, given)| given.then_some(flag))
     .collect();
+    changed.baseline_context = None;
     let flags = dropped.join(" and ");
     (!dropped.is_empty())
         .then(|| format!("{flags} for {name}, which is computed: it was measured on {own}"))

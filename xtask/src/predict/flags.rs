@@ -264,7 +264,7 @@ pub(super) fn push(flags: &mut Vec<String>, name: &str, value: impl ToString) {
 
 /// What switches the all-reduce on that was asked for; nothing where the engine has none.
 fn switched(setting: &Setting<'_>, engine: EngineKind) -> Switch {
-    let Choice::One(algorithm) = setting.allreduce else {
+    let Some(algorithm) = setting.allreduce.kernel() else {
         return Switch::default();
     };
     if setting.scenario.tp < 2 {
@@ -473,12 +473,19 @@ pub(super) fn no_switch(scenario: &Scenario, choice: Choice, group: Group) -> Op
     if scenario.tp < 2 {
         return None;
     }
-    let Choice::One(algorithm) = choice else {
+    let Some(algorithm) = choice.kernel() else {
         return Some(format!(
             "--allreduce auto is the fastest kernel at each size, which no engine picks: {BOUND}"
         ));
     };
     let why = kernels::switch(algorithm, group, &scenario.engine).err()?;
+    if scenario.by_log("allreduce") {
+        // vLLM's own kernel over PCIe, which builds of one's own switch on.
+        return Some(
+            "the paste does not switch on the all-reduce that the log's server ran over PCIe: keep what              did (VLLM_ENABLE_PCIE_ALLREDUCE=1)"
+                .to_string(),
+        );
+    }
     let instead = match kernels::nearest(algorithm, group, &scenario.engine) {
         Some(_) => "the engine's own kernel (engine, all-reduce table) is what it can run",
         None => "so no flag gives it",

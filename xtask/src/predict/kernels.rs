@@ -85,6 +85,37 @@ pub(super) fn switch(
     }
 }
 
+/// The kernel that words of a start line give in the engine, by the same rules as [`switch`]; `None`
+/// where they choose none that is known.
+pub(crate) fn told_by(
+    words: &[String],
+    topology: &Topology,
+    ranks: &[usize],
+    engine: &EngineChoice,
+) -> Option<Algorithm> {
+    let group = Group::among(topology, ranks);
+    // FlashInfer's flag in SGLang has had two names.
+    let alike = |a: &str, b: &str| a == b || (a.contains(FUSION) && b.contains(FUSION));
+    let said = |wanted: &&str| words.iter().any(|word| alike(word, wanted));
+    let whole = |switch: Switch| {
+        let wanted = || switch.env.iter().chain(&switch.flags);
+        wanted().next().is_some() && wanted().all(said)
+    };
+    let kernels = Algorithm::SHOWN.into_iter();
+    let by_switch = kernels
+        .rev()
+        .find(|algorithm| switch(*algorithm, group, engine).is_ok_and(whole));
+    let own = replaced(Algorithm::Engine, group, engine).filter(said);
+    by_switch
+        .or_else(|| said(&NO_CUSTOM).then_some(Algorithm::Nccl))
+        .or_else(|| own.map(|_| Algorithm::Engine))
+}
+
+/// In the names of the flag that fuses all-reduce and norm.
+const FUSION: &str = "flashinfer-allreduce-fusion";
+/// The flag of SGLang and vLLM that leaves every size to NCCL.
+const NO_CUSTOM: &str = "--disable-custom-all-reduce";
+
 /// vLLM's newest release read for its kernels; its memory rules are known to an older one.
 const NEWEST_RELEASE: &str = "0.30.0";
 
@@ -111,7 +142,8 @@ pub(super) fn billed(choice: Choice, links: &Links<'_>, scenario: &Scenario) -> 
     let Choice::One(own) = choice else {
         return None;
     };
-    if links.ranks().len() < 2 {
+    // Whoever names the kernel knows which one runs.
+    if links.ranks().len() < 2 || !scenario.reduces_by_own_choice() {
         return None;
     }
     replaced(own, Group::of(links), &scenario.engine)?;
@@ -169,7 +201,7 @@ fn nccl(group: Group, engine: &EngineChoice) -> Switch {
     let engines_flag = matches!(engine.kind, EngineKind::Sglang | EngineKind::Vllm);
     let mut switch = Switch::default();
     if engines_flag {
-        switch.flags.push("--disable-custom-all-reduce");
+        switch.flags.push(NO_CUSTOM);
     }
     if engine.kind == EngineKind::Vllm && group.mesh {
         // On by default on NVLink: torch's symmetric memory from 0.11, FlashInfer's from 0.29.

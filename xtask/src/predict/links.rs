@@ -29,16 +29,19 @@ pub(crate) struct Links<'a> {
 pub(crate) enum Choice {
     /// One algorithm.
     One(Algorithm),
+    /// A kernel up to a size in bytes, NCCL above it.
+    UpTo(Algorithm, u64),
     /// The fastest at each size.
     Fastest,
 }
 
 impl Choice {
     /// Name as typed.
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> String {
         match self {
-            Self::One(algorithm) => algorithm.name(),
-            Self::Fastest => "auto",
+            Self::One(algorithm) => algorithm.name().to_string(),
+            Self::UpTo(algorithm, most) => format!("{}@{most}", algorithm.name()),
+            Self::Fastest => "auto".to_string(),
         }
     }
 
@@ -47,9 +50,32 @@ impl Choice {
         if name == "auto" {
             return Ok(Self::Fastest);
         }
-        name.parse::<Algorithm>()
-            .map(Self::One)
-            .map_err(|e| input::error(format!("--allreduce {name}: {e}")))
+        let (kernel, most) = match name.split_once('@') {
+            Some((kernel, most)) => (kernel, most.parse::<u64>().ok()),
+            None => (name, None),
+        };
+        let algorithm = kernel
+            .parse::<Algorithm>()
+            .map_err(|e| input::error(format!("--allreduce {name}: {e}")))?;
+        Ok(match most {
+            Some(bytes) => Self::UpTo(algorithm, bytes),
+            None => Self::One(algorithm),
+        })
+    }
+
+    /// The kernel that takes a size; `None` where it is the fastest.
+    pub(super) fn at(self, bytes: u64) -> Option<Algorithm> {
+        match self {
+            Self::One(algorithm) => Some(algorithm),
+            Self::UpTo(algorithm, most) if bytes <= most => Some(algorithm),
+            Self::UpTo(..) => Some(Algorithm::Nccl),
+            Self::Fastest => None,
+        }
+    }
+
+    /// The kernel that was named, whatever sizes it takes; `None` where it is the fastest.
+    pub(super) fn kernel(self) -> Option<Algorithm> {
+        self.at(0)
     }
 }
 
@@ -109,12 +135,12 @@ impl<'a> Links<'a> {
         }
         let unavailable =
             |e: pcie_sim::Unavailable| input::error(format!("--allreduce {}: {e}", choice.name()));
-        let mut time = match choice {
-            Choice::One(algorithm) => {
+        let mut time = match choice.at(bytes) {
+            Some(algorithm) => {
                 all_reduce(&self.topology, self.ranks, algorithm, bytes, &self.options)
                     .map_err(unavailable)?
             }
-            Choice::Fastest => {
+            None => {
                 choose_best(&self.topology, self.ranks, bytes, &self.options)
                     .map_err(unavailable)?
                     .1
@@ -135,9 +161,7 @@ impl<'a> Links<'a> {
 
     /// Why `choice` cannot run on these GPUs; `None` where it can, or nothing is reduced.
     pub(crate) fn refusal(&self, choice: Choice) -> Option<String> {
-        let Choice::One(algorithm) = choice else {
-            return None;
-        };
+        let algorithm = choice.kernel()?;
         if self.ranks.len() < 2 {
             return None;
         }
@@ -149,9 +173,9 @@ impl<'a> Links<'a> {
     /// What the model would run at a size, the user's table aside.
     pub(super) fn modelled(&self, choice: Choice, bytes: u64) -> Option<String> {
         let (t, ranks, options) = (&self.topology, self.ranks, &self.options);
-        let time = match choice {
-            Choice::One(algorithm) => all_reduce(t, ranks, algorithm, bytes, options).ok(),
-            Choice::Fastest => choose_best(t, ranks, bytes, options).ok().map(|b| b.1),
+        let time = match choice.at(bytes) {
+            Some(algorithm) => all_reduce(t, ranks, algorithm, bytes, options).ok(),
+            None => choose_best(t, ranks, bytes, options).ok().map(|b| b.1),
         };
         time.map(|time| time.algorithm_name)
     }

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use answer::{AllReduceTime, Answer, Best, Memory, Point, SCHEMA, Verdict};
 use costs::{Costs, Pin, all_reduce_us};
-pub(crate) use kernels::made_by;
+pub(crate) use kernels::{made_by, told_by};
 use links::{Choice, ELEMENT_BYTES, Links};
 use pasted::Pasted;
 
@@ -321,7 +321,7 @@ fn allreduce_rows(
             let Some(mut row) = links.row(choice, *bytes, per_pass) else {
                 continue;
             };
-            if let Choice::One(algorithm) = choice {
+            if let Some(algorithm) = choice.at(*bytes) {
                 let switch = kernels::switch(algorithm, group, &scenario.engine);
                 let by_itself = kernels::replaced(algorithm, group, &scenario.engine);
                 row.switched_by = by_itself

@@ -35,10 +35,7 @@ pub(super) fn of(links: &Links<'_>, choice: Choice, bytes: u64) -> Option<Replic
     if count < 2 {
         return None;
     }
-    let algorithm = match choice {
-        Choice::One(algorithm) => algorithm,
-        Choice::Fastest => Algorithm::Nccl,
-    };
+    let algorithm = choice.at(bytes).unwrap_or(Algorithm::Nccl);
     let plans: Vec<Plan> = groups
         .iter()
         .filter(|group| group.len() > 1)

@@ -293,7 +293,7 @@ fn allreduce(answer: &Answer, out: &mut String) {
         let Some(first) = rows.first() else { continue };
         let same = rows.iter().all(|row| row.algorithm == first.algorithm);
         let nccl = rows.iter().all(|row| row.is_nccl());
-        let name = match (same, first.choice, nccl) {
+        let name = match (same, first.choice.as_str(), nccl) {
             (true, ..) => &first.algorithm,
             (_, "engine", true) => "engine, by NCCL",
             (_, choice, _) => choice,

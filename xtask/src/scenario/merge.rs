@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::all_reduce::Told;
 use super::file::{DEFAULT, ScenarioFile};
 use super::hardware::BoxRequest;
 use super::parse;
@@ -69,6 +70,8 @@ pub(crate) struct Merged {
     pub(crate) baseline: Option<PathBuf>,
     pub(crate) baseline_context: Option<Given<String>>,
     pub(crate) allreduce: Option<Given<String>>,
+    /// What the log says of the all-reduce of its server.
+    pub(super) told_all_reduce: Option<Told>,
     pub(crate) allreduce_table: Option<PathBuf>,
     pub(crate) observed: ObservedFile,
     pub(crate) ran: Ran,
@@ -226,9 +229,7 @@ fn apply_log(
         .or(merged.mem_fraction.take());
     merged.kv_dtype = text(log.kv_dtype).or(merged.kv_dtype.take());
     super::ran::load(merged, &whole, args, shown);
-    if args.allreduce.is_none() {
-        all_reduce_of_log(&whole, shown, notes);
-    }
+    merged.told_all_reduce = told_all_reduce(&whole, shown);
     if merged.hardware.gpu.is_none() {
         merged.hardware.gpu = log.gpu.map(|(gpu, _)| gpu);
     }
@@ -239,22 +240,16 @@ fn apply_log(
     apply_log_speculation(merged, &whole, shown, notes);
 }
 
-/// Says that the server of a log reduced by another kernel than the steps are reckoned with.
-fn all_reduce_of_log(log: &explain::LogScenario, shown: &str, notes: &mut Notes) {
-    let Some((most, line)) = log.pcie_all_reduce else {
-        return;
-    };
-    let sizes = most.map_or(String::new(), |bytes| {
-        let bytes = crate::table::thousands(bytes);
-        format!(" up to {bytes} bytes, NCCL above")
-    });
-    notes.assume(
-        format!(
-            "{shown}:{line}: that server reduced by vLLM's own kernel over PCIe{sizes}; the steps are \
-             reckoned with NCCL at every size, so small loads of it may run faster"
-        ),
-        "--allreduce one-shot (few users) or --allreduce auto, each for every size,",
-    );
+/// What a log says of the all-reduce of its server.
+fn told_all_reduce(log: &explain::LogScenario, shown: &str) -> Option<Told> {
+    let (over_pcie, switches) = (log.pcie_all_reduce, log.all_reduce_switches.as_ref());
+    let line = over_pcie.map(|found| found.1);
+    let line = line.or_else(|| switches.map(|found| found.1))?;
+    Some(Told {
+        switches: switches.map_or_else(Vec::new, |found| found.0.clone()),
+        over_pcie: over_pcie.map(|(most, _)| most.map(|bytes| bytes.max(1.0) as u64)),
+        at: format!("{shown}:{line}"),
+    })
 }
 
 /// The engine with the version that the log prints, else with the one that its lines are of.
@@ -310,12 +305,8 @@ fn apply_log_speculation(
     }
 }
 
-fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
-    fn set<T: Clone>(slot: &mut Option<Given<T>>, flag: &str, value: &Option<T>) {
-        if let Some(value) = value {
-            *slot = Some(Given::new(value.clone(), flag));
-        }
-    }
+/// Takes back what flags say is of another model or server than the one that is asked about.
+fn take_back(merged: &mut Merged, args: &ScenarioArgs) {
     if args.model.is_some() && !merged.log_is_of_the_model {
         // What was observed of another model says nothing of this one.
         merged.observed = ObservedFile::default();
@@ -343,6 +334,15 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
     if args.draft_tokens.is_some() && args.steps.is_none() {
         merged.steps = None;
     }
+}
+
+fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
+    fn set<T: Clone>(slot: &mut Option<Given<T>>, flag: &str, value: &Option<T>) {
+        if let Some(value) = value {
+            *slot = Some(Given::new(value.clone(), flag));
+        }
+    }
+    take_back(merged, args);
     set(&mut merged.model, "--model", &args.model);
     set(&mut merged.quant, "--quant", &args.quant);
     set(&mut merged.draft, "--draft", &args.draft);
@@ -392,6 +392,12 @@ fn apply_box(merged: &mut Merged, args: &ScenarioArgs) {
         // Another box: what was observed on the scenario's says nothing of it. A log may lack its
         // box, and then names only how many GPUs took part.
         merged.observed = ObservedFile::default();
+        if args.baseline.is_none() {
+            (merged.baseline, merged.baseline_context) = (None, None);
+        }
+        if args.allreduce_table.is_none() {
+            merged.allreduce_table = None;
+        }
         let ranks = args.from_log.is_some().then_some(merged.hardware.gpus);
         merged.hardware = BoxRequest::default();
         match ranks {

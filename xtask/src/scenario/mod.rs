@@ -1,6 +1,7 @@
 //! A scenario: what is served, where and how, resolved once, every value with its source.
 
 mod acceptance;
+mod all_reduce;
 mod beyond;
 mod context;
 mod engine;
@@ -18,6 +19,7 @@ mod sweep;
 mod tree;
 
 pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH};
+pub(crate) use all_reduce::names_allreduce;
 pub(crate) use engine::{EngineChoice, EngineKind};
 pub(crate) use model::Draft;
 pub(crate) use placement::list;
@@ -146,7 +148,7 @@ impl Scenario {
         let model = model::target(merged, notes)?;
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let draft = model::draft(merged, &model, notes)?;
-        let allreduce = allreduce(merged, tp, notes)?;
+        let allreduce = all_reduce::resolve(merged, &hardware, &engine, tp, notes)?;
         let served = sweep::served(
             merged,
             &hardware.served,
@@ -206,6 +208,12 @@ impl Scenario {
             max_model_len: None,
             ledger_steps: None,
         })
+    }
+
+    /// Whether nothing says which all-reduce runs: the engine chooses by itself.
+    pub(crate) fn reduces_by_own_choice(&self) -> bool {
+        let input = self.input("allreduce");
+        input.is_none_or(|input| all_reduce::is_own_choice(&input.source))
     }
 
     /// Whether steps measured on the user's own server or box are given.
@@ -442,42 +450,6 @@ fn dcp(
     }
     notes.input("dcp", given.value, given.source.clone());
     Ok(given.value)
-}
-
-/// The all-reduces that can be asked for: every kernel that answers name, and the fastest.
-pub(crate) fn allreduce_names() -> impl Iterator<Item = &'static str> {
-    let shown = pcie_sim::Algorithm::SHOWN.into_iter();
-    shown
-        .map(pcie_sim::Algorithm::name)
-        .chain(std::iter::once("auto"))
-}
-
-fn allreduce(merged: &merge::Merged, tp: u32, notes: &mut Notes) -> anyhow::Result<String> {
-    let (name, source) = match &merged.allreduce {
-        Some(given) => (
-            given.value.trim().to_ascii_lowercase(),
-            given.source.clone(),
-        ),
-        None => (
-            "engine".to_string(),
-            "the engine's own choice by size and wiring".to_string(),
-        ),
-    };
-    if !allreduce_names().any(|known| known == name) {
-        let known: Vec<&str> = allreduce_names().collect();
-        return Err(input::error(format!(
-            "--allreduce {name}: give one of {}",
-            known.join(", ")
-        )));
-    }
-    if tp < 2 && merged.allreduce.is_some() {
-        notes.assume(
-            format!("--allreduce {name}: changes nothing, one GPU has nobody to reduce with"),
-            "",
-        );
-    }
-    notes.input("allreduce", name.clone(), source);
-    Ok(name)
 }
 
 /// The part of a scenario file that flags cannot say.

@@ -109,7 +109,11 @@ impl Search {
     fn new(topology: Topology, algorithm: &str, bytes: u64, each: usize) -> Self {
         Self {
             topology,
-            algorithm: algorithm.parse().ok(),
+            // A kernel up to a size (`one-shot@65536`) is placed as the kernel.
+            algorithm: algorithm
+                .split('@')
+                .next()
+                .and_then(|name| name.parse().ok()),
             bytes,
             each,
             options: Options {

@@ -1,0 +1,101 @@
+//! What a start line says of the all-reduce: variables before it, flags behind it.
+
+use super::facts::Facts;
+use super::text::Doc;
+
+/// How a server is started.
+const STARTS: [&str; 4] = [
+    "sglang.launch_server",
+    "sglang serve ",
+    "vllm serve ",
+    "vllm.entrypoints.openai.api_server",
+];
+/// Bytes looked at before and behind.
+const BEFORE: usize = 600;
+const BEHIND: usize = 4000;
+/// Words in a row that are no flags, after which a line is over: values may have blanks.
+const VALUES: u32 = 8;
+
+/// The words that choose an all-reduce, of the last start line that has any.
+pub(super) fn told(doc: &Doc, facts: &mut Facts) {
+    for start in STARTS {
+        for at in doc.after_all(start) {
+            let mut words = before(&doc.flat, at.saturating_sub(start.len()));
+            words.extend(behind(doc.window(at, BEHIND)));
+            if !words.is_empty() {
+                facts.set("all_reduce_switches", words.join(" "), doc.line_at(at));
+            }
+        }
+    }
+}
+
+/// Variables, `NAME=value`, from the word before the offset back to one that is none.
+fn before(text: &str, end: usize) -> Vec<String> {
+    let from = (end.saturating_sub(BEFORE)..=end).find(|at| text.is_char_boundary(*at));
+    let text = from.and_then(|from| text.get(from..end)).unwrap_or("");
+    let beside = ["python", "python3", "-m", "export", "env", "-e", "\\", "$"];
+    let variable = |word: &str| {
+        let name = word.split('=').next().unwrap_or("");
+        let capital = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        name.len() < word.len() && name.chars().all(capital)
+    };
+    text.split(' ')
+        .rev()
+        .filter(|word| !word.is_empty())
+        .take_while(|word| variable(word) || beside.contains(word))
+        .filter(|word| word.contains("ALLREDUCE"))
+        .map(str::to_string)
+        .collect()
+}
+
+/// Flags of an all-reduce, each with its value behind `=`.
+fn behind(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut values = 0;
+    let mut words = text.split(' ').filter(|word| !word.is_empty()).peekable();
+    while let Some(word) = words.next() {
+        values = match word.starts_with('-') || word == "\\" {
+            true => 0,
+            false => values + 1,
+        };
+        if values > VALUES {
+            break;
+        }
+        let named = word.contains("all-reduce") || word.contains("allreduce");
+        if !named || !word.starts_with("--") {
+            continue;
+        }
+        let value = words.peek().filter(|next| !next.starts_with('-'));
+        found.push(match value.filter(|_| word.ends_with("-backend")) {
+            Some(value) => format!("{word}={value}"),
+            None => word.to_string(),
+        });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_stand_before_a_start_line_and_flags_behind() {
+        let line = "$ OMP_NUM_THREADS=1 VLLM_ALLREDUCE_USE_FLASHINFER=1 vllm serve m --tp 4 ";
+        let at = line.find("vllm serve").expect("there");
+        assert_eq!(before(line, at), ["VLLM_ALLREDUCE_USE_FLASHINFER=1"]);
+        let flags =
+            behind("--tp 4 --disable-custom-all-reduce --flashinfer-allreduce-fusion-backend auto");
+        assert_eq!(
+            flags,
+            [
+                "--disable-custom-all-reduce",
+                "--flashinfer-allreduce-fusion-backend=auto"
+            ]
+        );
+        // A warning far behind names a flag that nobody gave.
+        let warned = "--tp 4 Setup failed in a way that nobody had foreseen; to silence this specify \
+                      --disable-custom-all-reduce explicitly";
+        assert!(behind(warned).is_empty());
+        assert!(before("é", 1).is_empty());
+    }
+}

@@ -1,0 +1,135 @@
+//! Which all-reduce a scenario runs: the one asked for, else the one that the log's server was told
+//! to run, else the engine's own choice.
+
+use pcie_sim::{Algorithm, Arch, Options, Topology, all_reduce};
+
+use super::engine::EngineChoice;
+use super::hardware::Hardware;
+use super::{Notes, merge, parse};
+use crate::input;
+
+/// Source of the all-reduce where nothing names one.
+const OWN_CHOICE: &str = "the engine's own choice by size and wiring";
+/// Size at which is tried whether a kernel runs at all, bytes.
+const TRIED_BYTES: u64 = 8192;
+
+/// What a log says of the all-reduce of its server.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    /// Variables and flags of its start line.
+    pub(super) switches: Vec<String>,
+    /// vLLM's own kernel forced over PCIe: the largest payload that it takes, bytes, where said.
+    pub(super) over_pcie: Option<Option<u64>>,
+    /// File and line.
+    pub(super) at: String,
+}
+
+/// The all-reduces that can be asked for: every kernel that answers name, and the fastest.
+fn allreduce_names() -> impl Iterator<Item = &'static str> {
+    let shown = Algorithm::SHOWN.into_iter();
+    shown.map(Algorithm::name).chain(std::iter::once("auto"))
+}
+
+/// Whether a word names an all-reduce, perhaps with the size up to which it runs (`one-shot@57344`).
+pub(crate) fn names_allreduce(word: &str) -> bool {
+    let kernel = word.split('@').next().unwrap_or(word);
+    allreduce_names().any(|known| known == kernel)
+}
+
+/// The all-reduce of a scenario as `--allreduce` takes it.
+pub(super) fn resolve(
+    merged: &merge::Merged,
+    hardware: &Hardware,
+    engine: &EngineChoice,
+    tp: u32,
+    notes: &mut Notes,
+) -> anyhow::Result<String> {
+    let given = merged.allreduce.as_ref();
+    let (name, source) = match (given, told(merged, hardware, engine, tp, notes)) {
+        (Some(given), _) => (asked(&given.value)?, given.source.clone()),
+        (None, Some(told)) => told,
+        (None, None) => ("engine".to_string(), OWN_CHOICE.to_string()),
+    };
+    if tp < 2 && given.is_some() {
+        notes.assume(
+            format!("--allreduce {name}: changes nothing, one GPU has nobody to reduce with"),
+            "",
+        );
+    }
+    notes.input("allreduce", name.clone(), source);
+    Ok(name)
+}
+
+/// Whether nothing named the all-reduce.
+pub(super) fn is_own_choice(source: &str) -> bool {
+    source == OWN_CHOICE
+}
+
+/// Reads the flag's value: a name, for a kernel perhaps with the largest size that it takes.
+fn asked(text: &str) -> anyhow::Result<String> {
+    let text = text.trim().to_ascii_lowercase();
+    let (name, most) = match text.split_once('@') {
+        Some((name, most)) => (name, Some(most)),
+        None => (text.as_str(), None),
+    };
+    if !names_allreduce(name) {
+        let known: Vec<&str> = allreduce_names().collect();
+        return Err(input::error(format!(
+            "--allreduce {text}: give one of {}",
+            known.join(", ")
+        )));
+    }
+    let Some(most) = most else {
+        return Ok(text);
+    };
+    if matches!(name, "auto" | "nccl") {
+        return Err(input::error(format!(
+            "--allreduce {text}: {name} has no largest size; give it to a kernel, such as one-shot@64k"
+        )));
+    }
+    let flag = format!("--allreduce {name}@");
+    let bytes = parse::byte_sizes(&flag, most)?;
+    Ok(format!("{name}@{}", bytes.first().copied().unwrap_or(1)))
+}
+
+/// What the log's server runs on these GPUs, and where that stands.
+fn told(
+    merged: &merge::Merged,
+    hardware: &Hardware,
+    engine: &EngineChoice,
+    tp: u32,
+    notes: &mut Notes,
+) -> Option<(String, String)> {
+    let told = merged.told_all_reduce.as_ref()?;
+    if tp < 2 || merged.allreduce.is_some() {
+        return None;
+    }
+    let arch = Arch::parse(&hardware.gpu.arch).unwrap_or(Arch::AMPERE);
+    let topology = Topology::from_spec(&hardware.wiring, arch).ok()?;
+    let ranks: Vec<usize> = (0..tp as usize).collect();
+    let options = Options::default();
+    let runs = |algorithm| all_reduce(&topology, &ranks, algorithm, TRIED_BYTES, &options).is_ok();
+    let at = &told.at;
+    if let Some(most) = told.over_pcie.filter(|_| runs(Algorithm::OneShot)) {
+        let (sizes, name) = match most {
+            Some(bytes) => (
+                format!(
+                    " up to {} bytes, NCCL above",
+                    crate::table::thousands(bytes as f64)
+                ),
+                format!("one-shot@{bytes}"),
+            ),
+            None => (String::new(), "one-shot".to_string()),
+        };
+        notes.assume(
+            format!(
+                "{at}: that server reduced by vLLM's own kernel over PCIe{sizes}: reckoned as the lean \
+                 one-shot, since its own cost over PCIe is not known"
+            ),
+            "--allreduce NAME, or NAME@BYTES for the sizes up to which it runs",
+        );
+        return Some((name, at.clone()));
+    }
+    let algorithm = crate::predict::told_by(&told.switches, &topology, &ranks, engine)?;
+    runs(algorithm).then(|| (algorithm.name().to_string(), at.clone()))
+}
