@@ -291,9 +291,7 @@ pub(super) fn first_of(args: &mut ScenarioArgs, list: &str) {
             .map(str::trim)
             .filter(|name| !name.is_empty());
         let draft = names.find(|name| {
-            !is_box(name)
-                && *name != "none"
-                && !crate::scenario::allreduce_names().any(|n| n == *name)
+            !is_box(name) && *name != "none" && !crate::scenario::names_allreduce(name)
         });
         args.draft = draft.map(str::to_string);
     }
