@@ -131,19 +131,16 @@ impl Conditions {
         [1.0, self.beyond.max(0.0), self.slower.max(0.0).powi(2)]
     }
 
-    /// The accept length's part of a side, ln. What is learned of a sweep holds the scatter of one
-    /// reading, which a prior's band replaces; what is learned from scratch does not, since that
-    /// scatter does not shrink with the extra.
+    /// The accept length's part of a side, ln. What is learned of a sweep, which every prediction
+    /// errs by, holds the scatter of one reading: a prior's band replaces it.
     fn accept(&self, side: Side) -> f64 {
         let own = match side {
             Side::Down => self.accept_down.max(0.0),
             Side::Up => self.accept_up.max(0.0),
         };
-        match (self.situation.step, self.situation.accept) {
-            (StepSource::Sweep, AcceptSource::Measured)
-            | (StepSource::Scratch, AcceptSource::Prior) => own,
-            (StepSource::Sweep, AcceptSource::Prior) => less(own, READING_HALF_WIDTH),
-            (StepSource::Scratch, AcceptSource::Measured) => own.hypot(READING_HALF_WIDTH),
+        match self.situation.accept {
+            AcceptSource::Measured => own,
+            AcceptSource::Prior => less(own, READING_HALF_WIDTH),
         }
     }
 
@@ -165,7 +162,8 @@ fn less(whole: f64, part: f64) -> f64 {
 /// How far the 90 % band of a step reaches, as learned: independent parts, so their squares add.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
-    /// Inside the sweep, ln of the speedup; from scratch, ln of the cycle's extra over a plain step.
+    /// Inside the sweep, ln of the speedup, which every prediction errs by; from scratch, what comes
+    /// on top of that, ln of the cycle's extra over a plain step.
     pub reach: f64,
     /// For a verify outside the sweep by a factor of e, ln; it grows with the root of the distance, as
     /// what further tokens cost is not known for any of the steps between. 0 from scratch.
@@ -235,7 +233,7 @@ impl ResidualModel {
             model.sweep = Scale::of_sweep(&sweep);
         }
         if scratch.len() >= LEAST_RESIDUALS {
-            model.scratch = Scale::of_scratch(&scratch);
+            model.scratch = Scale::of_scratch(&scratch, &model.sweep);
         }
         model
     }
@@ -250,17 +248,20 @@ impl ResidualModel {
 
     /// How far a side of the band reaches, ln.
     fn reach(&self, conditions: &Conditions, side: Side) -> f64 {
-        let accept = conditions.accept(side);
-        let extra = conditions.extra();
-        let step = match (conditions.situation.step, side) {
-            (StepSource::Sweep, Side::Down) => self.sweep.reach_at(conditions),
-            (StepSource::Sweep, Side::Up) => self.sweep.up_share * self.sweep.reach_at(conditions),
-            // A cycle is a plain step, which the speedup holds as well, and an extra, which may be
-            // larger or smaller by the learned factor.
-            (StepSource::Scratch, Side::Down) => (extra * self.scratch.reach.exp_m1()).ln_1p(),
-            (StepSource::Scratch, Side::Up) => -(extra * (-self.scratch.reach).exp_m1()).ln_1p(),
+        let modelled = self.scratch.extra_at(conditions, side);
+        let step = match conditions.situation.step {
+            // Beyond its end a sweep is continued by the step model, which knows no less there
+            // than it does without a sweep.
+            StepSource::Sweep => {
+                let part = |part: f64| self.sweep.share(side) * part;
+                let slower = part(self.sweep.slower * conditions.slower.max(0.0));
+                let beyond = part(self.sweep.beyond * conditions.beyond.max(0.0).sqrt());
+                beyond.min(modelled).hypot(slower)
+            }
+            StepSource::Scratch => modelled,
         };
-        let known = step.hypot(accept).max(1e-6);
+        let known = self.sweep.share(side) * self.sweep.reach;
+        let known = known.hypot(step).hypot(conditions.accept(side)).max(1e-6);
         match side {
             Side::Down => known.hypot(conditions.outside_graphs()),
             Side::Up => known,
@@ -296,6 +297,24 @@ impl ResidualModel {
 const LEAST_RESIDUALS: usize = 12;
 
 impl Scale {
+    /// Share of the reach that a side has.
+    fn share(&self, side: Side) -> f64 {
+        match side {
+            Side::Down => 1.0,
+            Side::Up => self.up_share,
+        }
+    }
+
+    /// What modelled steps add, ln of the speedup: a cycle is a plain step, which the speedup holds
+    /// as well, and an extra, which may be larger or smaller by the learned factor.
+    fn extra_at(&self, conditions: &Conditions, side: Side) -> f64 {
+        let extra = conditions.extra();
+        match side {
+            Side::Down => (extra * self.reach.exp_m1()).ln_1p(),
+            Side::Up => -(extra * (-self.reach).exp_m1()).ln_1p(),
+        }
+    }
+
     /// The 90 % reach of a sweep's prediction, ln of the speedup.
     fn reach_at(&self, conditions: &Conditions) -> f64 {
         let parts = [self.reach, self.beyond, self.slower].map(|part| part * part);
@@ -320,7 +339,7 @@ const SHIPPED: ResidualModel = ResidualModel {
         up_share: 0.92,
     },
     scratch: Scale {
-        reach: 0.556,
+        reach: 0.457,
         beyond: 0.0,
         slower: 0.0,
         up_share: 1.0,

@@ -23,7 +23,8 @@ fn speeds_of_two_gpus_of_four_are_said_to_be_of_one_replica() {
     assert_eq!(code, Some(0), "{shown}");
     assert!(
         shown.contains(
-            "tok/s are of one replica of 2 GPUs; the box holds 2 such replicas, whose all-reduces share"
+            "tok/s are of one replica of 2 GPUs; the box holds 2 such replicas (GPUs 0,1 / 2,3), whose \
+             all-reduces share"
         ),
         "{shown}"
     );
@@ -37,7 +38,9 @@ fn replicas_under_their_own_switches_share_no_link() {
     let (code, shown) = predict(&["--box", "two-switch-8", "--tp", "2"]);
     assert_eq!(code, Some(0), "{shown}");
     assert!(
-        shown.contains("the box holds 4 such replicas, whose all-reduces share no link"),
+        shown.contains(
+            "the box holds 4 such replicas (GPUs 0,1 / 2,3 / 4,5 / 6,7), whose all-reduces share no link"
+        ),
         "{shown}"
     );
 }

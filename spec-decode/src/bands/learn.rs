@@ -20,10 +20,13 @@ impl Residual {
         less(self.log_error, self.conditions.accept(self.side()))
     }
 
-    /// By how much the extra of the cycle would have to be another to explain that, ln.
-    fn extra_off(&self) -> f64 {
-        let (excess, extra) = (self.excess(), self.conditions.extra());
-        match self.side() {
+    /// By how much the extra of the cycle would have to be another to explain what of that is more
+    /// than predictions from a sweep err by, ln.
+    fn extra_off(&self, sweep: &Scale) -> f64 {
+        let side = self.side();
+        let excess = less(self.excess(), sweep.share(side) * sweep.reach);
+        let extra = self.conditions.extra();
+        match side {
             Side::Down => (excess.exp_m1() / extra).ln_1p(),
             // No cycle is shorter than a plain step: what is gained beyond that was accepted.
             Side::Up => -(1.0 + (-excess).exp_m1() / extra).max(LEAST_EXTRA).ln(),
@@ -69,13 +72,13 @@ impl Scale {
         }
     }
 
-    /// The factor on the cycle's extra.
-    pub(super) fn of_scratch(residuals: &[&Residual]) -> Self {
+    /// The factor on the cycle's extra, beside what predictions from a sweep err by.
+    pub(super) fn of_scratch(residuals: &[&Residual], sweep: &Self) -> Self {
         Self {
             reach: order_statistic(
                 residuals
                     .iter()
-                    .map(|r| (r.extra_off(), weight(rows_of(residuals, &r.group))))
+                    .map(|r| (r.extra_off(sweep), weight(rows_of(residuals, &r.group))))
                     .collect(),
             ),
             beyond: 0.0,

@@ -49,7 +49,11 @@ fn fitted_bands_cover_what_they_say_and_find_what_widens_them() {
         // A triangle wave of errors between -1 and 1 times the true scale.
         let wave = (f64::from(i) * 0.618_034).fract() * 2.0 - 1.0;
         residuals.push(Residual {
-            conditions: conditions(Situation::ALL[0], beyond, 4.0),
+            // An extra that large leaves what lies beyond the sweep to the sweep.
+            conditions: Conditions {
+                extra_share: 0.9,
+                ..conditions(Situation::ALL[0], beyond, 4.0)
+            },
             group: "wave".to_string(),
             log_error: wave * (0.05 + 0.2 * beyond),
         });
@@ -104,7 +108,7 @@ proptest! {
     }
 
     #[test]
-    fn from_scratch_a_larger_extra_is_less_sure_and_none_leaves_the_accept_length_alone(
+    fn from_scratch_a_larger_extra_is_less_sure(
         a in 0.0f64..0.99, b in 0.0f64..0.99, accept in 1.0f64..5.0,
     ) {
         let band = |extra: f64| {
@@ -113,9 +117,28 @@ proptest! {
         };
         let width = |extra: f64| (band(extra).high / band(extra).low).ln();
         prop_assert!(width(a.min(b)) <= width(a.max(b)) + 1e-9);
-        prop_assert!(width(0.0) < 0.01, "{}", width(0.0));
-        // Even the luckiest cycle holds a plain step.
-        prop_assert!(band(a).high <= accept * 1.001);
+    }
+
+    #[test]
+    fn no_band_is_narrower_for_knowing_less(
+        extra in 0.0f64..1.0, beyond in 0.0f64..4.0, users in 1.0f64..200.0,
+        down in 0.0f64..0.5, up in 0.0f64..0.5, vaguer in 0.13f64..0.5,
+    ) {
+        let band = |situation: Situation| {
+            let prior = situation.accept == AcceptSource::Prior;
+            let vague = |own: f64| if prior { own.hypot(vaguer) } else { own };
+            let at = Conditions {
+                extra_share: extra,
+                accept_down: vague(down),
+                accept_up: vague(up),
+                ..conditions(situation, beyond, users)
+            };
+            ResidualModel::shipped().band(1.2, 9.0, &at)
+        };
+        let [known, prior, scratch, nothing] = Situation::ALL.map(band);
+        for (more, less) in [(known, prior), (known, scratch), (prior, nothing), (scratch, nothing)] {
+            prop_assert!(less.low <= more.low + 1e-9 && more.high <= less.high + 1e-9);
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) struct Answer {
     pub(crate) verdict: Verdict,
     /// One sentence.
     pub(crate) because: String,
-    /// The one measurement that would settle it, when the verdict is to measure first.
+    /// The one measurement that would settle most, where a load is left open.
     pub(crate) measure: Option<Measure>,
     pub(crate) best: Option<Best>,
     pub(crate) break_even_accept_length: Option<f64>,
@@ -106,6 +106,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Measure {
     pub(crate) what: String,
     pub(crate) how: String,
+    /// The load that it would settle.
+    pub(crate) concurrency: u32,
     /// Width of the speedup band without it, and with it.
     pub(crate) width_now: Option<f64>,
     pub(crate) width_after: Option<f64>,

@@ -37,9 +37,9 @@ pub(super) struct CycleParts {
 }
 
 impl CycleCost {
-    /// Draft and verify, ms; never under a plain step, since a cycle holds a target pass.
+    /// Draft and verify, ms; a verify is never under a plain step.
     pub(super) fn cycle_ms(&self) -> f64 {
-        (self.draft_ms + self.verify_ms).max(self.plain_ms)
+        self.draft_ms + self.verify_ms
     }
 
     /// Speedup at an accept length; by construction at most that length.
@@ -137,7 +137,8 @@ impl<'a> Costs<'a> {
         let mut found = self.modelled(&chain);
         if let Some(pin) = &self.pin {
             // The excess may be negative: the machine was faster than the model.
-            found.verify.other_ms += pin.excess_ms;
+            let least_ms = found.plain.total() - found.verify.total();
+            found.verify.other_ms += pin.excess_ms.max(least_ms);
         }
         CycleCost {
             plain_ms: found.plain.total(),
@@ -183,6 +184,7 @@ impl<'a> Costs<'a> {
             cost.plain_ms = moved_ms(cost.plain_ms, from.plain.total(), to.plain.total());
             cost.draft_ms = moved_ms(cost.draft_ms, from.draft.total(), to.draft.total());
             cost.verify_ms = moved_ms(cost.verify_ms, from.verify.total(), to.verify.total());
+            cost.verify_ms = cost.verify_ms.max(cost.plain_ms);
         }
         cost
     }

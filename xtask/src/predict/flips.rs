@@ -22,7 +22,7 @@ pub(super) fn flips(
     };
     let mut found = vec![accept_length(first)];
     found.extend(load(points));
-    found.extend(context(scenario, first, map));
+    found.extend(context(scenario, costs, first, map));
     found.extend(algorithms(scenario, costs, links, first));
     found
 }
@@ -35,30 +35,33 @@ fn accept_length(first: &Point) -> Flip {
         from: json!(round(from)),
         to: json!(round(to)),
         note: format!(
-            "accept length {side} {to:.2} ({from:.2} now, {} step{}, {} user{})",
-            first.steps,
-            if first.steps == 1 { "" } else { "s" },
+            "accept length {side} {to:.2} ({from:.2} now, {}, {} user{})",
+            steps(first.steps),
             first.concurrency,
             if first.concurrency == 1 { "" } else { "s" }
         ),
     }
 }
 
+/// A load at which the pasted line turns; where nothing is pasted, the best depth there.
 fn load(points: &[Point]) -> Option<Flip> {
     let first = points.first()?;
-    let pays = first.speedup > 1.0;
-    let turning = points.iter().find(|p| (p.speedup > 1.0) != pays)?;
-    let mut beyond = points
+    let gains = |p: &Point| p.pasted_speedup() > 1.0;
+    let pays = gains(first);
+    let turning = points.iter().find(|p| gains(p) != pays)?;
+    let back = points
         .iter()
-        .filter(|p| p.concurrency > turning.concurrency);
-    let back = beyond.find(|p| (p.speedup > 1.0) == pays);
-    let (load, speedup) = (turning.concurrency, turning.speedup);
+        .filter(|p| p.concurrency > turning.concurrency)
+        .find(|p| gains(p) == pays || pays && p.speedup > 1.0);
+    let load = turning.concurrency;
     let note = match back {
-        None => format!("{load} users or more: {speedup:.2}x"),
+        None => format!("{load} users or more: {}", as_run(turning)),
         // Said, not pasted: one step in the sweep does not switch it on again.
         Some(p) => format!(
-            "{load} users: {speedup:.2}x ({:.2}x again at {})",
-            p.speedup, p.concurrency
+            "{load} users: {} ({:.2}x again at {})",
+            as_run(turning),
+            p.speedup,
+            p.concurrency
         ),
     };
     Some(Flip {
@@ -69,21 +72,62 @@ fn load(points: &[Point]) -> Option<Flip> {
     })
 }
 
-fn context(scenario: &Scenario, first: &Point, map: &[DepthCell]) -> Option<Flip> {
-    let pays = first.speedup > 1.0;
-    // The load at which the longest context turns it, lightest first.
-    let cell = map
-        .iter()
-        .filter(|c| c.context > scenario.context)
-        .find(|c| c.concurrency == first.concurrency && (c.speedup > 1.0) != pays)?;
+/// A load's speedup with the depth that the pasted line has there.
+fn as_run(point: &Point) -> String {
+    match point.as_pasted {
+        None => format!("{:.2}x", point.speedup),
+        Some(pasted) if pasted.steps == 0 => {
+            format!("{:.2}x at best, off in the paste", point.speedup)
+        }
+        Some(pasted) => format!(
+            "{:.2}x with the {} pasted",
+            pasted.speedup,
+            steps(pasted.steps)
+        ),
+    }
+}
+
+fn steps(count: u32) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} step{plural}")
+}
+
+/// A longer context at which the lightest load turns, with the depth that it is run with.
+fn context(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    first: &Point,
+    map: &[DepthCell],
+) -> Option<Flip> {
+    let run = first.as_pasted.map_or(first.steps, |pasted| pasted.steps);
+    let pays = first.pasted_speedup() > 1.0;
+    let own = map.iter().filter(|c| c.concurrency == first.concurrency);
+    let longer = own
+        .map(|cell| cell.context)
+        .filter(|context| *context > scenario.context);
+    let (context, tried) = longer
+        .map(|context| {
+            let tried = try_depths(scenario, costs, first.concurrency, context);
+            (context, tried)
+        })
+        .find(|(_, tried)| {
+            let there = tried.iter().find(|t| t.depth.steps == run);
+            there.is_some_and(|t| (t.speedup > 1.0) != pays)
+        })?;
+    let there = tried.iter().find(|t| t.depth.steps == run)?;
+    let other = best(&tried).filter(|best| pays && best.speedup > 1.0);
+    let other = other.map_or_else(String::new, |best| {
+        format!(" ({:.2}x with {})", best.speedup, steps(best.depth.steps))
+    });
     Some(Flip {
         input: "context".to_string(),
         from: json!(scenario.context),
-        to: json!(cell.context),
+        to: json!(context),
         note: format!(
-            "context of {} tokens: {:.2}x",
-            thousands(cell.context as f64),
-            cell.speedup
+            "context of {} tokens: {:.2}x with {}{other}",
+            thousands(context as f64),
+            there.speedup,
+            steps(run)
         ),
     })
 }

@@ -10,6 +10,7 @@ mod kernels;
 pub(crate) mod launch;
 pub(crate) mod links;
 mod map;
+mod measure;
 mod observed;
 mod other_flags;
 mod pasted;
@@ -124,16 +125,17 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let map = map::Map::new(scenario, &costs);
     let (pasted, mut memory) = pasted(scenario, &costs, map.as_ref())?;
     let points = pasted.points(scenario, &costs, &memory);
-    let summary = verdict::summary(scenario, &points, &memory);
+    let summary = verdict::summary(scenario, &costs, &points, &memory);
     let drafting = points.first().filter(|_| scenario.draft.is_some());
     let best = drafting.map(|point| best(scenario, point, costs.draft_tp));
+    let break_even_accept_length = drafting.map(|point| point.break_even_accept_length);
     let map = map.map(|map| map.with_memory(&memory));
     let depth_map = map.as_ref().map_or_else(Vec::new, map::Map::cells);
     let depth_table = map.as_ref().map_or_else(Vec::new, map::Map::rows);
     let said = (&summary, points.as_slice());
     let setting = setting(scenario, said, &memory, (choice, links), &pasted);
     let engine_flags = flags::engine_flags(&setting);
-    let drafts = setting.steps > 0;
+    let points = pasted::shown(points, setting.steps > 0);
     let (flips, changes) = match setting.runs {
         true => (
             flips::flips(scenario, &costs, links, &points, &depth_map),
@@ -155,7 +157,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         verdict: summary.verdict,
         because: summary.because.clone(),
         measure: summary.measure.clone(),
-        break_even_accept_length: drafting.map(|p| p.break_even_accept_length),
+        break_even_accept_length,
         pays_up_to_concurrency: summary.pays_up_to,
         allreduce: allreduce_rows(scenario, links, choice, &points),
         replicas: replicas::of(links, choice, heaviest_bytes(scenario, &points)),
@@ -173,7 +175,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         seed: scenario.seed,
         cut_refused: scenario.uncut.is_some(),
         best,
-        points: pasted::shown(points, drafts),
+        points,
         memory,
     })
 }

@@ -126,10 +126,9 @@ fn conditions(
     (users, context): (u32, u64),
     tried: &Tried,
 ) -> Conditions {
-    let accept = if matches!(scenario.acceptance.known, Known::Prior(_)) {
-        AcceptSource::Prior
-    } else {
-        AcceptSource::Measured
+    let accept = match scenario.acceptance.known {
+        Known::Measured(_) => AcceptSource::Measured,
+        Known::Assumed { .. } | Known::Prior(_) => AcceptSource::Prior,
     };
     let step = if costs.has_sweep() {
         StepSource::Sweep
@@ -163,17 +162,23 @@ pub(super) fn accept_widths(scenario: &Scenario, depth: Depth, context: u64) -> 
     (width(mid / low), width(high / mid))
 }
 
+/// The largest speedup that is believed possible at an accept length, of so many tokens verified.
+pub(super) fn most(accept_length: f64, tokens: u32, conditions: &Conditions) -> f64 {
+    // Other minutes of the same server accept more or less than the reading.
+    let measured = conditions.situation.accept == AcceptSource::Measured;
+    let other_minutes = if measured { READING_HALF_WIDTH } else { 0.0 };
+    let up = conditions.accept_up.hypot(other_minutes);
+    let most = (accept_length * up.exp()).min(f64::from(tokens));
+    match measured && accept_length < NOTHING_ACCEPTED {
+        true => most.min(1.0),
+        false => most,
+    }
+}
+
 /// The band of a prediction, from the residuals of its situation; an assumed accept length widens
 /// it by the range that the scenario states, a pinned verify by what it leaves open.
 fn band(scenario: &Scenario, costs: &Costs<'_>, tried: &Tried, conditions: &Conditions) -> Band {
-    // Other minutes of the same server accept more or less than the reading.
-    let measured = matches!(scenario.acceptance.known, Known::Measured(_));
-    let other_minutes = if measured { READING_HALF_WIDTH } else { 0.0 };
-    let up = conditions.accept_up.hypot(other_minutes);
-    let mut most = (tried.accept_length * up.exp()).min(f64::from(tried.depth.tokens));
-    if measured && tried.accept_length < NOTHING_ACCEPTED {
-        most = most.min(1.0);
-    }
+    let most = most(tried.accept_length, tried.depth.tokens, conditions);
     let mut band = ResidualModel::shipped().band(tried.speedup, most, conditions);
     if let Some(pin) = &costs.pin {
         // The plain step was not seen: it may share the verify's excess, in proportion, or be as

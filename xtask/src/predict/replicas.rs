@@ -81,22 +81,15 @@ impl Replicas {
     /// One line.
     pub(crate) fn line(&self) -> String {
         let (each, plural) = (self.gpus_each, if self.gpus_each == 1 { "" } else { "s" });
+        let groups = self.gpus.iter().map(|group| list(group));
         let head = format!(
-            "tok/s are of one replica of {each} GPU{plural}; the box holds {} such replicas",
-            self.count
+            "tok/s are of one replica of {each} GPU{plural}; the box holds {} such replicas (GPUs {})",
+            self.count,
+            groups.collect::<Vec<_>>().join(" / ")
         );
         if each == 1 {
             return head;
         }
-        let mut in_order = self.gpus.iter().flatten().enumerate();
-        let head = match in_order.all(|(i, gpu)| i == *gpu) {
-            true => head,
-            // The engines' own order would form other groups.
-            false => {
-                let groups = self.gpus.iter().map(|group| list(group));
-                format!("{head} (GPUs {})", groups.collect::<Vec<_>>().join(" / "))
-            }
-        };
         let shared = match self.shared_links.as_slice() {
             [] => format!("{head}, whose all-reduces share no link"),
             [first, rest @ ..] => {

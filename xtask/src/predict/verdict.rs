@@ -1,10 +1,8 @@
-//! The verdict of the whole scenario, in one sentence, and what to measure where it is open.
-
-use spec_decode::bands::{AcceptSource, NORMAL_90, ResidualModel, Situation, StepSource};
-use spec_decode::verdict::{doubts, worth};
+//! The verdict of the whole scenario, in one sentence.
 
 use super::answer::{Measure, Memory, Point, Verdict};
-use super::points::{Depth, accept_widths};
+use super::costs::Costs;
+use super::measure;
 use crate::scenario::{Known, PRIOR_DEPTH, Scenario};
 use crate::table::thousands;
 
@@ -17,7 +15,12 @@ pub(super) struct Summary {
 }
 
 /// Judges by the lightest load asked for; says up to which load it holds.
-pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) -> Summary {
+pub(super) fn summary(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    points: &[Point],
+    memory: &Memory,
+) -> Summary {
     let Some(first) = points.first().filter(|_| scenario.draft.is_some()) else {
         return Summary {
             verdict: Verdict::DoesNotPay,
@@ -64,14 +67,14 @@ pub(super) fn summary(scenario: &Scenario, points: &[Point], memory: &Memory) ->
         return Summary {
             verdict: Verdict::MeasureFirst,
             because: format!("memory is tight: {}; if it runs, {because}", tight(memory)),
-            measure: Some(whether_it_starts(memory)),
+            measure: Some(whether_it_starts(memory, first)),
             pays_up_to,
         };
     }
     Summary {
         verdict: first.verdict,
         because,
-        measure: (first.verdict == Verdict::MeasureFirst).then(|| measure(scenario, first)),
+        measure: measure::of_the_open(scenario, costs, points),
         pays_up_to,
     }
 }
@@ -124,7 +127,7 @@ fn tight(memory: &Memory) -> String {
     format!("{fraction:.3} is above the legal range")
 }
 
-fn whether_it_starts(memory: &Memory) -> Measure {
+fn whether_it_starts(memory: &Memory, first: &Point) -> Measure {
     Measure {
         what: format!(
             "whether it starts and stays up at {:.3}",
@@ -133,12 +136,13 @@ fn whether_it_starts(memory: &Memory) -> Measure {
         how: "what lies outside the fraction (graphs, context, NCCL) is an estimate, and only its \
               low end leaves room; start it and send one long prompt"
             .to_string(),
+        concurrency: first.concurrency,
         width_now: None,
         width_after: None,
     }
 }
 
-fn users(count: u32) -> String {
+pub(super) fn users(count: u32) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} user{plural}")
 }
@@ -266,84 +270,6 @@ fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
             "a gain is expected at every load shown, up to {}{doubt}{pasted}",
             users(up_to)
         ),
-    }
-}
-
-/// Whether a verify was observed and no plain step that it can be compared with.
-fn only_the_verify_was_seen(scenario: &Scenario) -> bool {
-    let seen = &scenario.observed;
-    seen.verify_ms.is_some() && seen.plain_tok_s.is_none() && !scenario.has_own_steps()
-}
-
-/// The measurement worth most at a point whose band holds 1.
-fn measure(scenario: &Scenario, point: &Point) -> Measure {
-    if only_the_verify_was_seen(scenario) {
-        return Measure {
-            what: "plain tokens a second with one user, speculation off".to_string(),
-            how: "the verify time is known, the plain step it must be compared with is not; one \
-                  minute, one request"
-                .to_string(),
-            width_now: Some(point.speedup_high / point.speedup_low),
-            width_after: None,
-        };
-    }
-    if scenario.acceptance.past_reach(point.context) {
-        return Measure {
-            what: format!("the accept length at {} tokens of context", point.context),
-            how: "the head's config reaches less, and whether it falls there decides; a minute of your \
-                  own requests at 3 steps"
-                .to_string(),
-            width_now: Some(point.speedup_high / point.speedup_low),
-            width_after: None,
-        };
-    }
-    let model = ResidualModel::shipped();
-    let step = if scenario.has_own_steps() {
-        StepSource::Sweep
-    } else {
-        StepSource::Scratch
-    };
-    let accept = if matches!(scenario.acceptance.known, Known::Measured(_)) {
-        AcceptSource::Measured
-    } else {
-        AcceptSource::Prior
-    };
-    let depth = Depth {
-        steps: point.steps,
-        tokens: point.draft_tokens,
-    };
-    let log_sd = |situation: Situation, extrapolated: bool| {
-        let (accept_down, accept_up) = match situation.accept {
-            AcceptSource::Measured => (0.0, 0.0),
-            AcceptSource::Prior => accept_widths(scenario, depth, point.context),
-        };
-        let conditions = spec_decode::bands::Conditions {
-            situation,
-            tokens: f64::from(point.concurrency) * f64::from(point.draft_tokens),
-            extra_share: 1.0 - point.baseline_step_ms / point.cycle_ms,
-            beyond: if extrapolated { 1.0 } else { 0.0 },
-            slower: 0.0,
-            accept_down,
-            accept_up,
-        };
-        model.band(1.0, f64::MAX, &conditions).log_sd
-    };
-    let found = doubts(Situation::new(step, accept), false, log_sd);
-    let best = worth(point.speedup.ln(), &found);
-    let Some(value) = best.first() else {
-        return Measure {
-            what: "plain and speculative speed at this load".to_string(),
-            how: "run both".to_string(),
-            width_now: None,
-            width_after: None,
-        };
-    };
-    let doubt = found.iter().find(|d| d.measurement == value.measurement);
-    Measure {
-        what: value.measurement.to_string(),
-        how: "it narrows the band most for its effort".to_string(),
-        width_now: doubt.map(|d| (2.0 * NORMAL_90 * d.log_sd_now).exp()),
-        width_after: doubt.map(|d| (2.0 * NORMAL_90 * d.log_sd_after).exp()),
     }
 }
 

@@ -220,6 +220,8 @@ impl SweepLaw {
         law.draft_ms = at.draft_steps.max(0.0) * (self.draft.fixed_ms + share_ms.max(forward_ms));
         let more = known.filter(|_| self.graph_draft && at.draft_steps >= 1.0);
         law.draft_ms += more.and_then(|k| k.first_draft_more_ms(at)).unwrap_or(0.0);
+        // A verify is a pass over the plain step's tokens and more, however the sweep scatters.
+        law.verify_ms = law.verify_ms.max(law.plain_ms);
         law
     }
 

@@ -1,0 +1,198 @@
+//! What `predict` says agrees with itself: rows add up, what it advises comes true when followed.
+
+mod common;
+
+use common::{answers, refusal};
+use serde_json::Value;
+
+fn json(line: &str) -> Value {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let asked = [&["predict", "--json"], words.as_slice()].concat();
+    serde_json::from_str(&answers(&asked)).unwrap_or_else(|e| panic!("{line}: {e}"))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no {key} in {value}"))
+}
+
+/// The first row where one load alone is asked for.
+fn alone(line: &str, load: &Value) -> Value {
+    json(&format!("{line} --concurrency {load}"))["points"][0].clone()
+}
+
+const CASES: [&str; 7] = [
+    "--model qwen3-32b --quant int4 --box 4x-rtx-3090",
+    "--model gpt-oss-20b --box dgx-a100 --tp 8 --context 2k",
+    "--model llama-3.1-8b --quant bf16 --box wrx90-2vs-1s-8x --context 2k --accept rates:0.66,0.495,0.279",
+    "--model qwen3-30b-a3b --quant int4 --box 4x-rtx-3090 --draft eagle3",
+    "--model llama-3.3-70b --quant int4 --box turin-1s-4sw-16x --draft eagle3 --engine vllm",
+    "--model glm-4.5-air --quant fp8 --box 8x-rtx-5090 --accept 2.1@3",
+    "--model qwen3.5-27b --quant fp8 --box 2x-rtx-5090 --engine vllm",
+];
+
+#[test]
+fn every_row_adds_up_and_its_verdict_is_its_bands() {
+    for case in CASES {
+        let answer = json(&format!("{case} --concurrency 1,8,32,128"));
+        for p in list(&answer["points"]) {
+            let near = |found: f64, wanted: f64, what: &str| {
+                assert!((found / wanted - 1.0).abs() < 1e-6, "{case}: {what}: {p}");
+            };
+            let of = |key: &str| number(p, key);
+            let per_second = 1000.0 * of("concurrency");
+            near(of("cycle_ms"), of("draft_ms") + of("verify_ms"), "cycle");
+            assert!(
+                of("verify_ms") >= of("baseline_step_ms") - 1e-9,
+                "{case}: {p}"
+            );
+            near(
+                of("baseline_tok_s"),
+                per_second / of("baseline_step_ms"),
+                "plain",
+            );
+            let wanted = per_second * of("accept_length") / of("cycle_ms");
+            near(of("spec_tok_s"), wanted, "speculative");
+            near(
+                of("speedup"),
+                of("spec_tok_s") / of("baseline_tok_s"),
+                "speedup",
+            );
+            assert!(of("speedup") <= of("accept_length") + 1e-9, "{case}: {p}");
+            let verdict = match (of("speedup_low") > 1.0, of("speedup_high") <= 1.0) {
+                (true, _) => "pays",
+                (_, true) => "does-not-pay",
+                _ => "measure-first",
+            };
+            assert_eq!(p["verdict"], verdict, "{case}: {p}");
+            for (parts, sum) in [
+                ("baseline_parts_ms", "baseline_step_ms"),
+                ("draft_parts_ms", "draft_ms"),
+                ("verify_parts_ms", "verify_ms"),
+            ] {
+                let parts = p[parts].as_object().into_iter().flatten();
+                near(parts.filter_map(|(_, ms)| ms.as_f64()).sum(), of(sum), sum);
+            }
+        }
+    }
+}
+
+/// The figure before `x` in a note.
+fn told(note: &str) -> f64 {
+    let before = note.split("x ").next().unwrap_or_default();
+    let before = before.trim_end_matches('x').rsplit(' ').next();
+    before
+        .and_then(|figure| figure.parse().ok())
+        .unwrap_or_else(|| panic!("no figure in {note}"))
+}
+
+/// `--steps K` where a note names the depth that it is of.
+fn depth(note: &str) -> String {
+    let words: Vec<&str> = note.split_whitespace().collect();
+    let at = words.windows(2).find(|pair| pair[1].starts_with("step"));
+    at.map_or_else(String::new, |pair| format!("--steps {}", pair[0]))
+}
+
+#[test]
+fn what_would_flip_it_does_so_when_followed() {
+    let mut seen = std::collections::BTreeSet::new();
+    for case in CASES {
+        let answer = json(&format!("{case} --concurrency 2,16,128"));
+        for flip in list(&answer["flips"]) {
+            let (to, note) = (&flip["to"], flip["note"].as_str().unwrap_or_default());
+            let load = answer["points"][0]["concurrency"].clone();
+            let found = match flip["input"].as_str() {
+                Some("context") => {
+                    let line = format!("{case} --context {to} {}", depth(note));
+                    alone(&line.replace("--context 2k", ""), &load)
+                }
+                Some("concurrency") => alone(&format!("{case} {}", depth(note)), to),
+                _ => continue,
+            };
+            seen.insert(flip["input"].to_string());
+            let speedup = number(&found, "speedup");
+            assert!(
+                (speedup - told(note)).abs() < 0.0051,
+                "{case}: {note}: {speedup}"
+            );
+        }
+    }
+    assert_eq!(seen.len(), 2, "{seen:?}");
+}
+
+#[test]
+fn a_load_left_open_under_a_gain_names_what_to_measure() {
+    let case = "--model qwen3-32b --quant int4 --box 4x-rtx-3090 --concurrency 1,4,16";
+    let answer = json(case);
+    assert_eq!(answer["verdict"], "pays");
+    let points = list(&answer["points"]);
+    let open = points.iter().find(|p| p["verdict"] == "measure-first");
+    let open = open.expect("a load that is left open");
+    assert_eq!(answer["measure"]["concurrency"], open["concurrency"]);
+    let words: Vec<&str> = case.split_whitespace().collect();
+    let text = answers(&[&["predict"], words.as_slice()].concat());
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("       measure "));
+    let wanted = format!("from {} users on", open["concurrency"]);
+    assert!(line.is_some_and(|line| line.contains(&wanted)), "{text}");
+}
+
+/// Given what the tool itself predicts, so that nothing but the knowledge changes.
+#[test]
+fn the_measurement_named_narrows_the_band_as_far_as_it_says() {
+    let width = |p: &Value| (number(p, "speedup_high") / number(p, "speedup_low")).ln();
+    for case in [
+        "--model qwen3-8b --box 2x-rtx-4090 --steps 3 --concurrency 32",
+        "--model llama-3.3-70b --quant fp8 --box 4x-h100 --steps 5 --concurrency 48",
+    ] {
+        let answer = json(case);
+        let (measure, row) = (&answer["measure"], &answer["points"][0]);
+        let what = measure["what"].as_str().unwrap_or_default();
+        assert!(what.contains("--accept"), "{case}: {what}");
+        let now = number(measure, "width_now").ln();
+        assert!((now - width(row)).abs() < 1e-6, "{case}: {now}");
+        let measured = format!("{case} --accept {:.3}@3", number(row, "accept_length"));
+        let then = json(&measured);
+        let (told, found) = (
+            number(measure, "width_after").ln(),
+            width(&then["points"][0]),
+        );
+        assert!(
+            (told - found).abs() < 0.05 && found < now,
+            "{case}: {told}, {found}"
+        );
+        let again = then["measure"]["what"].as_str().unwrap_or_default();
+        assert!(!again.contains("--accept"), "{measured}: {again}");
+    }
+}
+
+#[test]
+fn every_all_reduce_shown_can_be_asked_for_and_is_listed() {
+    let help = answers(&["help", "predict"]);
+    let none = ["predict", "--box", "dgx-h100", "--model", "llama-3.1-8b"];
+    let refused = refusal(&[none.as_slice(), &["--allreduce", "none-such"]].concat());
+    for kernel in [
+        "nccl",
+        "engine",
+        "one-shot",
+        "one-shot-push",
+        "two-shot",
+        "island",
+        "host-staged",
+        "auto",
+    ] {
+        assert!(refused.contains(kernel), "{kernel} not in {refused}");
+        let line = help.lines().find(|line| line.contains("--allreduce <"));
+        assert!(line.is_some_and(|line| line.contains(kernel)), "{kernel}");
+        if kernel != "island" {
+            let forced = answers(&[none.as_slice(), &["--allreduce", kernel]].concat());
+            assert!(forced.contains("one cycle"), "{forced}");
+        }
+    }
+}
