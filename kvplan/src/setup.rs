@@ -101,6 +101,9 @@ pub struct Observed {
     pub state_gib: Option<f64>,
     /// Tokens of the KV pool.
     pub tokens: Option<u64>,
+    /// Longest request that the run whose tokens were counted was told to take, tokens: what vLLM
+    /// counts of a hybrid follows it. `None`: the configured context.
+    pub tokens_context: Option<u64>,
     /// Weights as the engine printed them, GiB.
     pub weights_gib: Option<f64>,
     /// The draft's weights as the engine printed them, GiB, where it loads them apart.

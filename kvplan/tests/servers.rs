@@ -283,6 +283,24 @@ fn vllm_a_35b_hybrid_with_mtp_holds_12_84_requests_of_256k() {
 }
 
 #[test]
+fn vllm_a_hybrids_tokens_are_those_of_the_log_though_requests_hold_less_than_its_limit() {
+    let oss = model("gpt-oss-20b", None);
+    let mut setup = setup(&oss, 2, "vllm@0.24.0", 24.0);
+    setup.context_tokens = Some(1_580);
+    setup.observed.pool_gib = Some(12.03);
+    setup.observed.tokens = Some(632_003);
+    setup.observed.served = true;
+    let at_its_own = plan(&setup).kv_tokens;
+    assert_ne!(at_its_own, 632_003, "counted as if it were told 1580");
+    setup.observed.tokens_context = Some(4096);
+    assert_eq!(plan(&setup).kv_tokens, 632_003);
+    // A pool of a run with the draft is not this one's: computed, at the same limit.
+    setup.observed.pool_with_draft = true;
+    let computed = plan(&setup).kv_tokens;
+    assert!(computed != 632_003 && computed > at_its_own, "{computed}");
+}
+
+#[test]
 fn vllm_039_a_hybrids_tokens_are_its_concurrency_times_the_length() {
     let next = model("qwen3-next-80b-a3b", Some("w4a16"));
     for (pool, tokens) in [(16.63, 708_425.0), (5.85, 242_534.0)] {

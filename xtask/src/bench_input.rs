@@ -71,14 +71,22 @@ pub(crate) struct BenchPoint {
 #[cfg(test)]
 pub(crate) fn points_from_text(text: &str) -> Vec<BenchPoint> {
     let doc = Doc::new(text);
-    points_from_doc(&doc, text)
+    points_from_doc(&doc, text).points
 }
 
-/// Every operating point in a text, cleaned and raw, in its order. Empty where it is no bench
-/// output.
-pub(crate) fn points_from_doc(doc: &Doc, text: &str) -> Vec<BenchPoint> {
+/// What a text holds of bench results.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Found {
+    /// Every operating point, in its order. Empty where it is no bench output.
+    pub(crate) points: Vec<BenchPoint>,
+    /// What of it is no JSON though it begins like some.
+    pub(crate) fault: Option<String>,
+}
+
+/// Every operating point in a text, cleaned and raw.
+pub(crate) fn points_from_doc(doc: &Doc, text: &str) -> Found {
     let json = json::points(text);
-    if !json.is_empty() {
+    if !json.points.is_empty() {
         return json;
     }
     let mut points = serving_blocks(doc);
@@ -86,9 +94,12 @@ pub(crate) fn points_from_doc(doc: &Doc, text: &str) -> Vec<BenchPoint> {
         points = tables::points(doc);
     }
     if points.is_empty() {
-        points = csv_points(doc);
+        points = csv::points(doc);
     }
-    points
+    Found {
+        fault: json.fault.filter(|_| points.is_empty()),
+        points,
+    }
 }
 
 /// `============ Serving Benchmark Result ============` blocks (SGLang bench_serving, vLLM
@@ -183,50 +194,4 @@ fn block_line(point: &mut BenchPoint, requests: &mut Option<f64>, label: &str, v
     if point.accept_length.is_some_and(|a| a <= 0.0) {
         point.accept_length = None;
     }
-}
-
-/// `concurrency,tok_s` lines, with or without a header, separated by commas, blanks or tabs.
-/// A text with other lines among them is not taken for CSV. A header that names the rate first
-/// turns the columns.
-fn csv_points(doc: &Doc) -> Vec<BenchPoint> {
-    let mut points = Vec::new();
-    let mut rate_first = false;
-    let mut other = 0;
-    for (number, line) in &doc.lines {
-        let line = line.trim();
-        if line.starts_with('#') {
-            continue;
-        }
-        let fields: Vec<&str> = line
-            .split([',', ';', '\t', ' '])
-            .map(str::trim)
-            .filter(|field| !field.is_empty())
-            .collect();
-        let numbers: Vec<f64> = fields
-            .iter()
-            .filter_map(|field| field.parse().ok())
-            .filter(|n: &f64| n.is_finite())
-            .collect();
-        match (numbers.as_slice(), fields.len()) {
-            ([first, second], 2) => points.push(BenchPoint {
-                concurrency: Some(if rate_first { *second } else { *first }),
-                output_tok_s: Some(if rate_first { *first } else { *second }),
-                tool: "csv",
-                line: *number,
-                ..BenchPoint::default()
-            }),
-            ([], 2) if points.is_empty() => {
-                let name = fields[0].to_ascii_lowercase();
-                rate_first = ["tok", "throughput", "rate"]
-                    .iter()
-                    .any(|w| name.contains(w));
-                other += 1;
-            }
-            _ => other += 1,
-        }
-        if other > 1 {
-            return Vec::new();
-        }
-    }
-    points
 }

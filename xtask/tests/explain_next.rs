@@ -337,3 +337,55 @@ fn a_topology_that_was_piped_in_is_a_file_to_fill_in() -> anyhow::Result<()> {
     assert_eq!(said["fill_in"][0], "the file that was piped in for FILE");
     Ok(())
 }
+
+#[test]
+fn a_plain_log_as_its_own_baseline_gives_its_own_speeds_back() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explain-own-speeds");
+    std::fs::create_dir_all(&folder)?;
+    let window = |running: u32, tok_s: f64, usage: f64| {
+        format!(
+            "INFO 05-14 10:10:00 [loggers.py:127] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg \
+             generation throughput: {tok_s} tokens/s, Running: {running} reqs, Waiting: 0 reqs, GPU KV \
+             cache usage: {usage}%, Prefix cache hit rate: 0.0%\n"
+        )
+    };
+    let head = "INFO 05-14 10:00:00 [api_server.py:1977] vLLM API server version 0.18.0\n\
+        INFO 05-14 10:00:00 [utils.py:233] non-default args: {'model': 'Qwen/Qwen3-32B', \
+        'max_model_len': 40960, 'tensor_parallel_size': 4, 'gpu_memory_utilization': 0.9}\n\
+        INFO 05-14 10:00:35 [gpu_model_runner.py:2602] Model loading took 15.2667 GiB and 20.5 seconds\n\
+        INFO 05-14 10:00:50 [gpu_worker.py:298] Available KV cache memory: 53.77 GiB\n\
+        INFO 05-14 10:00:50 [kv_cache_utils.py:1087] GPU KV cache size: 880,960 tokens\n\
+        INFO 05-14 10:01:10 [gpu_model_runner.py:3480] Graph capturing finished in 15 secs, took 0.85 GiB\n";
+    // The second shows what requests held only by a share of the pool that rounds to a few tokens.
+    for usages in [[0.3, 5.4], [0.0, 0.1]] {
+        let windows = [
+            (1, usages[0]),
+            (1, usages[0]),
+            (4, usages[1]),
+            (4, usages[1]),
+        ];
+        let windows =
+            windows.map(|(running, usage)| window(running, 40.0 * f64::from(running), usage));
+        std::fs::write(
+            folder.join("own.log"),
+            format!("{head}{}", windows.concat()),
+        )?;
+        let next = next_of(&folder, &["own.log"])?;
+        let mut words = filled(next["predict"].as_str().unwrap_or(""), "qwen3-32b");
+        words.push("--json".to_string());
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let output = xtask(&words, &folder)?;
+        let said: Value = serde_json::from_slice(&output.stdout)?;
+        let points = said["points"].as_array().map_or(&[][..], Vec::as_slice);
+        assert_eq!(points.len(), 2, "{words:?}");
+        for point in points {
+            let users = point["concurrency"].as_f64().unwrap_or(0.0);
+            let speed = point["baseline_tok_s"].as_f64().unwrap_or(0.0);
+            assert!(
+                (speed / (40.0 * users) - 1.0).abs() < 0.02,
+                "{users} users: {speed}"
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,5 +1,6 @@
 //! A plain sweep as CSV, read strictly: a row that cannot be read is named by its line.
 
+use super::BenchPoint;
 use crate::explain::text::Doc;
 use crate::input;
 
@@ -16,84 +17,283 @@ const LONGEST_CELL: usize = 40;
 /// One row: (users, tokens a second over all users, line).
 pub(super) type Row = (f64, f64, usize);
 
-/// Reads the rows; `None` where the text is no CSV at all. Columns are found by the header's
-/// words, else they are the first two; further columns, quotes and `#` comments are passed over.
-pub(super) fn rows(doc: &Doc, name: &str) -> Option<anyhow::Result<Vec<Row>>> {
-    let lines: Vec<(usize, Vec<String>)> = doc
-        .lines
-        .iter()
-        .map(|(number, line)| (*number, cells(line)))
-        .filter(|(_, cells)| !cells.is_empty())
-        .collect();
-    let (_, first) = lines.first()?;
+/// A sweep as CSV.
+pub(super) struct Table {
+    pub(super) rows: Vec<Row>,
+    /// Tokens of context of each row, where a column says them.
+    contexts: Option<Vec<f64>>,
+    /// What was guessed of its columns.
+    pub(super) guessed: Option<String>,
+    /// The header says that the throughput is of all users together.
+    pub(super) summed: bool,
+}
+
+/// Reads the table; `None` where the text is no CSV at all. Columns are found by the header's words,
+/// else they are the first two; further columns, quotes and `#` comments are passed over.
+pub(super) fn table(doc: &Doc, name: &str) -> Option<anyhow::Result<Table>> {
+    let mut lines = lines_of(doc);
+    let (line, first) = lines.next()?;
     // A line of a log or of prose has more words, and longer ones, than a header.
     let row = |cells: &[String]| {
         cells.len() <= MOST_CELLS && cells.iter().all(|cell| cell.len() <= LONGEST_CELL)
     };
-    if !row(first) {
+    if !row(&first) {
         return None;
     }
-    let header = first.iter().all(|cell| cell.parse::<f64>().is_err());
-    let columns = columns(first);
+    let header = first.iter().all(|cell| figure_of(cell).is_none());
+    let known = Columns::of(&first).filter(|_| header);
     let like_csv = if header {
-        columns.is_some() || lines.get(1).is_some_and(|(_, row)| is_pair(row))
+        known.is_some() || lines_of(doc).nth(1).is_some_and(|(_, row)| is_pair(&row))
     } else {
-        is_pair(first) || first.len() == 2
+        is_pair(&first) || first.len() == 2
     };
     if !like_csv {
         return None;
     }
-    let columns = columns.filter(|_| header).unwrap_or((0, 1));
-    let data = lines.iter().skip(usize::from(header));
-    Some(
-        data.map(|(line, row)| one(row, *line, columns, name))
-            .collect(),
-    )
+    if header && known.is_none() && names_something_else(&first) {
+        return Some(Err(input::error(format!(
+            "--baseline {name}:{line}: the header `{}` names no column of users and one of tokens a second \
+             over all users; give `concurrency,tok_s`",
+            first.join(",")
+        ))));
+    }
+    let guessed = (header && known.is_none()).then(|| {
+        format!(
+            "the words of its header, `{}`, are not known: the first two columns are taken as users and \
+             tokens a second over all users",
+            first.join(",")
+        )
+    });
+    let columns = known.unwrap_or(Columns {
+        users: 0,
+        tok_s: 1,
+        context: None,
+    });
+    let summed = header && says_sum(&first);
+    let rows = lines_of(doc).skip(usize::from(header));
+    Some(read(rows, columns, name).map(|(rows, contexts)| Table {
+        rows,
+        contexts,
+        guessed,
+        summed,
+    }))
 }
 
-/// Cells of a line, without comment and quotes; the first separator that occurs splits it.
+/// Lines with cells in them, and their numbers.
+fn lines_of(doc: &Doc) -> impl Iterator<Item = (usize, Vec<String>)> + '_ {
+    let lines = doc.lines.iter();
+    let lines = lines.map(|(number, line)| (*number, cells(line)));
+    lines.filter(|(_, cells)| !cells.is_empty())
+}
+
+/// The rows, and their contexts where a column says them; the first that cannot be read is an error.
+fn read(
+    lines: impl Iterator<Item = (usize, Vec<String>)>,
+    columns: Columns,
+    name: &str,
+) -> anyhow::Result<(Vec<Row>, Option<Vec<f64>>)> {
+    let mut rows = Vec::new();
+    let mut contexts = columns.context.map(|_| Vec::new());
+    for (line, row) in lines {
+        rows.push(one(&row, line, columns, name)?);
+        if let (Some(contexts), Some(at)) = (&mut contexts, columns.context) {
+            contexts.push(context(&row, line, at, name)?);
+        }
+    }
+    Ok((rows, contexts))
+}
+
+/// The points of a table whose header names its columns; nothing of two columns of bare figures,
+/// which may be anything.
+pub(super) fn points(doc: &Doc) -> Vec<BenchPoint> {
+    let header = lines_of(doc).next().map(|(_, cells)| cells);
+    let named = header.is_some_and(|header| Columns::of(&header).is_some());
+    match named.then(|| table(doc, "")).flatten() {
+        Some(Ok(table)) if table.guessed.is_none() => table.points(),
+        _ => Vec::new(),
+    }
+}
+
+impl Table {
+    /// Whether rows are of contexts told apart.
+    pub(super) fn sweeps_contexts(&self) -> bool {
+        self.contexts.is_some()
+    }
+
+    pub(super) fn points(&self) -> Vec<BenchPoint> {
+        let context = |index: usize| self.contexts.as_ref()?.get(index).copied();
+        let rows = self.rows.iter().enumerate();
+        rows.map(|(index, (users, tok_s, line))| BenchPoint {
+            concurrency: Some(*users),
+            output_tok_s: Some(*tok_s),
+            context: context(index),
+            summed: self.summed,
+            tool: "csv",
+            line: *line,
+            ..BenchPoint::default()
+        })
+        .collect()
+    }
+}
+
+/// Cells of a line, without comment and quotes; the first separator that occurs outside quotes splits
+/// it.
 fn cells(line: &str) -> Vec<String> {
     let line = line.split('#').next().unwrap_or("").trim();
     if line.is_empty() {
         return Vec::new();
     }
+    let quoted = |quotes: usize| quotes % 2 == 1;
+    let outside = |separator: char| {
+        let mut quotes = 0;
+        line.chars().any(|c| {
+            quotes += usize::from(c == '"');
+            c == separator && !quoted(quotes)
+        })
+    };
     let separator = [';', '\t', ',', ' ']
         .into_iter()
-        .find(|c| line.contains(*c))
+        .find(|separator| outside(*separator))
         .unwrap_or(',');
-    line.split(separator)
-        .map(|cell| cell.trim().trim_matches(['"', '\'']).trim().to_string())
-        .filter(|cell| separator != ' ' || !cell.is_empty())
-        .collect()
+    let mut quotes = 0;
+    line.split(|c: char| {
+        quotes += usize::from(c == '"');
+        c == separator && !quoted(quotes)
+    })
+    .map(|cell| cell.trim().trim_matches(['"', '\'']).trim().to_string())
+    .filter(|cell| separator != ' ' || !cell.is_empty())
+    .collect()
+}
+
+/// A figure, also one whose thousands a comma sets apart (`1,150.5`, which only a quoted cell or one
+/// behind another separator can hold).
+fn figure_of(cell: &str) -> Option<f64> {
+    let whole = cell.split('.').next().unwrap_or("");
+    let mut groups = whole.split(',');
+    let first = groups.next().unwrap_or("");
+    let digits = |group: &str| group.bytes().all(|b| b.is_ascii_digit());
+    let rest: Vec<&str> = groups.collect();
+    let sets_apart = (1..=3).contains(&first.len())
+        && digits(first)
+        && !rest.is_empty()
+        && rest.iter().all(|group| group.len() == 3 && digits(group));
+    // `1,150` alone may as well have a decimal comma.
+    if sets_apart && (rest.len() > 1 || cell.contains('.')) {
+        return cell.replace(',', "").parse().ok();
+    }
+    cell.parse().ok()
 }
 
 fn is_pair(row: &[String]) -> bool {
-    row.len() >= 2 && row.iter().take(2).all(|cell| cell.parse::<f64>().is_ok())
+    row.len() >= 2 && row.iter().take(2).all(|cell| figure_of(cell).is_some())
 }
 
-/// Where a header puts users and tokens a second.
-fn columns(header: &[String]) -> Option<(usize, usize)> {
-    let find = |words: &[&str]| {
-        header.iter().position(|cell| {
-            let cell = cell.to_ascii_lowercase();
-            words.iter().any(|word| cell.contains(word))
+/// Where a header puts what.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Columns {
+    users: usize,
+    tok_s: usize,
+    context: Option<usize>,
+}
+
+impl Columns {
+    fn of(header: &[String]) -> Option<Self> {
+        let header: Vec<String> = header.iter().map(|cell| plain(cell)).collect();
+        let users = first_of(&header, &USERS, &NOT_USERS)?;
+        let tok_s = first_of(&header, &OVER_ALL_USERS, &NOT_TOK_S)
+            .or_else(|| first_of(&header, &OUTPUT, &NOT_TOK_S))
+            .or_else(|| first_of(&header, &TOK_S, &NOT_TOK_S))?;
+        let context = first_of(&header, &["context", "ctx"], &[]);
+        (users != tok_s).then_some(Self {
+            users,
+            tok_s,
+            context: context.filter(|at| *at != users && *at != tok_s),
         })
-    };
-    let users = find(&["concurren", "users", "batch", "requests"])?;
-    let tok_s = find(&["tok", "throughput", "rate"])?;
-    (users != tok_s).then_some((users, tok_s))
+    }
 }
 
-fn one(row: &[String], line: usize, columns: (usize, usize), name: &str) -> anyhow::Result<Row> {
-    let wrong = |what: String| {
-        input::error(format!(
-            "--baseline {name}:{line}: {what}; give users,tok_s such as 8,500 (tokens a second over \
-             all users)"
-        ))
-    };
+/// What a column of users may be called, the surest first, and what it is not.
+const USERS: [&str; 7] = [
+    "concurren",
+    "users",
+    "clients",
+    "streams",
+    "parallel",
+    "batch",
+    "requests",
+];
+const NOT_USERS: [&str; 5] = ["tok", "throughput", "rate", "per", "/"];
+
+/// The same of tokens a second: of all users, of output alone, of which nothing more is said.
+const OVER_ALL_USERS: [&str; 2] = ["aggregate", "all users"];
+const OUTPUT: [&str; 8] = [
+    "output tok s",
+    "output tok/s",
+    "output tok per",
+    "output token throughput",
+    "output throughput",
+    "generation throughput",
+    "decode tok",
+    "gen tok",
+];
+const TOK_S: [&str; 8] = [
+    "tok s",
+    "tok/s",
+    "tok per s",
+    "throughput",
+    "tps",
+    "t/s",
+    "tok",
+    "rate",
+];
+const NOT_TOK_S: [&str; 13] = [
+    "input", "prompt", "prefill", "per user", "/user", "per req", "/req", "request", "accept",
+    "ttft", "tpot", "itl", "latency",
+];
+
+/// A cell of a header in lower case, words set apart by blanks, tokens as `tok`.
+fn plain(cell: &str) -> String {
+    let cell = cell.to_ascii_lowercase().replace(['_', '-', '(', ')'], " ");
+    let words: Vec<&str> = cell.split_whitespace().collect();
+    words
+        .join(" ")
+        .replace("tokens", "tok")
+        .replace("tok sec", "tok s")
+}
+
+/// The column that holds the first of some words, and none of others.
+fn first_of(header: &[String], words: &[&str], not: &[&str]) -> Option<usize> {
+    words.iter().find_map(|word| {
+        header
+            .iter()
+            .position(|cell| cell.contains(word) && !not.iter().any(|not| cell.contains(not)))
+    })
+}
+
+/// Whether a header of two columns whose words are not those of a sweep says what they are.
+fn names_something_else(header: &[String]) -> bool {
+    const OTHER: [&str; 12] = [
+        "byte", "size", "time", "us", "ms", "latency", "rate", "per user", "/user", "input", "gib",
+        "gb/s",
+    ];
+    header.iter().take(2).map(|cell| plain(cell)).any(|cell| {
+        OTHER.iter().any(|word| match word.len() {
+            2 => cell.split([' ', '/']).any(|part| part == *word),
+            _ => cell.contains(word),
+        })
+    })
+}
+
+fn wrong(name: &str, line: usize, what: &str) -> anyhow::Error {
+    input::error(format!(
+        "--baseline {name}:{line}: {what}; give users,tok_s such as 8,500 (tokens a second over all users)"
+    ))
+}
+
+fn one(row: &[String], line: usize, columns: Columns, name: &str) -> anyhow::Result<Row> {
     let figure = |at: usize, what: &str, least: f64, most: f64| {
         let cell = row.get(at).map_or("", String::as_str);
-        let value: f64 = cell.parse().map_err(|_| {
+        let value = figure_of(cell).ok_or_else(|| {
             let point = cell.replace(',', ".");
             let comma = point != cell && point.parse::<f64>().is_ok();
             let why = if comma {
@@ -101,19 +301,37 @@ fn one(row: &[String], line: usize, columns: (usize, usize), name: &str) -> anyh
             } else {
                 String::new()
             };
-            wrong(format!("{what} `{cell}` is not a number{why}"))
+            wrong(name, line, &format!("{what} `{cell}` is not a number{why}"))
         })?;
         if value.is_finite() && value >= least && value <= most {
             Ok(value)
         } else {
-            Err(wrong(format!(
-                "{what} {cell} is not between {least} and {most}"
-            )))
+            let what = format!("{what} {cell} is not between {least} and {most}");
+            Err(wrong(name, line, &what))
         }
     };
-    let users = figure(columns.0, "concurrency", 1.0, MAX_CONCURRENCY)?;
-    let tok_s = figure(columns.1, "throughput", 1e-3, MAX_TOK_S)?;
+    let users = figure(columns.users, "concurrency", 1.0, MAX_CONCURRENCY)?;
+    let tok_s = figure(columns.tok_s, "throughput", 1e-3, MAX_TOK_S)?;
     Ok((users, tok_s, line))
+}
+
+/// The tokens of context of a row, `16k` as 16384.
+fn context(row: &[String], line: usize, at: usize, name: &str) -> anyhow::Result<f64> {
+    let cell = row.get(at).map_or("", String::as_str).to_ascii_lowercase();
+    let (figure, unit) = match cell.strip_suffix('k') {
+        Some(figure) => (figure, 1024.0),
+        None => (cell.as_str(), 1.0),
+    };
+    let tokens = figure_of(figure).map(|tokens| tokens * unit);
+    tokens
+        .filter(|tokens| (0.0..1e9).contains(tokens))
+        .ok_or_else(|| {
+            wrong(
+                name,
+                line,
+                &format!("context `{cell}` is not a number of tokens"),
+            )
+        })
 }
 
 /// Refuses points of a bench output that no server reaches.
@@ -132,10 +350,13 @@ pub(super) fn plausible(sweep: &[(f64, f64)], name: &str) -> anyhow::Result<()> 
 /// share a pass, and a server past its knee stays level.
 const LEAST_SHARE: f64 = 0.95;
 
-/// Whether the header says that the throughput is of all users together.
-pub(super) fn says_sum(doc: &Doc) -> bool {
-    let first = doc.lines.first().map_or("", |(_, line)| line);
-    let header = first.to_ascii_lowercase().replace('_', " ");
+/// Whether a header says that the throughput is of all users together.
+fn says_sum(header: &[String]) -> bool {
+    let header = header
+        .iter()
+        .map(|cell| plain(cell))
+        .collect::<Vec<_>>()
+        .join(" ");
     let sum = ["aggregate", "total tok", "all users"];
     sum.iter().any(|word| header.contains(word)) && !header.contains("per user")
 }
@@ -182,4 +403,80 @@ pub(super) fn oddities(rows: &[Row], sweep: &[(f64, f64)], summed: bool) -> Vec<
     }
     notes.truncate(8);
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::bench_input::{points_from_text, sweep_from_text};
+
+    type Points = Vec<(f64, f64)>;
+
+    fn both(text: &str) -> (Option<Points>, Option<Points>) {
+        let read = sweep_from_text(text, "f").ok();
+        let points = points_from_text(text).into_iter();
+        let seen: Points = points
+            .filter_map(|point| point.concurrency.zip(point.output_tok_s))
+            .collect();
+        (read, Some(seen).filter(|seen| !seen.is_empty()))
+    }
+
+    #[test]
+    fn explain_and_baseline_find_the_same_columns_by_the_headers_words() {
+        let row = |header: &str, cells: &str| format!("{header}\n{cells}\n");
+        for (header, cells) in [
+            ("concurrency,tok_s", "8,500"),
+            ("users,tok_s", "8,500"),
+            ("tok_s,concurrency", "500,8"),
+            ("# mine\nusers;tok/s", "8;500"),
+            ("requests_per_s,concurrency,output_tok_s", "1.5,8,500"),
+            ("concurrency,input_tokens,output_tok_s", "8,9000,500"),
+            ("concurrency,tok_s_per_user,total_tok_s", "8,62.5,500"),
+            (
+                "concurrency,output_throughput,total_token_throughput",
+                "8,500,1500",
+            ),
+            (
+                "Max concurrency,Mean TTFT (ms),Output token throughput (tok/s)",
+                "8,210.5,500",
+            ),
+            ("batch_size\ttokens_per_second", "8\t500"),
+            ("users,tok_s", "8,\"500\""),
+        ] {
+            let expected = Some(vec![(8.0, 500.0)]);
+            assert_eq!(
+                both(&row(header, cells)),
+                (expected.clone(), expected),
+                "{header}"
+            );
+        }
+        let large = both("users,tok_s\n64,\"1,150.5\"\n").0;
+        assert_eq!(large, Some(vec![(64.0, 1150.5)]));
+    }
+
+    #[test]
+    fn a_table_of_something_else_is_no_sweep() {
+        for text in [
+            "bytes,time_us\n14336,19.8\n57344,24.5\n",
+            "request_rate,tok_s\n1,100\n4,300\n",
+            "concurrency,tok_s_per_user\n1,90\n8,60\n",
+            "concurrency,mean_ttft_ms\n1,90\n8,160\n",
+        ] {
+            assert_eq!(both(text), (None, None), "{text}");
+            let why = sweep_from_text(text, "f")
+                .expect_err("no sweep")
+                .to_string();
+            assert!(
+                why.contains("--baseline f:1") && why.contains("header"),
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_context_column_makes_a_sweep_of_each_context() {
+        let text = "users,context,tok_s\n1,2k,90\n8,2k,500\n1,32k,70\n8,32k,300\n";
+        let sweep = crate::bench_input::sweep_with_notes(text, "f", None).expect("a sweep");
+        assert_eq!(sweep.points, [(1.0, 90.0), (8.0, 500.0)]);
+        assert_eq!(sweep.at(32768.0).points, [(1.0, 70.0), (8.0, 300.0)]);
+    }
 }

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::BenchPoint;
 use super::slim::Slim;
+use super::{BenchPoint, Found};
 
 type Object = Map<String, Value>;
 
@@ -41,42 +41,124 @@ const CONCURRENCY: [&str; 11] = [
     "batch_size",
 ];
 
-/// Points of a JSON document, or of JSON lines.
-pub(crate) fn points(text: &str) -> Vec<BenchPoint> {
+/// Points of a JSON document, or of JSON lines, and what is wrong with the first piece that is no
+/// JSON: lines that cannot be read are passed over.
+pub(super) fn points(text: &str) -> Found {
     let trimmed = text.trim_start_matches('\u{feff}').trim();
     let mut out = Vec::new();
     if !trimmed.starts_with(['{', '[']) {
-        return out;
+        return among_lines(text);
     }
-    if let Some(value) = parsed(trimmed) {
-        walk(&value, 1, &mut out);
-        return out;
-    }
+    let whole = match parsed(trimmed) {
+        Ok(value) => {
+            walk(&value, 1, &mut out);
+            return Found {
+                points: out,
+                fault: None,
+            };
+        }
+        Err(why) => why,
+    };
+    let mut fault = None;
+    let (mut read, mut passed_over) = (0, 0);
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if !line.starts_with('{') {
             continue;
         }
-        if let Some(value) = parsed(line) {
-            walk(&value, index + 1, &mut out);
+        match parsed(line) {
+            Ok(value) => {
+                read += 1;
+                walk(&value, index + 1, &mut out);
+            }
+            Err(why) => {
+                passed_over += 1;
+                fault.get_or_insert_with(|| format!("line {}: {}", index + 1, reason(&why)));
+            }
         }
     }
-    out
+    if read == 0 {
+        // A line of a log may begin with a bracket too.
+        let inner = trimmed.trim_start_matches(['[', ' ', '\n', '\r', '\t']);
+        let like_json = inner.starts_with('{');
+        let at = format!("line {}: {}", whole.line(), reason(&whole));
+        return Found {
+            points: out,
+            fault: like_json.then(|| format!("it begins like JSON and is none ({at})")),
+        };
+    }
+    let fault = fault.map(|fault| {
+        let lines = match passed_over {
+            1 => "a line that is no JSON is".to_string(),
+            n => format!("{n} lines that are no JSON are"),
+        };
+        format!("{lines} passed over ({fault})")
+    });
+    Found { points: out, fault }
+}
+
+/// JSON lines among others: a log with a bench's results behind it.
+fn among_lines(text: &str) -> Found {
+    let mut points = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        let result = line.starts_with("{\"") && OUTPUT.iter().any(|key| line.contains(key));
+        if let Some(value) = result.then(|| parsed(line).ok()).flatten() {
+            walk(&value, index + 1, &mut points);
+        }
+    }
+    Found {
+        points,
+        fault: None,
+    }
+}
+
+/// What serde says, without its place.
+fn reason(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    said.split(" at line ").next().unwrap_or("").to_string()
 }
 
 /// JSON, also as Python writes it: a request rate of `Infinity`, a mean of `NaN`.
-fn parsed(text: &str) -> Option<Value> {
-    if let Ok(Slim(value)) = serde_json::from_str(text) {
-        return Some(value);
+fn parsed(text: &str) -> Result<Value, serde_json::Error> {
+    let strict = serde_json::from_str(text).map(|Slim(value)| value);
+    match strict.is_err().then(|| without_bare_words(text)).flatten() {
+        Some(mended) => serde_json::from_str(&mended).map(|Slim(value)| value),
+        None => strict,
     }
-    let bare = [": -Infinity", ": Infinity", ": NaN"];
-    if !bare.iter().any(|word| text.contains(word)) {
+}
+
+/// The text with `null` for Python's bare words, pretty or compact; `None` where it has none. Words
+/// within strings stand.
+fn without_bare_words(text: &str) -> Option<String> {
+    const BARE: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+    let mut mended = String::new();
+    let (mut copied, mut at) = (0, 0);
+    let bytes = text.as_bytes();
+    let mut quoted = false;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\\' if quoted => at += 1,
+            b'"' => quoted = !quoted,
+            b'-' | b'I' | b'N' if !quoted => {
+                let rest = text.get(at..).unwrap_or("");
+                if let Some(word) = BARE.iter().find(|word| rest.starts_with(**word)) {
+                    mended.push_str(text.get(copied..at).unwrap_or(""));
+                    mended.push_str("null");
+                    at += word.len();
+                    copied = at;
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    if copied == 0 {
         return None;
     }
-    let mended = bare
-        .iter()
-        .fold(text.to_string(), |text, word| text.replace(word, ": null"));
-    serde_json::from_str(&mended).ok().map(|Slim(value)| value)
+    mended.push_str(text.get(copied..).unwrap_or(""));
+    Some(mended)
 }
 
 fn walk(value: &Value, line: usize, out: &mut Vec<BenchPoint>) {
@@ -307,4 +389,58 @@ fn milliseconds(map: &Object, ms: &[&str], seconds: &[&str]) -> Option<f64> {
         number(map, &[key]).map(|value| value * factor)
     });
     in_ms.or_else(|| number(map, seconds).map(|s| s * 1e3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pythons_bare_words_are_read_compact_and_pretty_and_within_text_they_stand() {
+        for sets in [":", ": "] {
+            let text = format!(
+                "{{\"request_rate\"{sets}Infinity,\"std\"{sets}NaN,\"low\"{sets}-Infinity,\"lists\"{sets}[NaN,1],\
+                 \"model_id\"{sets}\"a: NaN, \\\" Infinity\",\"max_concurrency\"{sets}8,\
+                 \"output_throughput\"{sets}500.5}}"
+            );
+            let found = points(&text);
+            assert_eq!(found.fault, None);
+            let point = found.points.first().expect("a result");
+            assert_eq!(
+                (point.concurrency, point.output_tok_s),
+                (Some(8.0), Some(500.5))
+            );
+            assert_eq!(point.model.as_deref(), Some("a: NaN, \" Infinity"));
+        }
+    }
+
+    #[test]
+    fn lines_that_are_passed_over_are_told_with_serdes_own_words() {
+        let row =
+            |users: u32| format!("{{\"max_concurrency\": {users}, \"output_throughput\": 90}}\n");
+        let found = points(&format!("{}{{\"max_concurrency\": 4, \"outp\n", row(1)));
+        assert_eq!(found.points.len(), 1);
+        let fault = found.fault.expect("a fault");
+        assert!(
+            fault.contains("line 2: EOF while parsing a string"),
+            "{fault}"
+        );
+        let whole = row(1).replace("90}", "90,}");
+        let found = points(&whole);
+        assert!(found.points.is_empty());
+        let fault = found.fault.expect("a fault");
+        assert!(fault.contains("line 1: trailing comma"), "{fault}");
+        assert_eq!(points("[2026-01-01 10:00:00] Decode batch\n").fault, None);
+    }
+
+    #[test]
+    fn results_behind_a_log_are_found() {
+        let text = "INFO 05-14 10:00:00 [core.py:77] started\n\
+            {\"max_concurrency\":8,\"request_rate\":Infinity,\"output_throughput\":90}\n";
+        let found = points(text).points;
+        assert_eq!(
+            found.iter().map(|point| point.line).collect::<Vec<_>>(),
+            [2]
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{BenchPoint, csv, decode, points_from_doc};
+use super::{BenchPoint, Found, csv, decode, points_from_doc};
 use crate::explain::text::Doc;
 use crate::explain::{Facts, facts_from_text};
 use crate::input;
@@ -39,10 +39,8 @@ pub(crate) fn sweep_with_notes(
     users: Option<f64>,
 ) -> anyhow::Result<Sweep> {
     let doc = Doc::new(text);
-    let points: Vec<BenchPoint> = points_from_doc(&doc, text)
-        .into_iter()
-        .filter(|point| point.tool != "csv")
-        .collect();
+    let Found { mut points, fault } = points_from_doc(&doc, text);
+    points.retain(|point| point.tool != "csv");
     if !points.is_empty() {
         let told = points.iter().any(|point| point.accept_length.is_some());
         let server = ["SpecDecoding metrics:", "accept len:"];
@@ -52,10 +50,19 @@ pub(crate) fn sweep_with_notes(
                  bench without it"
             )));
         }
-        return sweep_of_points(&points, name, users);
+        let mut sweep = sweep_of_points(&points, name, users)?;
+        sweep.notes.extend(fault);
+        return Ok(sweep);
     }
-    match csv::rows(&doc, name) {
-        Some(rows) => finished(rows?, None, Vec::new(), (name, csv::says_sum(&doc))),
+    if let Some(fault) = fault {
+        return Err(input::error(format!("--baseline {name}: {fault}")));
+    }
+    match csv::table(&doc, name).transpose()? {
+        Some(table) if table.sweeps_contexts() => sweep_of_points(&table.points(), name, users),
+        Some(table) => {
+            let notes = table.guessed.into_iter().collect();
+            finished(table.rows, None, notes, (name, table.summed))
+        }
         None => of_log(&facts_from_text(text, name), name),
     }
 }
@@ -234,9 +241,11 @@ fn of_log(facts: &Facts, name: &str) -> anyhow::Result<Sweep> {
         .iter()
         .map(|s| (s.running, s.tok_s, s.line))
         .collect();
+    // As `--from-log` takes it from the same log.
+    let told = facts.number("held_tokens_per_request");
     finished(
         rows,
-        crate::score::quantile(&held, 0.5),
+        told.or_else(|| crate::score::quantile(&held, 0.5)),
         vec![note],
         (name, true),
     )

@@ -3,21 +3,16 @@
 use super::args::flag;
 use super::facts::Facts;
 use super::text::Doc;
-use crate::bench_input::{BenchPoint, points_from_doc, sweep_of_points};
+use crate::bench_input::{BenchPoint, Found, points_from_doc, sweep_of_points};
 
-/// Reads bench facts; of several points the last, with a note.
-pub(crate) fn read(doc: &Doc, text: &str, facts: &mut Facts) {
-    let points = points_from_doc(doc, text);
-    // Two columns of figures are a bench only where their header or `--baseline` says so.
-    let head = doc
-        .lines
-        .first()
-        .map_or("", |(_, line)| line)
-        .to_ascii_lowercase();
-    let headed = head.contains("concurren") && head.contains("tok");
-    let Some(last) = points.last().filter(|point| point.tool != "csv" || headed) else {
-        return;
+/// Reads bench facts; of several points the last, with a note. Gives what is wrong with a text that
+/// begins like JSON and holds no result.
+pub(crate) fn read(doc: &Doc, text: &str, facts: &mut Facts) -> Option<String> {
+    let Found { points, fault } = points_from_doc(doc, text);
+    let Some(last) = points.last() else {
+        return fault;
     };
+    facts.notes.extend(fault);
     facts.kinds.push(last.tool);
     facts.set("bench_points", points.len() as f64, last.line);
     if points.len() > 1 {
@@ -33,6 +28,7 @@ pub(crate) fn read(doc: &Doc, text: &str, facts: &mut Facts) {
     facts.sweep = sweep_of_points(&points, &facts.file, None).ok();
     let at_some_load = || sweep_of_points(&points, &facts.file, Some(1.0)).is_ok();
     facts.nameless_sweep = facts.sweep.is_none() && at_some_load();
+    None
 }
 
 /// What ran it: the engine of tools that have but one, the model by name, the accept length of the

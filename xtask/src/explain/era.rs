@@ -17,6 +17,9 @@ struct Sign {
     from: Option<Version>,
     /// First version that no longer does.
     before: Option<Version>,
+    /// The release whose rules are taken for a log that such a version did not print: the last one
+    /// before it, of vLLM's V0 the last that had it as its default.
+    last: Option<Version>,
 }
 
 const fn since(engine: &'static str, phrase: &'static str, from: Version) -> Sign {
@@ -25,23 +28,25 @@ const fn since(engine: &'static str, phrase: &'static str, from: Version) -> Sig
         phrase,
         from: Some(from),
         before: None,
+        last: None,
     }
 }
 
-const fn until(engine: &'static str, phrase: &'static str, before: Version) -> Sign {
+const fn until(engine: &'static str, phrase: &'static str, before: Version, last: Version) -> Sign {
     Sign {
         engine,
         phrase,
         from: None,
         before: Some(before),
+        last: Some(last),
     }
 }
 
 /// From the engines' sources: SGLang's scheduler_metrics_mixin.py, model_runner.py and their
 /// predecessors, vLLM's worker.py, gpu_worker.py, kv_cache_utils.py.
 const SIGNS: &[Sign] = &[
-    until("sglang", "[gpu=0", (0, 4, 0)),
-    until("sglang", "Decode batch. ", (0, 5, 3)),
+    until("sglang", "[gpu=0", (0, 4, 0), (0, 3, 6)),
+    until("sglang", "Decode batch. ", (0, 5, 3), (0, 5, 2)),
     since("sglang", "Decode batch, ", (0, 5, 3)),
     since("sglang", "Decode batch [", (0, 5, 3)),
     since("sglang", "accept rate:", (0, 5, 3)),
@@ -49,11 +54,16 @@ const SIGNS: &[Sign] = &[
     since("sglang", "Load weight end. elapsed=", (0, 5, 3)),
     since("sglang", "minimum viable", (0, 5, 13)),
     since("vllm", "Memory profiling results:", (0, 6, 4)),
-    until("vllm", "Memory profiling results:", (0, 7, 0)),
+    until("vllm", "Memory profiling results:", (0, 7, 0), (0, 6, 6)),
     since("vllm", "the current vLLM instance can use", (0, 7, 0)),
-    until("vllm", "the current vLLM instance can use", (0, 11, 0)),
-    until("vllm", "gpu_executor.py", (0, 7, 0)),
-    until("vllm", "llm_engine.py:70]", (0, 2, 0)),
+    until(
+        "vllm",
+        "the current vLLM instance can use",
+        (0, 11, 0),
+        (0, 8, 5),
+    ),
+    until("vllm", "gpu_executor.py", (0, 7, 0), (0, 6, 6)),
+    until("vllm", "llm_engine.py:70]", (0, 2, 0), (0, 1, 7)),
     since("vllm", "Available KV cache memory:", (0, 8, 0)),
     since("vllm", "GPU KV cache size:", (0, 8, 0)),
     since("vllm", "(EngineCore_", (0, 10, 1)),
@@ -117,9 +127,13 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     write(from, before, month, facts);
 }
 
+/// The first release that loads the draft before it sizes the pool.
+const COUNTED: Version = (0, 5, 13);
+/// The last one that did not.
+const NOT_COUNTED: Version = (0, 5, 12);
+
 /// Since 0.5.13 the draft is loaded before the pool is sized.
 fn draft_order(facts: &Facts, from: &mut Seen, before: &mut Seen) {
-    const COUNTED: Version = (0, 5, 13);
     match (facts.get("draft_weights_gib"), facts.get("kv_gib")) {
         (Some(draft), Some(pool)) if draft.line < pool.line => {
             *from = Some((COUNTED, draft.line)).max(*from);
@@ -165,7 +179,7 @@ fn write(from: Seen, before: Seen, month: Option<((u32, u32), usize)>, facts: &m
         (Some(month), _, _) if !too_new(month) && !too_old(month) => {
             Some(format!("{}-{:02}", month.0, month.1))
         }
-        (_, Some((version, _)), _) => Some(show(last_before(version))),
+        (_, Some((version, _)), from) => Some(show(last_before(version, from.map(|from| from.0)))),
         (Some(_), None, Some((version, _))) => Some(show(version)),
         _ => None,
     };
@@ -174,17 +188,15 @@ fn write(from: Seen, before: Seen, month: Option<((u32, u32), usize)>, facts: &m
     }
 }
 
-/// The last release before one of the versions that [`SIGNS`] name.
-fn last_before(version: Version) -> Version {
-    match version {
-        (0, 5, 13) => (0, 5, 12),
-        (0, 5, 3) => (0, 5, 2),
-        (0, 4, 0) => (0, 3, 6),
-        (0, 11, 0) => (0, 8, 5),
-        (0, 7, 0) => (0, 6, 6),
-        (0, 2, 0) => (0, 1, 7),
-        other => other,
-    }
+/// The release to take for a log of before one of the versions that [`SIGNS`] name, and of `from` or
+/// later.
+fn last_before(version: Version, from: Option<Version>) -> Version {
+    let last = SIGNS
+        .iter()
+        .find(|sign| sign.before == Some(version))
+        .and_then(|sign| sign.last)
+        .unwrap_or(NOT_COUNTED);
+    from.map_or(last, |from| last.max(from))
 }
 
 /// The year and month of the first line stamped `[2025-09-11 10:25:43`, and its line.
@@ -204,6 +216,7 @@ fn month(doc: &Doc) -> Option<((u32, u32), usize)> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::explain::facts_from_text;
 
     fn taken(text: &str) -> (Option<String>, Option<String>) {
@@ -244,6 +257,45 @@ mod tests {
         let (range, version) = taken(&format!("{target}{}{pool}", load(60.0, 58.0)));
         assert_eq!(range.as_deref(), Some("0.5.13 or later, out by 2026-08"));
         assert_eq!(version.as_deref(), Some("2026-08"));
+    }
+
+    #[test]
+    fn the_version_taken_prints_every_line_that_was_seen() {
+        let before: Vec<&Sign> = SIGNS.iter().filter(|sign| sign.before.is_some()).collect();
+        for until in &before {
+            let (end, last) = (
+                until.before.expect("an end"),
+                until.last.expect("a release"),
+            );
+            assert!(last < end, "{}", until.phrase);
+            // The table is looked up by the version: it says one release for each.
+            let same = before.iter().filter(|sign| sign.before == until.before);
+            for sign in same {
+                assert_eq!(sign.last, until.last, "{}", until.phrase);
+            }
+            for since in SIGNS.iter().filter(|sign| sign.engine == until.engine) {
+                let Some(from) = since.from.filter(|from| *from < end) else {
+                    continue;
+                };
+                let taken = last_before(end, Some(from));
+                assert!(
+                    from <= taken && taken < end,
+                    "{} and {}",
+                    until.phrase,
+                    since.phrase
+                );
+            }
+        }
+        assert!(NOT_COUNTED < COUNTED && last_before(COUNTED, None) == NOT_COUNTED);
+        let dated = |version: &Version| SGLANG_DATES.iter().any(|(known, _)| known == version);
+        let sglang = SIGNS.iter().filter(|sign| sign.engine == "sglang");
+        let ends = sglang.filter_map(|sign| sign.before).chain([COUNTED]);
+        for end in ends {
+            assert!(
+                dated(&end),
+                "{end:?} has no date: a month cannot contradict it"
+            );
+        }
     }
 
     #[test]

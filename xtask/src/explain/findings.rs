@@ -118,6 +118,33 @@ fn count(value: f64) -> String {
     if value < 0.0 { format!("-{out}") } else { out }
 }
 
+/// `a, b or c`, of what there is.
+fn any_of(choices: &[Option<String>]) -> String {
+    let choices: Vec<&str> = choices.iter().flatten().map(String::as_str).collect();
+    match choices.split_last() {
+        Some((last, [])) => (*last).to_string(),
+        Some((last, rest)) => format!("{}, or {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// A smaller KV format, where the cache has not one already.
+fn fp8_cache(facts: &Facts) -> Option<String> {
+    let small = facts.text("kv_dtype").is_some_and(|dtype| {
+        let dtype = dtype.to_ascii_lowercase();
+        !["auto", "bf16", "bfloat16", "f16", "float16", "half"]
+            .iter()
+            .any(|sixteen_bits| dtype.ends_with(sixteen_bits))
+    });
+    (!small).then(|| "fp8 KV".to_string())
+}
+
+/// Whether the server drafted.
+fn drafts(facts: &Facts) -> bool {
+    let signs = ["spec_algorithm", "draft_model", "accept_length"];
+    signs.iter().any(|sign| facts.get(sign).is_some())
+}
+
 /// Facts that follow from others by the models: the fraction in use, the least viable one.
 pub(crate) fn derive(facts: &mut Facts) {
     if let Some((fraction, slack)) = fraction_in_use(facts) {
@@ -128,5 +155,46 @@ pub(crate) fn derive(facts: &mut Facts) {
         let rounded = (fraction * 1e4).round() / 1e4;
         let how = format!("1 - (free after - KV) / free before, +- {slack:.4}");
         facts.derive("mem_fraction_in_use", rounded, line, how);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::facts_from_text;
+
+    #[test]
+    fn advice_names_nothing_that_the_server_already_has_or_never_had() {
+        let log = |settings: &str| {
+            format!(
+                "INFO 05-14 10:00:00 [utils.py:233] non-default args: {{'model': 'a/b', \
+                 'max_model_len': 40960, 'gpu_memory_utilization': 0.9{settings}}}\n\
+                 INFO 05-14 10:00:50 [gpu_worker.py:298] Available KV cache memory: 8.00 GiB\n\
+                 INFO 05-14 10:00:50 [kv_cache_utils.py:1087] GPU KV cache size: 90,000 tokens\n\
+                 INFO 05-14 10:00:50 [kv_cache_utils.py:1091] Maximum concurrency for 40,960 tokens \
+                 per request: 2.20x\n"
+            )
+        };
+        let advice = |settings: &str| {
+            let found = find(&[facts_from_text(&log(settings), "f")]);
+            let few = found
+                .iter()
+                .find(|f| f.what.contains("requests of full length"));
+            few.map(|f| f.mend.clone()).unwrap_or_default()
+        };
+        assert_eq!(
+            advice(""),
+            "for more at a time: fp8 KV, or a shorter context"
+        );
+        assert_eq!(
+            advice(", 'kv_cache_dtype': 'fp8_e4m3'"),
+            "for more at a time: a shorter context"
+        );
+        let drafts = ", 'tensor_parallel_size': 2, 'speculative_config': {'method': 'mtp', \
+            'num_speculative_tokens': 2}";
+        assert_eq!(
+            advice(drafts),
+            "for more at a time: fp8 KV, a shorter context, or no draft"
+        );
     }
 }

@@ -128,12 +128,15 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     era::read(doc, &mut facts);
     prometheus::read(doc, text, &mut facts);
     card(doc, &mut facts);
-    bench_facts::read(doc, text, &mut facts);
+    let no_json = bench_facts::read(doc, text, &mut facts);
     machine::read(doc, text, &mut facts);
     nccl::read(doc, &mut facts);
     p2p::read(doc, text, &mut facts);
     if facts.is_empty() && text.len() <= LONGEST_CONFIG {
         config::read(text, &mut facts);
+    }
+    if facts.kinds.is_empty() {
+        facts.notes.extend(no_json);
     }
     findings::derive(&mut facts);
     facts

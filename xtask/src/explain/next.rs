@@ -134,11 +134,7 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
         served(&mut line, &said, bench);
     }
     hardware(&mut line, &said, files, own.is_some());
-    if let Some(stages) = log.and_then(|log| log.number("pp")).filter(|pp| *pp > 1.0) {
-        line.left_out.push(format!(
-            "{stages} pipeline stages: they are not modelled; the answer is for the TP group alone"
-        ));
-    }
+    not_modelled(&mut line, log);
     let settings = line.words.len();
     if own.is_none() {
         memory(&mut line, &said);
@@ -158,7 +154,9 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     }
     let speed = bench.is_some() || log.is_some_and(|log| log.get("gen_tok_s").is_some());
     let class = log.is_some_and(|log| log.get("model_class").is_some());
-    let by_log = said.mem_fraction.is_some() || said.max_running_requests.is_some();
+    let by_log = said.mem_fraction.is_some()
+        || said.max_running_requests.is_some()
+        || said.accept_length.is_some();
     let shown = said.tp.is_some() || named.is_some() || class || speed || by_log;
     let says = line.words.len() > settings || shown || said.context.is_some();
     says.then(|| line.next())
@@ -261,10 +259,7 @@ fn engine(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
 fn hardware(line: &mut Words, said: &LogScenario, files: &[Facts], by_log: bool) {
     let topology = wiring(files);
     line.topology(files);
-    match card(files) {
-        Some(card) => line.push("--gpu", Some(card)),
-        None => line.gap("--gpu", "GPU", CARD.to_string()),
-    }
+    gpu(line, files);
     let counted = files.iter().find_map(|facts| facts.number("gpus"));
     match (topology, said.tp) {
         (_, Some(_)) if by_log => return,
@@ -286,11 +281,41 @@ fn hardware(line: &mut Words, said: &LogScenario, files: &[Facts], by_log: bool)
     );
 }
 
+/// Parts of the server that the answer leaves out.
+fn not_modelled(line: &mut Words, log: Option<&Facts>) {
+    let several = |name: &str| log.and_then(|log| log.number(name)).filter(|n| *n > 1.0);
+    for (name, what, answer) in [
+        ("pp", "pipeline stages", "the TP group alone"),
+        ("dp", "data-parallel ranks", "one group of all TP ranks"),
+    ] {
+        if let Some(n) = several(name) {
+            let left_out = format!("{n} {what}: they are not modelled; the answer is for {answer}");
+            line.left_out.push(left_out);
+        }
+    }
+}
+
 /// What to put for a text without a name.
 const PIPED: &str = "the file that was piped in for FILE";
 
 /// What to put for the card.
 const CARD: &str = "your card for GPU (rtx-5090, h100)";
+
+/// The card that a file names, where it is known here.
+fn gpu(line: &mut Words, files: &[Facts]) {
+    if let Some(card) = card(files) {
+        line.push("--gpu", Some(card));
+        return;
+    }
+    let named = files.iter().find_map(|facts| facts.text("gpu"));
+    let what = match named {
+        Some(named) => format!(
+            "the nearest card of `--gpu list` for GPU ({named} is not among them; the links are your own)"
+        ),
+        None => CARD.to_string(),
+    };
+    line.gap("--gpu", "GPU", what);
+}
 
 /// The load: tokens that a request held, else the context the server takes; the loads measured,
 /// else users up to the most it runs at once.
@@ -414,10 +439,7 @@ fn simulate_line(files: &[Facts]) -> Option<Next> {
     }
     wiring(files)?;
     line.topology(files);
-    match card(files) {
-        Some(card) => line.push("--gpu", Some(card)),
-        None => line.gap("--gpu", "GPU", CARD.to_string()),
-    }
+    gpu(&mut line, files);
     Some(line.next())
 }
 

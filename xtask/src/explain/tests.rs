@@ -263,6 +263,44 @@ fn a_baseline_is_the_plain_runs_of_the_shortest_context() {
 }
 
 #[test]
+fn the_load_that_tells_what_it_held_says_it_though_another_was_seen_more_often() {
+    let window = |running: u32, tok_s: f64, usage: f64| {
+        format!(
+            "INFO 05-14 10:10:00 [loggers.py:127] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg \
+             generation throughput: {tok_s} tokens/s, Running: {running} reqs, Waiting: 0 reqs, GPU KV \
+             cache usage: {usage}%, Prefix cache hit rate: 0.0%\n"
+        )
+    };
+    let size = "INFO 05-14 10:00:50 [kv_cache_utils.py:1087] GPU KV cache size: 880,960 tokens\n";
+    let windows = [
+        (1, 45.2, 0.3),
+        (1, 45.3, 0.3),
+        (1, 45.4, 0.3),
+        (16, 410.0, 5.4),
+        (16, 411.0, 5.4),
+    ];
+    let windows = windows.map(|(running, tok_s, usage)| window(running, tok_s, usage));
+    let text = format!("{size}{}", windows.concat());
+    assert_eq!(number(&text, "held_tokens_per_request"), Some(2973.0));
+    let sweep = crate::bench_input::sweep_with_notes(&text, "f", None).expect("a sweep");
+    assert_eq!(sweep.held_tokens, Some(2973.0));
+}
+
+#[test]
+fn a_pool_of_blocks_is_as_large_as_its_kv_format_makes_it() {
+    let log = |dtype: &str| {
+        format!(
+            "INFO 12-20 10:00:00 [core.py:77] Initializing an LLM engine (v0.6.5) with config: \
+             model='Qwen/Qwen3-30B-A3B', dtype=torch.bfloat16, tensor_parallel_size=2, \
+             kv_cache_dtype={dtype}\n\
+             INFO 12-20 10:00:05 gpu_executor.py:76] # GPU blocks: 274467, # CPU blocks: 2048\n"
+        )
+    };
+    assert_eq!(number(&log("auto"), "kv_gib"), Some(201.03));
+    assert_eq!(number(&log("fp8_e4m3"), "kv_gib"), Some(100.51));
+}
+
+#[test]
 fn latencies_without_a_unit_are_seconds_in_json() {
     let json = r#"{"max_concurrency": 16, "output_throughput": 403.58, "median_tpot": 0.0336}"#;
     let facts: Facts = facts_from_text(json, "f");

@@ -202,6 +202,10 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
         seen.pool_with_draft |= ran.speculates && setup.speculation.is_some();
     }
     seen.tokens = ran.kv_tokens;
+    // What the log counted stands as long as nobody asks for more than its limit.
+    let longest = setup.context_tokens.unwrap_or(scenario.context);
+    let limit = ran.context_limit.filter(|limit| longest <= *limit);
+    seen.tokens_context = limit.filter(|_| ran.kv_tokens.is_some());
     seen.served = ran.kv_tokens.is_some();
     if setup.engine.kind == EngineKind::Vllm {
         seen.pool_gib = ran.kv_gib;

@@ -146,7 +146,7 @@ fn pool(plan: &Plan, by_context: bool, context: u64) -> String {
         // A window or a state takes the same however long the request is, so no figure of bytes a
         // token holds at every context.
         let tokens = if by_context {
-            "requests x context, as the engine counts hybrids"
+            "requests x the longest it is told to take, as the engine counts hybrids"
         } else {
             "as the engine counts hybrids, as if every layer kept every token"
         };

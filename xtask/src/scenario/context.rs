@@ -28,7 +28,10 @@ pub(super) fn resolve(
     measured: Option<(f64, &'static str)>,
     notes: &mut Notes,
 ) -> anyhow::Result<u64> {
-    match &merged.context {
+    // The limit of a log's server is a guess of what requests held; a sweep shows it.
+    let by_limit = |given: &&merge::Given<String>| given.source.ends_with(super::ran::BY_LIMIT);
+    let given = merged.context.as_ref();
+    match given.filter(|given| measured.is_none() || !by_limit(given)) {
         Some(given) => {
             let tokens = parse::context(&given.named("--context"), &given.value)?;
             notes.input("context", tokens, given.source.clone());

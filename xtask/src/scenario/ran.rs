@@ -42,6 +42,9 @@ pub(crate) struct Ran {
     pub(crate) outside_graph: f64,
 }
 
+/// Where a context comes from that is only the most that a server takes.
+pub(super) const BY_LIMIT: &str = "(the server's limit; no request shows what it held)";
+
 /// The load of a log, as the command takes it that `explain` ends with: what requests held, else
 /// what the server takes as far as its pool holds it; as many users as it runs at once.
 pub(super) fn load(merged: &mut Merged, log: &LogScenario, args: &ScenarioArgs, shown: &str) {
@@ -57,7 +60,7 @@ pub(super) fn load(merged: &mut Merged, log: &LogScenario, args: &ScenarioArgs, 
     } else if let Some((limit, line)) = limit {
         merged.context = Some(Given {
             value: u64::from(limit).min(pool).to_string(),
-            source: format!("{shown}:{line} (the server's limit; no request shows what it held)"),
+            source: format!("{shown}:{line} {BY_LIMIT}"),
             assumed: true,
         });
     }

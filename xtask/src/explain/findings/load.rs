@@ -1,12 +1,22 @@
 //! A running server whose KV pool is full.
 
-use super::{Finding, Severity, count, show};
+use super::{Finding, Severity, any_of, count, drafts, fp8_cache, show};
 use crate::explain::facts::Facts;
 
-/// What gives more room, in the order of what it costs.
-const ROOM: &str = "fewer requests at once, a shorter context, an fp8 KV cache, or a larger \
-                    memory fraction where `plan` shows one; speculation itself takes room: `plan` \
-                    says how many tokens";
+/// What gives more room beside how this server ran, in the order of what it costs.
+fn room(facts: &Facts) -> String {
+    let ways = any_of(&[
+        Some("fewer requests at once".to_string()),
+        Some("a shorter context".to_string()),
+        fp8_cache(facts).map(|_| "an fp8 KV cache".to_string()),
+        Some("a larger memory fraction where `plan` shows one".to_string()),
+    ]);
+    if drafts(facts) {
+        format!("{ways}; speculation itself takes room: `plan` says how many tokens")
+    } else {
+        ways
+    }
+}
 
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     let pool = facts.number("kv_tokens").map_or(String::new(), |tokens| {
@@ -27,7 +37,7 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
                 count(requests)
             ),
             format!("{pool}what a retracted request had decoded is prefilled once more"),
-            ROOM,
+            room(facts),
         ));
     }
     let waiting = facts.number("queued_at_full_pool");
@@ -42,7 +52,7 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
                 show(usage * 100.0)
             ),
             format!("{pool}more requests at once raise the wait, not the speed"),
-            ROOM,
+            room(facts),
         ));
     }
 }

@@ -1,7 +1,7 @@
 //! Memory: the fraction that was really in use, the wall that was hit, the context that fits.
 
 use super::pool::{Pool, fraction_in_use, pool};
-use super::{Finding, Severity, count, show};
+use super::{Finding, Severity, any_of, count, fp8_cache, show};
 use crate::explain::facts::Facts;
 use crate::scenario::EngineKind;
 
@@ -82,7 +82,7 @@ fn sglang(facts: &Facts, found: &mut Vec<Finding>) {
             "kv_gib",
             format!("the memory fraction in use was {fraction:.3}"),
             arithmetic(&pool, fraction),
-            "give that figure when asking how much a draft would cost",
+            "`--from-log` takes it from here; by hand it is --mem-fraction of `plan` and `predict`",
         ));
     }
 }
@@ -286,10 +286,16 @@ fn too_long(facts: &Facts, found: &mut Vec<Finding>) {
         .number("longest_context")
         .or_else(|| facts.number("kv_tokens"));
     let mend = match fits {
-        Some(longest) => format!(
-            "--max-model-len {longest:.0} starts as it is; --kv-cache-dtype fp8 about doubles that"
-        ),
-        None => "a shorter --max-model-len, --kv-cache-dtype fp8, or more GPUs".to_string(),
+        Some(longest) => {
+            let doubled =
+                fp8_cache(facts).map_or("", |_| "; --kv-cache-dtype fp8 about doubles that");
+            format!("--max-model-len {longest:.0} starts as it is{doubled}")
+        }
+        None => any_of(&[
+            Some("a shorter --max-model-len".to_string()),
+            fp8_cache(facts).map(|_| "--kv-cache-dtype fp8".to_string()),
+            Some("more GPUs".to_string()),
+        ]),
     };
     found.push(Finding::new(
         Severity::Broken,
@@ -325,7 +331,7 @@ fn other_process(facts: &Facts, fraction: Option<f64>, found: &mut Vec<Finding>)
         ),
         format!(
             "end or shrink the other process (nvidia-smi shows it; on unified memory lower the \
-             first server's share); as it is, at most {most} could start"
+             first server's share); as it is, every fraction above {most} is refused"
         ),
     ));
 }
@@ -373,7 +379,11 @@ fn context(facts: &Facts, found: &mut Vec<Finding>) {
                 count(tokens)
             ),
             "one request of full length does not fit the pool and will be cut or refused",
-            format!("a context length of {tokens:.0} or less, fp8 KV, or a higher memory fraction"),
+            any_of(&[
+                Some(format!("a context length of {tokens:.0} or less")),
+                fp8_cache(facts),
+                Some("a higher memory fraction".to_string()),
+            ]),
         ));
     } else if fits < 4.0 {
         found.push(Finding::new(
@@ -404,33 +414,20 @@ fn more_at_once(facts: &Facts, fits: f64) -> String {
             count(told)
         );
     }
-    let mut room = Vec::new();
-    let small = ["fp8", "fp4", "int8", "q8", "q5", "q4"];
-    let dtype = facts.text("kv_dtype").unwrap_or("");
-    if !small.iter().any(|kind| dtype.contains(kind)) {
-        room.push("fp8 KV");
-    }
-    room.push("a shorter context");
     let model = facts.text("model").and_then(|path| {
         let name = path.trim_end_matches('/').rsplit('/').next()?;
         kvplan::catalog::find(name).ok()
     });
     let latent = |layer: &kvplan::Layer| matches!(layer.attention, kvplan::Attention::Mla(_));
-    if engine == Some(EngineKind::Vllm)
-        && model.is_some_and(|found| found.model.layers.iter().any(latent))
-    {
-        room.push("decode context parallel");
-    }
-    let drafts = ["spec_algorithm", "accept_length", "draft_model"];
-    if drafts.iter().any(|name| facts.get(name).is_some()) {
-        room.push("no draft");
-    }
-    match room.split_last() {
-        Some((last, rest)) if !rest.is_empty() => {
-            format!("for more at a time: {}, or {last}", rest.join(", "))
-        }
-        _ => format!("for more at a time: {}", room.join("")),
-    }
+    let shared = engine == Some(EngineKind::Vllm)
+        && model.is_some_and(|found| found.model.layers.iter().any(latent));
+    let room = any_of(&[
+        fp8_cache(facts),
+        Some("a shorter context".to_string()),
+        shared.then(|| "decode context parallel".to_string()),
+        super::drafts(facts).then(|| "no draft".to_string()),
+    ]);
+    format!("for more at a time: {room}")
 }
 
 /// Graphs that cost more than the pool.

@@ -28,10 +28,13 @@ impl Pool {
     }
 }
 
-/// State of linear layers shares the budget; it is part of what the fraction gave.
+/// State of linear layers shares the budget; it is part of what the fraction gave. A budget below
+/// nothing beside a pool with tokens in it is of another start.
 fn target_pool(facts: &Facts) -> Option<f64> {
+    let came_to_a_pool = facts.number("kv_tokens").is_some_and(|tokens| tokens > 0.0);
     facts
         .number("kv_budget_gib")
+        .filter(|gib| *gib > 0.0 || !came_to_a_pool)
         .or_else(|| Some(facts.number("kv_gib")? + facts.number("mamba_state_gib").unwrap_or(0.0)))
 }
 

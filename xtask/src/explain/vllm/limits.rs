@@ -141,13 +141,19 @@ pub(super) fn speed(run: &[Event], facts: &mut Facts) {
         })
         .collect();
     speeds::put(&intervals, "windows", facts);
-    let most = facts.speeds.iter().rev().max_by_key(|speed| speed.lines);
-    // One decimal of a percent says nothing of less than half a percent.
+    // One decimal of a percent says nothing of less than half a percent: of the loads that tell what
+    // they held, the one seen in most lines (of equals the heaviest, which tells it best).
     let told = |held: f64, running: f64| pool.is_some_and(|pool| held * running >= 0.005 * pool);
-    let held = most.and_then(|speed| Some((speed.held_tokens?, speed.running, speed.line)));
-    if let Some((held, _, line)) = held.filter(|(held, running, _)| told(*held, *running)) {
-        let how = "the share of the pool in use at that load, over the requests running";
-        facts.derive("held_tokens_per_request", held.round(), line, how);
+    let telling = facts.speeds.iter().filter_map(|speed| {
+        let held = speed.held_tokens?;
+        told(held, speed.running).then_some((held, *speed))
+    });
+    if let Some((held, speed)) = telling.max_by_key(|(_, speed)| speed.lines) {
+        let how = format!(
+            "the share of the pool in use at {} running, over these",
+            speed.running
+        );
+        facts.derive("held_tokens_per_request", held.round(), speed.line, how);
     }
 }
 

@@ -97,7 +97,12 @@ fn pool_of_blocks(run: &[Event], facts: &mut Facts) {
     let (Some(found), Some(cut)) = (found.filter(|_| sixteen_bits), cut) else {
         return;
     };
-    let layout = kvplan::KvLayout::new(kvplan::KvDtype::Bf16);
+    let said = argument(engine.rest, "kv_cache_dtype").filter(|dtype| *dtype != "auto");
+    let said = facts.text("kv_dtype").or(said);
+    let Some(dtype) = said.map_or(Some(kvplan::KvDtype::Bf16), kvplan::KvDtype::parse) else {
+        return;
+    };
+    let layout = kvplan::KvLayout::new(dtype);
     let bytes = found.model.kv_bytes_per_token(&cut, &layout) as f64;
     let line = facts.get("kv_tokens").map_or(1, |fact| fact.line);
     let gib = (tokens * bytes / (1_u64 << 30) as f64 * 100.0).round() / 100.0;
