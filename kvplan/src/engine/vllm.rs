@@ -228,23 +228,20 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let weights_gib = observed.unwrap_or(computed);
     let b = budget(setup, weights_gib);
     let groups = Groups::of(setup);
-    let pool_bytes = (b.rest * GIB).max(0.0);
-    let blocks = groups.blocks(pool_bytes);
-    let context = setup.context();
-    let batched = batched_tokens(setup);
+    let blocks = groups.blocks((b.rest * GIB).max(0.0));
+    let (context, batched) = (setup.context(), batched_tokens(setup));
     let concurrency = groups.concurrency(blocks, context, batched);
     let dcp = setup.sharding.dcp.max(1);
     let by_concurrency = setup.engine.version.since((0, 14, 0), (2026, 1)) && groups.hybrid();
-    // Requests x context follow the configured context, that of the run which was seen where it
-    // says it; the count is then what its log counted.
-    let counted = setup.observed.tokens_context.map(|tokens| tokens.max(1));
+    // Requests x context: the configured one, or that of the run whose log counted them.
+    let counted = setup.observed.tokens_context.filter(|_| by_concurrency);
+    let longest = counted.unwrap_or(context).max(1);
     let tokens = if by_concurrency {
-        let longest = counted.unwrap_or(context);
         (groups.concurrency(blocks, longest, batched) * longest as f64) as u64
     } else {
         groups.tokens(blocks).saturating_mul(dcp)
     };
-    let own = (!by_concurrency || counted.is_some()) && setup.pool_is_its_own();
+    let own = by_concurrency == counted.is_some() && setup.pool_is_its_own();
     let tokens = setup.tokens_seen(b.rest).filter(|_| own).unwrap_or(tokens);
     let tokens = tokens.min(setup.max_total_tokens.unwrap_or(u64::MAX));
     let refusal = refusal(setup, &b, &groups, blocks);
