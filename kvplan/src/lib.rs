@@ -7,6 +7,7 @@ pub mod catalog;
 mod config;
 mod cut;
 mod engine;
+mod fit;
 mod formats;
 mod gguf;
 mod groups;
@@ -26,6 +27,7 @@ mod weights;
 pub use config::ConfigError;
 pub use cut::Uncut;
 pub use engine::{Engine, EngineKind, Version};
+pub use fit::{AtOnce, Fit, Wall};
 pub use formats::{KvDtype, WeightFormat};
 pub use gguf::GgufMix;
 pub use infer::{BeliefCheck, Inferred, Known, check_belief, pool_of_utilisation, tokens_in_pool};
@@ -43,8 +45,8 @@ pub use plan::{
 pub use pool::Pool;
 pub use quant::{QUANT_NAMES, Quant};
 pub use setup::{
-    AtOnce, Interval, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation, StateSlots,
-    Wall, card_gib_from_torch,
+    Interval, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation, StateSlots,
+    card_gib_from_torch,
 };
 pub use weights::{Sharding, WeightLine};
 

@@ -226,8 +226,20 @@ fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
     }
 }
 
-/// Rounds in which the longest context that fits settles.
-const ROUNDS: usize = 8;
+/// The longest context below a limit that fits, 0 where none does: what is named must fit when it is
+/// asked for, and tables by context and windows move the pool.
+fn longest(limit: u64, fits: impl Fn(u64) -> Result<bool, PlanError>) -> Result<u64, PlanError> {
+    let (mut low, mut high) = (0, limit.saturating_sub(1));
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if fits(middle)? {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    Ok(low)
+}
 
 /// A wanted load and the setting that carries it.
 #[derive(Debug, Clone)]
@@ -238,7 +250,7 @@ pub struct TargetAnswer {
     pub fraction: f64,
     /// Requests of the wanted context that this fraction carries.
     pub requests: u64,
-    /// Longest context that the wanted number of requests can have.
+    /// Longest context that the wanted number of requests can have; 0 where none helps.
     pub context_tokens: u64,
     /// The plan at that fraction.
     pub plan: Plan,
@@ -281,21 +293,16 @@ pub fn for_target(
     } else if safe < ceiling && carries(&at(ceiling, context_tokens)?) {
         (safe, ceiling)
     } else {
-        let held = most.max_concurrency;
-        let mut longest = (held * context_tokens as f64 / requests as f64) as u64;
-        // Tables by context and windows move the pool: what is named must fit when it is asked for.
-        for _ in 0..ROUNDS {
-            let pool = at(safe, longest.max(1))?.pool;
-            let share = pool.requests(longest) / requests as f64;
-            if longest == 0 || share >= 1.0 {
-                break;
-            }
-            longest = ((longest as f64 * share) as u64).min(longest - 1);
-        }
+        // Contexts help against the pool, not against too few state slots.
+        let fewer = slots(&most) >= requests;
+        let longest = longest(context_tokens, |tokens| {
+            let plan = at(safe, tokens)?;
+            Ok(fewer && plan.refusal.is_none() && plan.carries(tokens, requests))
+        })?;
         return Ok(TargetAnswer {
             reached: false,
             fraction: safe,
-            requests: (held as u64).min(slots(&most)),
+            requests: (most.max_concurrency as u64).min(slots(&most)),
             context_tokens: longest,
             plan: most,
         });

@@ -7,12 +7,15 @@ mod auto;
 mod cell;
 mod reserve;
 mod state;
+mod walls;
 
 use auto::{Generation, automatic_fraction, generation};
 use cell::{cell_bytes, prices_draft};
-use reserve::{Reserve, reserve_lines};
+use reserve::reserve_lines;
 pub(crate) use state::beside_pool;
 use state::{StatePool, state_pool};
+pub(crate) use walls::first_legal;
+use walls::{interval, refusal};
 
 use crate::GIB;
 use crate::engine::Version;
@@ -20,7 +23,7 @@ use crate::kv::KvLayout;
 use crate::ledger::Ledger;
 use crate::parts::{self, DraftParts};
 use crate::pool::Pool;
-use crate::setup::{Interval, Plan, PlanError, Refusal, Setup, SpecKind};
+use crate::setup::{Plan, PlanError, Setup, SpecKind};
 
 /// Where the draft's memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +62,17 @@ struct Budget {
     tokens: u64,
 }
 
-fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
+/// What does not depend on the fraction: free before and after the weights (a counted draft's in),
+/// GiB; what of that is the draft's; bytes of a token, with the draft where it is priced, and without.
+struct Base {
+    before: f64,
+    after: f64,
+    counted: f64,
+    cell: f64,
+    target_cell: f64,
+}
+
+fn base(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Base {
     let era = draft_era(setup.engine.version);
     let before = setup
         .observed
@@ -76,15 +89,30 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
         Some(after) => after - counted,
         None => before - weights_gib - counted,
     };
-    let layout = layout(setup);
-    let target_cell = cell_bytes(setup, &layout);
-    let priced = prices_draft(setup, era);
-    let cell = if priced {
+    let target_cell = cell_bytes(setup, &layout(setup));
+    let cell = if prices_draft(setup, era) {
         target_cell + draft.kv_bytes_per_token as f64
     } else {
         target_cell
     };
-    let automatic = automatic_fraction(setup);
+    Base {
+        before,
+        after,
+        counted,
+        cell,
+        target_cell,
+    }
+}
+
+fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
+    let base = base(setup, weights_gib, draft);
+    let Base {
+        before,
+        after,
+        counted,
+        cell,
+        target_cell,
+    } = base;
     let fraction = setup
         .fraction
         .unwrap_or_else(|| match setup.observed.pool_gib {
@@ -97,9 +125,15 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
                 let pool = pool * cell / target_cell.max(1.0);
                 1.0 - (after - pool - beside_pool(setup, pool)) / before
             }
-            None => automatic,
+            None => automatic_fraction(setup),
         });
-    let after = after + beyond_the_formula(setup, weights_gib, fraction);
+    budget_at(setup, &base, weights_gib, fraction)
+}
+
+/// The budget of one fraction.
+fn budget_at(setup: &Setup<'_>, base: &Base, weights_gib: f64, fraction: f64) -> Budget {
+    let (before, cell) = (base.before, base.cell);
+    let after = base.after + beyond_the_formula(setup, weights_gib, fraction);
     let rest = after - before * (1.0 - fraction);
     let state = state_pool(setup, rest);
     let budget_bytes = ((rest - state.reserved_gib) * GIB).max(0.0);
@@ -124,9 +158,16 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Budget {
         rest,
         state,
         cell,
-        target_cell,
+        target_cell: base.target_cell,
         tokens,
     }
+}
+
+/// Requests at once: told or taken, and what the state slots carry of them.
+fn running(setup: &Setup<'_>, b: &Budget) -> (u64, u64) {
+    let setting = running_setting(setup, b.tokens);
+    let carried = b.state.slots.map_or(setting, |slots| slots.requests());
+    (setting, setting.min(carried).max(1))
 }
 
 /// How much larger the pool of a run without this draft was than the formula gives, GiB: a draft
@@ -189,9 +230,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         parts::draft_parts(setup, &spec, true)
     });
     let b = budget(setup, weights_gib, &draft);
-    let setting = running_setting(setup, b.tokens);
-    let carried = b.state.slots.map_or(setting, |slots| slots.requests());
-    let running = setting.min(carried).max(1);
+    let (setting, running) = running(setup, &b);
     let mut ledger = Ledger::new(setup.card_gib);
     ledger.estimate(
         "driver, CUDA context, NCCL",
@@ -205,14 +244,14 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     );
     parts::weight_lines(&mut ledger, &weights, observed);
     pool_lines(&mut ledger, setup, &b, &draft);
-    let reserve = reserve_lines(&mut ledger, setup, &b, &draft, running);
+    reserve_lines(&mut ledger, setup, &b, &draft, running);
     ledger.close(if b.rest > 0.0 {
         "free"
     } else {
         "missing (negative)"
     });
-    let interval = interval(&b, &reserve);
-    let refusal = refusal(setup, &b, &interval);
+    let interval = interval(setup, weights_gib, &draft, &b);
+    let refusal = refusal(setup, weights_gib, &draft, &b, &interval);
     let context = setup.context();
     let ran = setup.served_tokens().is_some();
     let tokens = if refusal.is_none() || ran {
@@ -312,85 +351,6 @@ fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget, draft: &DraftP
             "same tokens, the draft's layers",
         )
         .of_speculation();
-}
-
-fn interval(b: &Budget, reserve: &Reserve) -> Interval {
-    let wall = |gib: f64| (1.0 - gib / b.before).clamp(0.0, 1.0);
-    Interval {
-        // Above 1 where the weights alone are more than what is free before them.
-        min: (1.0 - b.after / b.before).max(0.0),
-        max: wall(reserve.needed),
-        max_low: wall(reserve.needed + reserve.spread),
-        max_high: wall((reserve.needed - reserve.spread).max(0.0)),
-    }
-}
-
-/// The fraction from which this engine starts, rounded up to three digits as it prints it.
-pub(crate) fn first_legal(min: f64) -> f64 {
-    let rounded = (min * 1000.0).ceil() / 1000.0;
-    if rounded > min {
-        rounded
-    } else {
-        rounded + 0.001
-    }
-}
-
-fn refusal(setup: &Setup<'_>, b: &Budget, interval: &Interval) -> Option<Refusal> {
-    let stateless = b.state.slots.is_some_and(|slots| slots.requests() == 0);
-    if b.rest > 0.0 && b.tokens > 0 && !stateless {
-        return None;
-    }
-    let newest = setup.engine.version.since((0, 5, 13), (2026, 6));
-    let engine_says = if b.after <= 0.0 {
-        // It never comes to sizing a pool.
-        "CUDA out of memory, while it loads the weights".to_string()
-    } else if newest && b.rest <= 0.0 {
-        format!(
-            "Loaded weights leave no GPU memory for the KV cache; minimum viable \
-             mem_fraction_static is {:.4}",
-            interval.min
-        )
-    } else if newest && stateless {
-        "Hybrid (mamba/linear-attention) state cache is too small to serve any requests".to_string()
-    } else {
-        "Not enough memory. Please try to increase --mem-fraction-static".to_string()
-    };
-    Some(Refusal {
-        // Positive rest is necessary, not sufficient: state slots can eat it.
-        short_gib: (-b.rest).max(b.state.reserved_gib - b.rest).max(0.0),
-        engine_says,
-        remedy: remedy(b, interval, stateless),
-    })
-}
-
-/// What to do about a refusal, cheapest first.
-fn remedy(b: &Budget, interval: &Interval, stateless: bool) -> String {
-    let legal = first_legal(interval.min);
-    let slots = b.state.slots.unwrap_or_default();
-    if b.rest > 0.0 && slots.slots > 0 && b.state.reserved_gib >= b.rest {
-        format!(
-            "{} state slots take {:.2} GiB, the budget has {:.2}: pin fewer \
-             (--max-mamba-cache-size), or raise --mem-fraction-static",
-            slots.slots, b.state.reserved_gib, b.rest
-        )
-    } else if b.rest > 0.0 && stateless {
-        format!(
-            "{} state slots, and a request takes {}: raise --mem-fraction-static or \
-             --mamba-full-memory-ratio, or lower --max-running-requests or the drafted tokens",
-            slots.slots, slots.per_request
-        )
-    } else if b.after <= 0.0 || legal > 0.99 {
-        "the weights fill the card: more GPUs, or a smaller weight format".to_string()
-    } else if interval.is_empty() {
-        format!(
-            "no fraction works: the pool needs more than {:.3}, the rest of the engine less than \
-             {:.3}; cheapest first: fewer graph sizes, a smaller prefill chunk, fp8 KV, a smaller \
-             draft",
-            interval.min, interval.max
-        )
-    } else {
-        format!("raise --mem-fraction-static to at least {legal:.3}")
-    }
 }
 
 fn fraction_source(setup: &Setup<'_>) -> String {

@@ -3,6 +3,9 @@
 //! worker.py of V0.
 
 mod graphs;
+mod walls;
+
+use walls::{interval, refusal};
 
 use crate::GIB;
 use crate::engine::Version;
@@ -11,7 +14,7 @@ use crate::ledger::Ledger;
 use crate::model::Attention;
 use crate::parts::{self, DraftParts};
 use crate::pool::Pool;
-use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
+use crate::setup::{Plan, PlanError, Setup};
 
 /// Utilisation taken when none is given.
 pub(crate) fn default_utilisation(version: Version) -> f64 {
@@ -244,7 +247,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let own = by_concurrency == counted.is_some() && setup.pool_is_its_own();
     let tokens = setup.tokens_seen(b.rest).filter(|_| own).unwrap_or(tokens);
     let tokens = tokens.min(setup.max_total_tokens.unwrap_or(u64::MAX));
-    let refusal = refusal(setup, &b, &groups, blocks);
+    let refusal = refusal(setup, weights_gib, &b, &groups, blocks);
     let mut ledger = Ledger::new(setup.card_gib);
     ledger_lines(&mut ledger, setup, &b, &weights, observed);
     let started = refusal.is_none();
@@ -370,92 +373,6 @@ fn draft_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget) {
             )
             .of_speculation();
     }
-}
-
-/// Least utilisation that holds one request; most that leaves room for what is not counted.
-fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
-    let fixed = b.total * b.utilisation - b.rest;
-    let free = setup
-        .observed
-        .free_before_gib
-        .unwrap_or(setup.card_gib - parts::runtime_gib(setup))
-        .min(b.total);
-    let most = setup
-        .observed
-        .free_before_gib
-        .unwrap_or(b.total)
-        .min(b.total);
-    // NCCL and MoE workspaces allocate on demand: runs failed at 0.95 and worked at 0.93.
-    let margin = 0.02 * b.total;
-    let wall = |gib: f64| (gib / b.total).clamp(0.0, 1.0);
-    Interval {
-        min: ((fixed + request_gib) / b.total).max(0.0),
-        max: wall(free - b.outside - margin),
-        max_low: wall(free - 1.6 * b.outside - margin),
-        // Where what the driver takes lies within what torch does not see.
-        max_high: wall(most - 0.4 * b.outside),
-    }
-}
-
-/// What helps where nothing is left for the pool; a higher utilisation does not where weights and
-/// activations alone exceed the card.
-fn remedy_without_pool(setup: &Setup<'_>, b: &Budget, need_gib: f64) -> String {
-    let fixed = b.total * b.utilisation - b.rest;
-    let mut remedy = if fixed >= interval(setup, b, 0.0).max * b.total {
-        "weights and activations fill the card at any utilisation that starts: more GPUs, or a \
-         smaller weight format"
-            .to_string()
-    } else {
-        "raise --gpu-memory-utilization, lower --max-num-batched-tokens or --max-num-seqs"
-            .to_string()
-    };
-    if fixed < b.total && fixed + need_gib >= b.total {
-        remedy.push_str(&format!(
-            ", and --max-model-len too: {need_gib:.2} GiB for one request are not on the card"
-        ));
-    }
-    if setup.speculation.is_some() {
-        remedy.push_str(", or drop the draft");
-    }
-    remedy
-}
-
-fn refusal(setup: &Setup<'_>, b: &Budget, groups: &Groups, blocks: u64) -> Option<Refusal> {
-    let context = setup.context();
-    let batched = batched_tokens(setup);
-    let need_gib = groups.request_bytes(context, batched) / GIB;
-    if b.rest <= 0.0 {
-        return Some(Refusal {
-            short_gib: need_gib - b.rest,
-            engine_says: "No available memory for the cache blocks. Try increasing \
-                          `gpu_memory_utilization` when initializing the engine."
-                .to_string(),
-            remedy: remedy_without_pool(setup, b, need_gib),
-        });
-    }
-    if groups.concurrency(blocks, context, batched) >= 1.0 {
-        return None;
-    }
-    let longest = groups
-        .longest(blocks, batched)
-        .saturating_mul(setup.sharding.dcp.max(1));
-    Some(Refusal {
-        short_gib: need_gib - b.rest,
-        engine_says: format!(
-            "To serve at least one request with the model's max seq len ({context}), \
-             ({need_gib:.2} GiB KV cache is needed, which is larger than the available KV cache \
-             memory ({:.2} GiB)). Based on the available memory, the estimated maximum model \
-             length is {longest}.",
-            b.rest
-        ),
-        remedy: if interval(setup, b, need_gib).is_empty() {
-            format!(
-                "serve with --max-model-len {longest}; no --gpu-memory-utilization holds one request of {context}"
-            )
-        } else {
-            format!("serve with --max-model-len {longest}, or raise --gpu-memory-utilization")
-        },
-    })
 }
 
 fn fraction_source(setup: &Setup<'_>) -> String {

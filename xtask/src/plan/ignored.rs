@@ -1,7 +1,7 @@
 //! Flags that were given and change nothing: found by leaving each out.
 
 use super::json::to_json;
-use super::{Report, report};
+use super::{Report, asked};
 use crate::cli::PlanArgs;
 use crate::scenario::Scenario;
 
@@ -93,10 +93,10 @@ pub(super) fn flags(args: &PlanArgs, answer: &Report) -> Vec<&'static str> {
         }
         let mut without = args.clone();
         take_back(&mut without);
-        let Ok(scenario) = Scenario::resolve(&without.scenario) else {
+        let Ok(mut scenario) = Scenario::resolve(&without.scenario) else {
             return false;
         };
-        report(&scenario, Some(&without), None).is_ok_and(|answer| to_json(&answer) == with)
+        asked(&mut scenario, &without).is_ok_and(|answer| to_json(&answer) == with)
     };
     FLAGS.iter().filter(same).map(|flag| flag.0).collect()
 }

@@ -19,19 +19,27 @@ pub(crate) struct Knobs {
     )]
     pub(crate) max_running: Option<u64>,
     /// Tokens of one pass (--chunked-prefill-size, --max-num-batched-tokens)
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(
+        long,
+        aliases = ["chunked-prefill-size", "max-num-batched-tokens"],
+        value_name = "TOKENS"
+    )]
     pub(crate) batched_tokens: Option<u64>,
     /// Largest batch captured as a graph; 0 for none
-    #[arg(long, value_name = "N")]
+    #[arg(
+        long,
+        aliases = ["cuda-graph-max-bs", "max-cudagraph-capture-size"],
+        value_name = "N"
+    )]
     pub(crate) graph_max_batch: Option<u64>,
     /// Cap on the pool (--max-total-tokens)
     #[arg(long, value_name = "TOKENS")]
     pub(crate) max_total_tokens: Option<u64>,
     /// State slots of hybrids (--max-mamba-cache-size)
-    #[arg(long, value_name = "N")]
+    #[arg(long, aliases = ["max-mamba-cache-size"], value_name = "N")]
     pub(crate) state_slots: Option<u64>,
     /// State share of hybrids (--mamba-full-memory-ratio)
-    #[arg(long, value_name = "R")]
+    #[arg(long, aliases = ["mamba-full-memory-ratio"], value_name = "R")]
     pub(crate) state_ratio: Option<f64>,
     /// The observed figures come from a run that had the draft loaded
     #[arg(long)]

@@ -1,9 +1,10 @@
 //! The memory part of a prediction: the plan of the fraction that is asked for, or of one that is
 //! legal and carries the context.
 
-use kvplan::{EngineKind, Plan};
+use kvplan::{EngineKind, Fit, Plan};
 
-use super::{Report, fraction_flag, report, starts, text};
+use super::{Report, fraction_flag, limit, report, starts, text};
+use crate::cli::PlanArgs;
 use crate::predict::answer::{LedgerLine, Memory, MostAtOnce, Roomier};
 use crate::scenario::Scenario;
 use crate::table::thousands;
@@ -42,23 +43,32 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
 /// llama.cpp takes what its slots need: as many as the heaviest load shown that fits, where nobody
 /// said how many.
 fn of_slots(own: Report, scenario: &Scenario) -> anyhow::Result<Memory> {
-    if scenario.max_running.is_some() || scenario.ran.max_running.is_some() {
-        return Ok(for_load(&own, scenario));
+    Ok(match with_slots(scenario, None)? {
+        Some((other, _)) => for_load(&other, scenario),
+        None => for_load(&own, scenario),
+    })
+}
+
+/// The plan of llama.cpp with as many slots as the heaviest load that fits, above one, and the
+/// scenario with them; `None` where somebody said how many.
+pub(super) fn with_slots(
+    scenario: &Scenario,
+    args: Option<&PlanArgs>,
+) -> anyhow::Result<Option<(Report, Scenario)>> {
+    let by_flag = args.is_some_and(|args| args.knobs.max_running.is_some());
+    if by_flag || scenario.max_running.is_some() || scenario.ran.max_running.is_some() {
+        return Ok(None);
     }
     let mut wider = scenario.clone();
-    for users in scenario
-        .concurrency
-        .iter()
-        .rev()
-        .filter(|users| **users > 1)
-    {
+    let loads = scenario.concurrency.iter().rev();
+    for users in loads.filter(|users| **users > 1) {
         wider.max_running = Some(u64::from(*users));
-        let other = report(&wider, None, None)?;
+        let other = report(&wider, args, None)?;
         if starts(&other.cost.with) {
-            return Ok(for_load(&other, scenario));
+            return Ok(Some((other, wider)));
         }
     }
-    Ok(for_load(&own, scenario))
+    Ok(None)
 }
 
 /// The low end of the activation wall, where the loads shown do not fit the pool and that holds a
@@ -87,8 +97,7 @@ fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Roomier>>
 
 /// Whether a plan starts inside the walls and holds one request of the context.
 fn good(plan: &Plan, context: u64) -> bool {
-    let interval = &plan.interval;
-    starts(plan) && plan.fraction <= interval.max && plan.pool.requests(context) >= 1.0
+    plan.fit(context) == Fit::Fits
 }
 
 /// Fractions to take instead, best first: the top of the legal interval for one above it; for one too
@@ -160,14 +169,14 @@ fn as_said(inferred: f64, scenario: &Scenario) -> f64 {
 pub(super) fn to_memory(report: &Report) -> Memory {
     let plan = &report.cost.with;
     Memory {
-        fits: fits(plan),
+        fits: fits(plan, report.context),
         kv_tokens: Some(plan.kv_tokens),
         kv_tokens_without_speculation: Some(report.cost.without.kv_tokens),
         holds_without_draft: None,
         pool: Some(plan.pool.clone()),
         state_slots: plan.state_slots,
         most_at_once: Some(most_at_once(report)),
-        limit: text::limit(report),
+        limit: limit::words(report),
         longest_context: None,
         roomier: None,
         set_instead: None,
@@ -213,14 +222,11 @@ fn longest_that_fits(limit: u64, fits: impl Fn(u64) -> bool) -> u64 {
 
 /// Whether a plan fits; `None` where it starts and only the band of what lies outside the fraction
 /// decides whether it runs out later.
-fn fits(plan: &Plan) -> Option<bool> {
-    let band = plan.interval.max..=plan.interval.max_high;
-    let open = starts(plan) && plan.kv_tokens > 0 && band.contains(&plan.fraction);
-    match (plan.fits && plan.fraction <= plan.interval.max, open) {
-        (true, _) => Some(true),
-        (false, true) => None,
-        // Only its context is too long for the pool, or the card is short.
-        (false, false) => Some(plan.fits),
+fn fits(plan: &Plan, context: u64) -> Option<bool> {
+    match plan.fit(context) {
+        Fit::Fits => Some(true),
+        Fit::Open => None,
+        Fit::TooShort | Fit::RunsOut | Fit::Refused => Some(false),
     }
 }
 

@@ -4,9 +4,11 @@
 mod ignored;
 mod json;
 mod knobs;
+mod limit;
 mod memory;
 mod setup;
 mod text;
+mod wanted;
 
 use json::to_json;
 pub(crate) use knobs::Knobs;
@@ -41,6 +43,8 @@ pub(crate) struct Report {
     pub(crate) target: Option<(u64, u64, TargetAnswer)>,
     /// Tokens in the other KV formats.
     pub(crate) other_kv: Vec<(&'static str, u64)>,
+    /// What would let more requests run at once, where the pool is not what stops them.
+    pub(crate) more_by: limit::MoreBy,
     /// Engine with version.
     pub(crate) engine: kvplan::Engine,
     /// Flags given that change nothing in this ledger.
@@ -69,7 +73,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     check(args)?;
     let mut scenario = Scenario::resolve(&args.scenario)?;
     setup::own_figures(&mut scenario, args);
-    let mut report = report(&scenario, Some(args), None)?;
+    let mut report = asked(&mut scenario, args)?;
     report.ignored = ignored::flags(args, &report);
     if args.json {
         crate::input::print(&(serde_json::to_string_pretty(&to_json(&report))? + "\n"))?;
@@ -77,6 +81,17 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         crate::input::print(&text::render(&report, &scenario, args.sources))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The plan that the flags ask for; of llama.cpp with the slots that the loads asked for need.
+fn asked(scenario: &mut Scenario, args: &PlanArgs) -> anyhow::Result<Report> {
+    let own = report(scenario, Some(args), None)?;
+    let slots = own.engine.kind == EngineKind::LlamaCpp && args.scenario.concurrency.is_some();
+    if slots && let Some((wider, with)) = memory::with_slots(scenario, Some(args))? {
+        *scenario = with;
+        return Ok(wider);
+    }
+    Ok(own)
 }
 
 /// Plans, forwards and backwards.
@@ -128,18 +143,18 @@ fn report(
             plan.fraction_source = "inferred from the observed pool".to_string();
         }
     }
-    let target = target(scenario, &setup).transpose().map_err(fail)?;
-    let other_kv = other_kv(&setup, cost.with.kv_dtype);
+    let target = wanted::target(scenario, &setup, &cost.with).map_err(fail)?;
     Ok(Report {
         speculates: setup.speculation.is_some(),
         engine: setup.engine,
+        other_kv: other_kv(&setup, cost.with.kv_dtype),
+        more_by: limit::more_by(&setup, &cost.with, scenario.context),
         cost,
         fourth,
         said: setup::fraction_by_flag(scenario),
         inferred,
         belief,
         target,
-        other_kv,
         ignored: Vec::new(),
         uncut: uncut(scenario),
         assumed,
@@ -250,28 +265,6 @@ fn pool_wins(scenario: &Scenario, args: Option<&PlanArgs>) -> bool {
         .input("mem_fraction")
         .is_some_and(|input| input.source == "--mem-fraction");
     !by_flag || args.is_some_and(|args| args.kv_gib.is_some())
-}
-
-/// Context and requests, where both were asked for on the command line.
-fn wanted_load(scenario: &Scenario) -> Option<(u64, u64)> {
-    let by_flag = |name: &str| {
-        let input = scenario.input(name)?;
-        input.source.starts_with("--").then_some(())
-    };
-    by_flag("context")?;
-    by_flag("concurrency")?;
-    let requests = scenario.concurrency.iter().copied().max()?;
-    Some((scenario.context, u64::from(requests)))
-}
-
-/// The setting that carries the load wanted.
-fn target(
-    scenario: &Scenario,
-    setup: &kvplan::Setup<'_>,
-) -> Option<Result<(u64, u64, TargetAnswer), kvplan::PlanError>> {
-    let (context, requests) = wanted_load(scenario)?;
-    let answer = kvplan::for_target(setup, context, requests);
-    Some(answer.map(|answer| (context, requests, answer)))
 }
 
 /// The flag that sets the fraction of a plan.

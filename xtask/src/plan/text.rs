@@ -1,8 +1,8 @@
 //! The text view of `plan`.
 
-use kvplan::{CostBasis, EngineKind, Plan, Wall};
+use kvplan::{CostBasis, EngineKind, Fit, Plan};
 
-use super::{Report, fraction_flag, starts};
+use super::{Report, fraction_flag, limit, starts, wanted};
 use crate::predict::answer::needed;
 use crate::scenario::Scenario;
 use crate::table::{plain, text, thousands};
@@ -25,7 +25,7 @@ pub(super) fn render(report: &Report, scenario: &Scenario, sources: bool) -> Str
     }
     headline(report, scenario, &mut out);
     backwards(report, &mut out);
-    target(report, &mut out);
+    wanted::words(report, &mut out);
     ledger(report, sources, &mut out);
     assumed(report, scenario, &mut out);
     out
@@ -37,7 +37,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     let users = asked_users(scenario);
     let load = scenario.context.saturating_mul(u64::from(users));
     let carried = with.carries(scenario.context, u64::from(users));
-    let word = word(starts(with) && report.uncut.is_none(), with.fits && carried);
+    let word = word(report, carried);
     let mut line = |text: String| out.push_str(&format!("{text}\n"));
     let by_context = report.engine.version.since((0, 14, 0), (2026, 1));
     let setting = if report.engine.kind == EngineKind::LlamaCpp {
@@ -79,23 +79,48 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     if let Some(assumed) = assumed_context(scenario).filter(|_| starts(alone)) {
         line(format!("         {assumed}"));
     }
-    if let Some(limit) = limit(report).filter(|_| starts(with)) {
+    if let Some(slots) = one_slot(report, scenario).filter(|_| starts(with)) {
+        line(format!("         {slots}"));
+    }
+    if let Some(limit) = limit::words(report).filter(|_| starts(with)) {
         line(format!("         {limit}"));
     }
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", walls(with)));
     }
     let moved = at_another_fraction(report).into_iter();
-    for remark in moved.chain(other_kv(report)).chain(warnings(report)) {
+    let found = does_not_serve(report).into_iter().chain(warnings(report));
+    for remark in moved.chain(other_kv(report)).chain(found) {
         line(format!("         {remark}"));
     }
-    if starts(with) && !carried {
+    if starts(with) && !carried && users > 1 {
         line(format!(
             "         the load shown needs more: {users} requests of {} tokens are {}",
             thousands(scenario.context as f64),
             thousands(load as f64)
         ));
     }
+}
+
+/// The first word: what `predict` says of the same setting, and TIGHT also where not all requests
+/// asked for are held at once.
+fn word(report: &Report, carried: bool) -> &'static str {
+    match report.cost.with.fit(report.context) {
+        Fit::Refused => "REFUSED",
+        _ if report.uncut.is_some() => "REFUSED",
+        Fit::TooShort | Fit::RunsOut => "DOES NOT FIT",
+        Fit::Open => "TIGHT",
+        Fit::Fits if !carried => "TIGHT",
+        Fit::Fits => "FITS",
+    }
+}
+
+/// How many requests llama.cpp's context is for, where nobody said it.
+fn one_slot(report: &Report, scenario: &Scenario) -> Option<&'static str> {
+    let one = report.engine.kind == EngineKind::LlamaCpp && report.cost.with.max_running == 1;
+    (one && asked_users(scenario) == 1).then_some(
+        "one slot, so one request at once; --concurrency N takes N (predict: the heaviest load it shows)",
+    )
 }
 
 /// Users that must fit: those asked for; the most that a log's server takes is a limit.
@@ -128,14 +153,6 @@ fn assumed_context(scenario: &Scenario) -> Option<String> {
         "a request is taken to hold {} tokens, as in predict (--context){own}",
         thousands(scenario.context as f64)
     ))
-}
-
-fn word(starts: bool, fits: bool) -> &'static str {
-    match (starts, fits) {
-        (true, true) => "FITS",
-        (true, false) => "TIGHT",
-        (false, _) => "REFUSED",
-    }
 }
 
 fn pool(plan: &Plan, by_context: bool, context: u64) -> String {
@@ -184,27 +201,6 @@ fn at_another_fraction(report: &Report) -> Option<String> {
     })
 }
 
-/// Requests at once, where the tokens of the pool are not what stops more.
-pub(super) fn limit(report: &Report) -> Option<String> {
-    let plan = &report.cost.with;
-    let at_once = plan.at_once(report.context);
-    let why = match (at_once.wall, plan.state_slots) {
-        (Wall::StateSlots, Some(slots)) => format!(
-            "{} state slots, {} a request (--state-slots, or a higher {}, gives more)",
-            slots.slots,
-            slots.per_request,
-            fraction_flag(report)
-        ),
-        (Wall::Setting, _) => "more is a matter of --max-running".to_string(),
-        _ => return None,
-    };
-    let plural = if at_once.requests == 1 { "" } else { "s" };
-    Some(format!(
-        "runs {} request{plural} at once: {why}",
-        thousands(at_once.requests as f64)
-    ))
-}
-
 /// What the cost of the draft rests on, where that is not a plan like any other.
 fn rests_on(basis: CostBasis) -> &'static str {
     match basis {
@@ -223,10 +219,25 @@ fn rests_on(basis: CostBasis) -> &'static str {
 fn own_pool(plan: &Plan) -> String {
     let gib = plan.ledger.gib_of("draft: KV pool");
     let alone = (plan.pool_gib - plan.ledger.gib_of("target: KV pool")).abs() < 0.005;
+    let of_tokens = plan.kv_tokens as f64 * plan.kv_bytes_per_token / kvplan::GIB;
+    // States and windows of llama.cpp stand beside what a token takes.
+    let fixed = plan.pool_gib - of_tokens;
+    if fixed > 0.005
+        && !plan
+            .ledger
+            .lines
+            .iter()
+            .any(|line| line.item == "target: KV pool")
+    {
+        return format!(" ({fixed:.2} of it states and windows)");
+    }
     if gib < 0.005 || !alone {
         return String::new();
     }
-    format!(" and {gib:.2} of the draft's")
+    // Older versions of SGLang take it from what lies outside the fraction.
+    let outside = (plan.pool_gib - of_tokens).abs() < 0.5 * gib;
+    let from = if outside { " from the reserve" } else { "" };
+    format!(" and {gib:.2} of the draft's{from}")
 }
 
 fn walls(plan: &Plan) -> String {
@@ -259,7 +270,8 @@ fn warnings(report: &Report) -> Vec<String> {
             "the automatic fraction {automatic:.3} would be refused: it must be set"
         ));
     }
-    if starts(plan) && plan.kv_tokens < plan.context_tokens {
+    let said = plan.fit(report.context) == Fit::TooShort && plan.context_tokens == report.context;
+    if starts(plan) && plan.kv_tokens < plan.context_tokens && !said {
         out.push(format!(
             "the configured context of {} tokens is not usable: {} fit",
             thousands(plan.context_tokens as f64),
@@ -273,14 +285,26 @@ fn warnings(report: &Report) -> Vec<String> {
              then run out; if it does, lower the fraction, the prefill chunk or the graph sizes",
             plan.fraction, plan.interval.max, plan.interval.max_low, plan.interval.max_high
         ));
-    } else if starts(plan) && plan.fraction > plan.interval.max {
-        out.push(format!(
+    }
+    out
+}
+
+/// Why it starts and serves nothing, or not for long.
+fn does_not_serve(report: &Report) -> Option<String> {
+    let plan = &report.cost.with;
+    match plan.fit(report.context) {
+        Fit::TooShort => Some(format!(
+            "the pool of {} tokens holds no request of {}",
+            thousands(plan.kv_tokens as f64),
+            thousands(report.context as f64)
+        )),
+        Fit::RunsOut => Some(format!(
             "{:.3} is above the activation wall {:.3}: it starts and then runs out; lower the \
              fraction, the prefill chunk or the graph sizes",
             plan.fraction, plan.interval.max
-        ));
+        )),
+        _ => None,
     }
-    out
 }
 
 /// Notes for `predict`.
@@ -293,6 +317,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
             plan.fraction, refusal.short_gib, refusal.remedy
         ));
     }
+    out.extend(does_not_serve(report));
     out.extend(
         report
             .belief
@@ -369,52 +394,6 @@ fn backwards(report: &Report, out: &mut String) {
                  {said} given; --free-before-gib and --free-after-gib would settle it\n"
             ));
         }
-    }
-}
-
-fn target(report: &Report, out: &mut String) {
-    let Some((context, requests, answer)) = &report.target else {
-        return;
-    };
-    // The context itself is the setting: the first line has said whether it fits.
-    if report.engine.kind == EngineKind::LlamaCpp {
-        return;
-    }
-    let load = format!(
-        "{requests} requests of {} tokens",
-        thousands(*context as f64)
-    );
-    let flag = fraction_flag(report);
-    let plan = &report.cost.with;
-    if answer.reached {
-        let interval = &answer.plan.interval;
-        let risky = if answer.fraction > interval.max_low {
-            format!(
-                ", inside the band of the activation wall ({:.3} to {:.3}): it may start and then run out",
-                interval.max_low, interval.max_high
-            )
-        } else {
-            String::new()
-        };
-        out.push_str(&format!(
-            "\nwanted     {load}: {}{risky}\n",
-            match starts(plan) && plan.carries(*context, *requests) {
-                true => format!("they fit; {flag} {:.3} would be the least", answer.fraction),
-                false => format!("set {flag} {:.3}", answer.fraction),
-            }
-        ));
-    } else if answer.requests == 0 && answer.context_tokens == 0 {
-        out.push_str(&format!(
-            "\nwanted     {load}: out of reach at any {flag}\n"
-        ));
-    } else {
-        out.push_str(&format!(
-            "\nwanted     {load}: out of reach; at most, with {flag} {:.3}, {} requests of that \
-             context, or {requests} of {} tokens\n",
-            answer.fraction,
-            answer.requests,
-            thousands(answer.context_tokens as f64)
-        ));
     }
 }
 

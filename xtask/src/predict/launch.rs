@@ -227,7 +227,7 @@ pub(super) fn placeholders(
 }
 
 /// A fraction asked for above the legal range, with one below that fits: the lines to paste are of
-/// the engine's own fraction, where those start.
+/// the engine's own fraction, or inside the wall's band of the top of the range, where those start.
 pub(super) fn lower_fraction(
     scenario: &Scenario,
     links: &Links<'_>,
@@ -242,11 +242,14 @@ pub(super) fn lower_fraction(
     let (Some(fraction), true) = (scenario.mem_fraction.and(asked), above) else {
         return Ok(());
     };
-    if answer.memory.fits != Some(false) || answer.cut_refused {
+    if answer.memory.fits == Some(true) || answer.cut_refused {
         return Ok(());
     }
+    let tight = answer.memory.fits.is_none();
     let mut other = scenario.clone();
-    other.mem_fraction = None;
+    // Inside the band the pasted one is as near to what was asked for as is legal.
+    let nearest = answer.memory.typed_fraction();
+    other.mem_fraction = nearest.filter(|_| tight).and_then(|f| f.parse().ok());
     let lower = super::answer(&other, links)?;
     let Some(typed) = lower.memory.typed_fraction() else {
         return Ok(());
@@ -257,9 +260,10 @@ pub(super) fn lower_fraction(
     answer.assumptions.push(Assumption {
         what: format!(
             "the paste is what is best at {typed} of the card, not at {} as asked for: above {:.3} it \
-             runs out",
+             {}",
             fraction.value,
-            answer.memory.fraction_max.unwrap_or(1.0)
+            answer.memory.fraction_max.unwrap_or(1.0),
+            if tight { "may start and then run out" } else { "runs out" }
         ),
         settled_by: format!("--mem-fraction {typed} for its figures"),
     });

@@ -128,14 +128,19 @@ fn tight(memory: &Memory) -> String {
 }
 
 fn whether_it_starts(memory: &Memory, first: &Point) -> Measure {
+    let asked = memory.fraction.unwrap_or_default();
+    let pasted = memory.typed_fraction().unwrap_or_default();
+    let lower = if pasted.is_empty() || pasted == format!("{asked:.3}") {
+        String::new()
+    } else {
+        format!(" at that fraction (the paste has {pasted}, under the middle of the wall)")
+    };
     Measure {
-        what: format!(
-            "whether it starts and stays up at {:.3}",
-            memory.fraction.unwrap_or_default()
+        what: format!("whether it starts and stays up at {asked:.3}"),
+        how: format!(
+            "what lies outside the fraction (graphs, context, NCCL) is an estimate, and only its \
+             low end leaves room; start it{lower} and send one long prompt"
         ),
-        how: "what lies outside the fraction (graphs, context, NCCL) is an estimate, and only its \
-              low end leaves room; start it and send one long prompt"
-            .to_string(),
         concurrency: first.concurrency,
         width_now: None,
         width_after: None,

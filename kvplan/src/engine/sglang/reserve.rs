@@ -51,7 +51,9 @@ pub(super) fn reserve_lines(
         0.5,
         "feed-forward and residual buffers of one chunk",
     );
-    let mut outside = 0.0;
+    // Before 0.5.18 the slot of padded batches comes on top.
+    let states = b.state.slots_gib + b.state.drafted_gib;
+    let mut outside = (states - b.state.reserved_gib).max(0.0);
     if era == DraftEra::ReserveAndExtraSlots
         && let Some(spec) = setup.speculation
     {

@@ -1,0 +1,273 @@
+//! The two walls of SGLang's fraction, and what helps where it does not start. Both walls are those of
+//! the fraction itself: states and an unpriced draft's pool grow with it.
+
+use super::reserve::reserve_lines;
+use super::state::state_pool;
+use super::{Base, Budget, base, budget, budget_at, running};
+use crate::GIB;
+use crate::ledger::Ledger;
+use crate::parts::DraftParts;
+use crate::setup::{Interval, Refusal, Setup};
+
+/// Steps of the search for a wall: to a millionth of the card.
+const STEPS: usize = 20;
+
+/// The fractions that work.
+pub(super) fn interval(
+    setup: &Setup<'_>,
+    weights_gib: f64,
+    draft: &DraftParts,
+    b: &Budget,
+) -> Interval {
+    let base = base(setup, weights_gib, draft);
+    let wall = |spreads: f64| {
+        // How far a fraction lies below the wall that it makes itself.
+        let below = |fraction: f64| {
+            let b = budget_at(setup, &base, weights_gib, fraction);
+            let (_, running) = running(setup, &b);
+            let reserve = reserve_lines(&mut Ledger::new(0.0), setup, &b, draft, running);
+            let needed = (reserve.needed + spreads * reserve.spread).max(0.0);
+            (1.0 - needed / b.before).clamp(0.0, 1.0) - fraction
+        };
+        crossing(b.fraction.clamp(0.0, 1.0), below)
+    };
+    Interval {
+        min: least(setup, b),
+        max: wall(0.0),
+        max_low: wall(1.0),
+        max_high: wall(-1.0),
+    }
+}
+
+/// Where a falling function of a fraction crosses 0, from a first guess; an end of 0 to 1 where it
+/// does not.
+fn crossing(guess: f64, below: impl Fn(f64) -> f64) -> f64 {
+    // Mostly nothing moves with the fraction, and the first step is the answer.
+    let first = (guess + below(guess)).clamp(0.0, 1.0);
+    let off = below(first);
+    if off.abs() < 1e-9 {
+        return first;
+    }
+    let (mut low, mut high) = if off > 0.0 {
+        (first, 1.0)
+    } else {
+        (0.0, first)
+    };
+    for _ in 0..STEPS {
+        let middle = f64::midpoint(low, high);
+        if below(middle) >= 0.0 {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// The fraction up to which it is refused: nothing left for the pool, or for the states of one
+/// request beside it.
+fn least(setup: &Setup<'_>, b: &Budget) -> f64 {
+    // Above 1 where the weights alone, or the states beside them, are more than what is free before.
+    let wall = |rest: f64| (1.0 - (b.after - rest) / b.before).max(0.0);
+    let starts = |rest: f64| {
+        let state = state_pool(setup, rest);
+        let slots = state.slots.is_none_or(|slots| slots.requests() > 0);
+        slots && (rest - state.reserved_gib) * GIB >= b.cell
+    };
+    let stateful = setup.model.state_bytes_per_request(&setup.sharding).total() > 0;
+    if !stateful || setup.served_tokens().is_some() {
+        return wall(0.0);
+    }
+    let (mut low, mut high) = (0.0, b.after.max(1.0));
+    while !starts(high) && high < 1e6 {
+        (low, high) = (high, 2.0 * high);
+    }
+    for _ in 0..2 * STEPS {
+        let middle = f64::midpoint(low, high);
+        if starts(middle) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    wall(high)
+}
+
+/// The fraction from which this engine starts, rounded up to three digits as it prints it.
+pub(crate) fn first_legal(min: f64) -> f64 {
+    let rounded = (min * 1000.0).ceil() / 1000.0;
+    if rounded > min {
+        rounded
+    } else {
+        rounded + 0.001
+    }
+}
+
+/// Whether a budget starts: room for the pool, and states of one request.
+fn starts(b: &Budget) -> bool {
+    let stateless = b.state.slots.is_some_and(|slots| slots.requests() == 0);
+    b.rest > 0.0 && b.tokens > 0 && !stateless
+}
+
+pub(super) fn refusal(
+    setup: &Setup<'_>,
+    weights_gib: f64,
+    draft: &DraftParts,
+    b: &Budget,
+    interval: &Interval,
+) -> Option<Refusal> {
+    if starts(b) {
+        return None;
+    }
+    let stateless = b.state.slots.is_some_and(|slots| slots.requests() == 0);
+    let newest = setup.engine.version.since((0, 5, 13), (2026, 6));
+    let engine_says = if b.after <= 0.0 {
+        // It never comes to sizing a pool.
+        "CUDA out of memory, while it loads the weights".to_string()
+    } else if newest && b.rest <= 0.0 {
+        format!(
+            "Loaded weights leave no GPU memory for the KV cache; minimum viable \
+             mem_fraction_static is {:.4}",
+            (1.0 - b.after / b.before).max(0.0)
+        )
+    } else if newest && stateless {
+        "Hybrid (mamba/linear-attention) state cache is too small to serve any requests".to_string()
+    } else {
+        "Not enough memory. Please try to increase --mem-fraction-static".to_string()
+    };
+    let base = base(setup, weights_gib, draft);
+    Some(Refusal {
+        // Positive rest is necessary, not sufficient: state slots can eat it.
+        short_gib: (-b.rest).max(b.state.reserved_gib - b.rest).max(0.0),
+        engine_says,
+        remedy: remedy(setup, weights_gib, draft, &base, b, interval),
+    })
+}
+
+/// What to do about a refusal, cheapest first.
+fn remedy(
+    setup: &Setup<'_>,
+    weights_gib: f64,
+    draft: &DraftParts,
+    base: &Base,
+    b: &Budget,
+    interval: &Interval,
+) -> String {
+    let legal = first_legal(interval.min);
+    if b.rest > 0.0 && b.state.slots.is_some() {
+        return remedy_for_states(setup, weights_gib, base, b, interval);
+    }
+    if b.after <= 0.0 || legal > 0.99 {
+        FILLED.to_string()
+    } else if interval.is_empty() {
+        format!(
+            "no fraction works: the pool needs more than {:.3}, the rest of the engine less than {:.3}; {}",
+            interval.min,
+            interval.max,
+            widened(setup, weights_gib, draft)
+        )
+    } else {
+        format!("raise --mem-fraction-static to at least {legal:.3}")
+    }
+}
+
+/// Where nothing but fewer bytes of weights on a card helps.
+const FILLED: &str = "the weights fill the card: more GPUs, or a smaller weight format";
+
+/// What makes room between the walls where there is none, cheapest first.
+fn widened(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> String {
+    let opens = |setup: &Setup<'_>, draft: &DraftParts| {
+        let b = budget(setup, weights_gib, draft);
+        !interval(setup, weights_gib, draft, &b).is_empty()
+    };
+    let mut other = setup.clone();
+    other.graph_max_batch = Some(other.graph_max_batch.unwrap_or(8).min(8));
+    if opens(&other, draft) {
+        return "with --cuda-graph-max-bs 8 one does".to_string();
+    }
+    other.batched_tokens = Some(other.batched_tokens.unwrap_or(1024).min(1024));
+    if opens(&other, draft) {
+        return "with --cuda-graph-max-bs 8 and --chunked-prefill-size 1024 one does".to_string();
+    }
+    if setup.speculation.is_some() && opens(&setup.plain(), &DraftParts::default()) {
+        return "without the draft one does".to_string();
+    }
+    FILLED.to_string()
+}
+
+/// Tokens of a short request.
+const SHORT_REQUEST: u64 = 2048;
+/// Shares of the states to try, above the default of 0.9.
+const RATIOS: [f64; 6] = [1.5, 2.0, 3.0, 5.0, 10.0, 20.0];
+
+/// The most up to a limit that helps, where the least does.
+fn most(least: u64, limit: u64, helps: impl Fn(u64) -> bool) -> Option<u64> {
+    if limit < least || !helps(least) {
+        return None;
+    }
+    let (mut low, mut high) = (least, limit);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if helps(middle) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    Some(low)
+}
+
+/// What lets the states of a hybrid leave a pool: each named only where it does.
+fn remedy_for_states(
+    setup: &Setup<'_>,
+    weights_gib: f64,
+    base: &Base,
+    b: &Budget,
+    interval: &Interval,
+) -> String {
+    let slots = b.state.slots.unwrap_or_default();
+    let why = if slots.requests() > 0 || b.state.reserved_gib >= b.rest {
+        format!(
+            "the states take {:.2} GiB, the budget has {:.2}",
+            b.state.reserved_gib, b.rest
+        )
+    } else {
+        format!(
+            "{} state slots, and a request takes {}",
+            slots.slots, slots.per_request
+        )
+    };
+    let legal = first_legal(interval.min);
+    let mut ways = Vec::new();
+    if !interval.is_empty() && legal <= interval.max {
+        ways.push(format!("--mem-fraction-static at least {legal:.3}"));
+    }
+    // A pool of a short request: the very most that starts would leave nothing to serve with.
+    let tokens = SHORT_REQUEST.min(setup.context());
+    let helps = |change: &dyn Fn(&mut Setup<'_>)| {
+        let mut other = setup.clone();
+        change(&mut other);
+        let b = budget_at(&other, base, weights_gib, b.fraction);
+        starts(&b) && b.tokens >= tokens
+    };
+    let per_request = slots.per_request.max(1);
+    let pinned = setup.state_slots.unwrap_or(per_request);
+    let pin = |n: u64| helps(&|other: &mut Setup<'_>| other.state_slots = Some(n));
+    if let Some(n) = most(per_request, pinned, pin) {
+        ways.push(format!("--max-mamba-cache-size {n}"));
+    }
+    let ratio = |r: &&f64| helps(&|other: &mut Setup<'_>| other.state_ratio = Some(**r));
+    let unpinned = setup.state_slots.is_none() && setup.observed.state_gib.is_none();
+    if let Some(ratio) = RATIOS.iter().find(ratio).filter(|_| unpinned) {
+        ways.push(format!("--mamba-full-memory-ratio {ratio}"));
+    }
+    let told = setup.max_running.unwrap_or(48).saturating_sub(1);
+    let run = |n: u64| helps(&|other: &mut Setup<'_>| other.max_running = Some(n));
+    if let Some(n) = most(1, told, run) {
+        ways.push(format!("--max-running-requests {n}"));
+    }
+    match ways.as_slice() {
+        [] => format!("{why}; more GPUs, or a smaller weight format"),
+        ways => format!("{why}; any of these: {}", ways.join("; ")),
+    }
+}

@@ -1,0 +1,120 @@
+//! The walls of vLLM's utilisation, and what helps where it does not start.
+
+use super::{Budget, batched_tokens, budget, max_seqs};
+use crate::GIB;
+use crate::engine::sglang::first_legal;
+use crate::groups::Groups;
+use crate::parts;
+use crate::setup::{Interval, Refusal, Setup};
+
+/// Least utilisation that holds one request; most that leaves room for what is not counted.
+pub(super) fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
+    let fixed = b.total * b.utilisation - b.rest;
+    let free = setup
+        .observed
+        .free_before_gib
+        .unwrap_or(setup.card_gib - parts::runtime_gib(setup))
+        .min(b.total);
+    let most = setup
+        .observed
+        .free_before_gib
+        .unwrap_or(b.total)
+        .min(b.total);
+    // NCCL and MoE workspaces allocate on demand: runs failed at 0.95 and worked at 0.93.
+    let margin = 0.02 * b.total;
+    let wall = |gib: f64| (gib / b.total).clamp(0.0, 1.0);
+    Interval {
+        min: ((fixed + request_gib) / b.total).max(0.0),
+        max: wall(free - b.outside - margin),
+        max_low: wall(free - 1.6 * b.outside - margin),
+        // Where what the driver takes lies within what torch does not see.
+        max_high: wall(most - 0.4 * b.outside),
+    }
+}
+
+/// What helps where nothing is left for the pool: each named only where it does.
+fn remedy_without_pool(setup: &Setup<'_>, weights_gib: f64, b: &Budget, need_gib: f64) -> String {
+    let room = interval(setup, b, need_gib);
+    let mut ways = Vec::new();
+    let least = first_legal(room.min);
+    let empty = first_legal(interval(setup, b, 0.0).min);
+    if least <= room.max {
+        ways.push(format!("raise --gpu-memory-utilization to {least:.3}"));
+    } else if empty <= room.max {
+        ways.push(format!(
+            "raise --gpu-memory-utilization to {:.3} and serve with a shorter --max-model-len: {need_gib:.2} \
+             GiB for one request are not on the card",
+            (room.max * 1000.0).floor() / 1000.0
+        ));
+    }
+    let at = |change: &dyn Fn(&mut Setup<'_>)| {
+        let mut other = setup.clone();
+        change(&mut other);
+        other.fraction = Some(b.utilisation);
+        budget(&other, weights_gib).rest >= need_gib
+    };
+    let small = |other: &mut Setup<'_>| {
+        other.batched_tokens = Some(2048.min(batched_tokens(setup)));
+        other.max_running = Some(64.min(max_seqs(setup)));
+    };
+    if at(&small) {
+        ways.push("serve with --max-num-batched-tokens 2048 --max-num-seqs 64".to_string());
+    }
+    if setup.speculation.is_some() && at(&|other: &mut Setup<'_>| other.speculation = None) {
+        ways.push("drop the draft".to_string());
+    }
+    if ways.is_empty() {
+        return "weights and activations fill the card at any utilisation that starts: more GPUs, or a \
+                smaller weight format"
+            .to_string();
+    }
+    ways.join(", or ")
+}
+
+pub(super) fn refusal(
+    setup: &Setup<'_>,
+    weights_gib: f64,
+    b: &Budget,
+    groups: &Groups,
+    blocks: u64,
+) -> Option<Refusal> {
+    let context = setup.context();
+    let batched = batched_tokens(setup);
+    let need_gib = groups.request_bytes(context, batched) / GIB;
+    if b.rest <= 0.0 {
+        return Some(Refusal {
+            short_gib: need_gib - b.rest,
+            engine_says: "No available memory for the cache blocks. Try increasing \
+                          `gpu_memory_utilization` when initializing the engine."
+                .to_string(),
+            remedy: remedy_without_pool(setup, weights_gib, b, need_gib),
+        });
+    }
+    if groups.concurrency(blocks, context, batched) >= 1.0 {
+        return None;
+    }
+    let room = interval(setup, b, need_gib);
+    let least = first_legal(room.min);
+    let longest = groups
+        .longest(blocks, batched)
+        .saturating_mul(setup.sharding.dcp.max(1));
+    Some(Refusal {
+        short_gib: need_gib - b.rest,
+        engine_says: format!(
+            "To serve at least one request with the model's max seq len ({context}), \
+             ({need_gib:.2} GiB KV cache is needed, which is larger than the available KV cache \
+             memory ({:.2} GiB)). Based on the available memory, the estimated maximum model \
+             length is {longest}.",
+            b.rest
+        ),
+        remedy: if least > room.max {
+            format!(
+                "serve with --max-model-len {longest}; no --gpu-memory-utilization holds one request of {context}"
+            )
+        } else {
+            format!(
+                "serve with --max-model-len {longest}, or raise --gpu-memory-utilization to {least:.3}"
+            )
+        },
+    })
+}

@@ -1,0 +1,84 @@
+//! Whether a plan works, and how many requests it carries.
+
+use crate::setup::{Plan, StateSlots};
+
+/// Whether a setting works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// It starts, stays up, and the pool holds a request.
+    Fits,
+    /// It starts; whether it stays up lies inside the band of the activation wall.
+    Open,
+    /// It starts, and its pool does not hold one request.
+    TooShort,
+    /// It starts and then runs out: above the band of the activation wall.
+    RunsOut,
+    /// It does not start.
+    Refused,
+}
+
+/// What stops more requests at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wall {
+    /// The tokens of the KV pool.
+    Pool,
+    /// The slots for states.
+    StateSlots,
+    /// What the engine is told, or takes by itself.
+    Setting,
+}
+
+/// Most requests at once, and what stops more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AtOnce {
+    /// Whole requests.
+    pub requests: u64,
+    /// The first wall.
+    pub wall: Wall,
+}
+
+impl Plan {
+    /// Requests of `context` tokens that run at once: the least of what the pool holds, what the
+    /// state slots carry, and the setting.
+    pub fn at_once(&self, context: u64) -> AtOnce {
+        let walls = [
+            (self.pool.requests(context) as u64, Wall::Pool),
+            (
+                self.state_slots.map_or(u64::MAX, StateSlots::requests),
+                Wall::StateSlots,
+            ),
+            (self.running_setting, Wall::Setting),
+        ];
+        let mut first = walls[0];
+        for wall in walls {
+            if wall.0 < first.0 {
+                first = wall;
+            }
+        }
+        AtOnce {
+            requests: first.0,
+            wall: first.1,
+        }
+    }
+
+    /// Whether this setting works for requests of `context` tokens.
+    pub fn fit(&self, context: u64) -> Fit {
+        if self.refusal.is_some() {
+            Fit::Refused
+        } else if self.pool.requests(context) < 1.0 {
+            Fit::TooShort
+        } else if self.fraction > self.interval.max_high {
+            Fit::RunsOut
+        } else if self.fraction > self.interval.max {
+            Fit::Open
+        } else {
+            Fit::Fits
+        }
+    }
+
+    /// Whether pool and state slots carry so many requests of a context at once.
+    pub fn carries(&self, context: u64, requests: u64) -> bool {
+        let slots = self.state_slots.map_or(u64::MAX, StateSlots::requests);
+        slots >= requests && self.pool.requests(context) >= requests as f64
+    }
+}

@@ -1,0 +1,119 @@
+//! The walls of a fraction are those that the same rules set when they are asked for.
+
+mod common;
+
+use common::{model, mtp};
+use kvplan::{Fit, Plan, Setup, Speculation, plan};
+
+/// Models with states, with windows, plain; versions that take the draft's pool from the reserve and
+/// that price it; cards that are full and that are not.
+const CASES: [(&str, &str, u64, f64, &str, bool); 10] = [
+    ("qwen3-next-80b-a3b", "fp8", 2, 80.0, "sglang@0.5.18", true),
+    ("qwen3-next-80b-a3b", "fp8", 2, 95.0, "sglang@2025-03", true),
+    ("qwen3.5-122b-a10b", "fp8", 8, 24.0, "sglang@0.5.18", false),
+    ("qwen3.5-397b-a17b", "fp8", 8, 95.0, "sglang@0.5.5", true),
+    ("llama-3.1-8b", "fp8", 1, 24.0, "sglang@0.5.5", false),
+    ("gemma-3-27b", "fp8", 8, 48.0, "sglang@0.5.18", false),
+    ("glm-4.5-air", "awq", 4, 24.0, "sglang@0.5.18", true),
+    ("qwen3-32b", "fp8", 2, 32.0, "vllm@0.11.0", false),
+    ("glm-4.5-air", "awq", 4, 24.0, "vllm@0.20.0", true),
+    ("gpt-oss-120b", "fp8", 2, 80.0, "vllm@0.11.0", false),
+];
+
+fn each(check: impl Fn(&Setup<'_>, &str)) {
+    for (name, quant, tp, card, engine, drafts) in CASES {
+        let model = model(name, Some(quant).filter(|_| !name.starts_with("gpt")));
+        let mut setup = common::setup(&model, tp, engine, card);
+        setup.context_tokens = Some(2048);
+        setup.speculation = Some(mtp(3)).filter(|_| drafts);
+        check(&setup, &format!("{name} {engine}"));
+    }
+}
+
+fn at(setup: &Setup<'_>, fraction: f64) -> Plan {
+    let mut setup = setup.clone();
+    setup.fraction = Some(fraction);
+    plan(&setup).expect("a plan")
+}
+
+/// The activation wall was that of the fraction asked about: at 0.88 it stood at 0.913, where it
+/// stood at 0.910; the pool wall forgot the states of one request.
+#[test]
+fn between_its_walls_a_fraction_fits_and_beyond_them_it_does_not() {
+    each(|setup, case| {
+        let walls = at(setup, 0.7).interval;
+        for fraction in [0.3, 0.88, 0.97] {
+            let other = at(setup, fraction).interval;
+            for (a, b) in [(walls.min, other.min), (walls.max, other.max)] {
+                assert!((a - b).abs() < 1e-5, "{case}: {a} and {b}");
+            }
+        }
+        assert!(!walls.is_empty(), "{case}: {walls:?}");
+        assert_eq!(at(setup, walls.max - 1e-4).fit(64), Fit::Fits, "{case}");
+        assert_eq!(at(setup, walls.max + 1e-4).fit(64), Fit::Open, "{case}");
+        if walls.max_high < 0.9999 {
+            let beyond = at(setup, walls.max_high + 1e-4);
+            assert_eq!(beyond.fit(64), Fit::RunsOut, "{case}");
+        }
+        assert!(at(setup, walls.min + 1e-4).refusal.is_none(), "{case}");
+        assert!(at(setup, walls.min - 1e-4).refusal.is_some(), "{case}");
+    });
+}
+
+/// "Free" of the ledger is the room under the activation wall, of SGLang.
+#[test]
+fn what_is_free_on_the_card_is_what_lies_under_the_wall() {
+    each(|setup, case| {
+        if case.contains("sglang") {
+            let plan = at(setup, at(setup, 0.7).interval.max);
+            let free = plan.ledger.lines.last().map_or(1.0, |line| line.gib);
+            // Before spring 2026 more was set aside for drafted tokens than was allocated.
+            let surplus = case.contains("qwen3-next-80b-a3b sglang@2025") || case.contains("397b");
+            assert!(free > -0.02 && (free < 0.02 || surplus), "{case}: {free}");
+        }
+    });
+}
+
+/// "Raise the fraction, or lower the requests or the drafted tokens" was said of any hybrid whose
+/// states left nothing, also where that changed nothing.
+#[test]
+fn a_remedy_for_states_starts_when_it_is_followed() {
+    let mut followed = 0;
+    for (name, tp, card, slots, fraction) in [
+        ("qwen3.5-27b", 1, 80.0, None, 0.70),
+        ("qwen3.5-35b-a3b", 1, 48.0, None, 0.80),
+        ("qwen3-next-80b-a3b", 2, 80.0, Some(900), 0.85),
+        ("qwen3.5-122b-a10b", 8, 24.0, Some(400), 0.85),
+        ("qwen3.5-397b-a17b", 8, 95.0, None, 0.55),
+    ] {
+        for engine in ["sglang@0.5.18", "sglang@0.5.12", "sglang@0.5.5"] {
+            let model = model(name, Some("fp8"));
+            let mut setup = common::setup(&model, tp, engine, card);
+            setup.fraction = Some(fraction);
+            setup.state_slots = slots;
+            setup.speculation = Some(Speculation { ..mtp(3) });
+            let Some(refusal) = plan(&setup).expect("a plan").refusal else {
+                continue;
+            };
+            let Some((_, ways)) = refusal.remedy.split_once("any of these: ") else {
+                continue;
+            };
+            for way in ways.split("; ") {
+                let (flag, value) = way.split_once(' ').expect("a flag and its value");
+                let value: f64 = value.trim_start_matches("at least ").parse().expect(way);
+                let mut other = setup.clone();
+                match flag {
+                    "--mem-fraction-static" => other.fraction = Some(value),
+                    "--max-mamba-cache-size" => other.state_slots = Some(value as u64),
+                    "--mamba-full-memory-ratio" => other.state_ratio = Some(value),
+                    "--max-running-requests" => other.max_running = Some(value as u64),
+                    _ => panic!("{way}"),
+                }
+                let plan = plan(&other).expect("a plan");
+                assert!(plan.refusal.is_none(), "{name} {engine}: {way}");
+                followed += 1;
+            }
+        }
+    }
+    assert!(followed > 8, "{followed}");
+}

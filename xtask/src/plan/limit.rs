@@ -1,0 +1,84 @@
+//! Requests at once where something else than the pool stops more, and what would change that: each
+//! way is tried before it is named.
+
+use kvplan::{Plan, Setup, Wall};
+
+use super::{Report, fraction_flag};
+use crate::table::thousands;
+
+/// What would let more requests run at once.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct MoreBy {
+    /// More state slots.
+    slots: bool,
+    /// A higher fraction inside the walls.
+    fraction: bool,
+    /// A higher limit of the engine's own.
+    setting: bool,
+}
+
+/// Tries what would let more requests of a context run at once.
+pub(super) fn more_by(setup: &Setup<'_>, plan: &Plan, context: u64) -> MoreBy {
+    let now = plan.at_once(context);
+    let tries = |change: &dyn Fn(&mut Setup<'_>)| {
+        let mut other = setup.clone();
+        change(&mut other);
+        kvplan::plan(&other).is_ok_and(|more| more.at_once(context).requests > now.requests)
+    };
+    let more = |of: u64| of.saturating_add(of / 8).saturating_add(1);
+    match (now.wall, plan.state_slots) {
+        (Wall::StateSlots, Some(slots)) => {
+            let wider = more(slots.requests()).saturating_mul(slots.per_request);
+            let top = (plan.interval.max * 1000.0).floor() / 1000.0;
+            MoreBy {
+                slots: tries(&|other: &mut Setup<'_>| {
+                    other.fraction = Some(plan.fraction);
+                    other.state_slots = Some(wider);
+                    other.observed.state_gib = None;
+                }),
+                fraction: top > plan.fraction
+                    && tries(&|other: &mut Setup<'_>| other.fraction = Some(top)),
+                setting: false,
+            }
+        }
+        (Wall::Setting, _) => MoreBy {
+            setting: tries(&|other: &mut Setup<'_>| other.max_running = Some(more(now.requests))),
+            ..MoreBy::default()
+        },
+        _ => MoreBy::default(),
+    }
+}
+
+/// Requests at once, where the tokens of the pool are not what stops more.
+pub(super) fn words(report: &Report) -> Option<String> {
+    let plan = &report.cost.with;
+    let at_once = plan.at_once(report.context);
+    let flag = fraction_flag(report);
+    let by = report.more_by;
+    let why = match (at_once.wall, plan.state_slots) {
+        (Wall::StateSlots, Some(slots)) => {
+            let more = match (by.slots, by.fraction) {
+                (true, true) => format!("--state-slots, or a higher {flag}, gives more"),
+                (true, false) => "--state-slots gives more".to_string(),
+                (false, true) => format!("a higher {flag} gives more"),
+                (false, false) => {
+                    "neither more of them nor a higher fraction gives more".to_string()
+                }
+            };
+            format!(
+                "{} state slots, {} a request ({more})",
+                slots.slots, slots.per_request
+            )
+        }
+        (Wall::Setting, _) if by.setting => "more is a matter of --max-running".to_string(),
+        (Wall::Setting, _) => {
+            "that many are allowed (--max-running), and memory carries no more".to_string()
+        }
+        _ => return None,
+    };
+    let plural = if at_once.requests == 1 { "" } else { "s" };
+    Some(format!(
+        "runs {} request{plural} at once: {why}",
+        thousands(at_once.requests as f64)
+    ))
+}

@@ -1,0 +1,100 @@
+//! The load that was asked for, and the setting that carries it.
+
+use kvplan::{EngineKind, Fit, Plan, PlanError, Setup, TargetAnswer};
+
+use super::{Report, fraction_flag};
+use crate::scenario::Scenario;
+use crate::table::thousands;
+
+/// Tokens of a request, requests, and what carries them.
+pub(super) type Wanted = (u64, u64, TargetAnswer);
+
+/// Context and requests, where both were asked for on the command line, or the context alone and
+/// not one request of it fits.
+fn wanted_load(scenario: &Scenario, plan: &Plan) -> Option<(u64, u64)> {
+    let by_flag = |name: &str| {
+        let input = scenario.input(name)?;
+        input.source.starts_with("--").then_some(())
+    };
+    by_flag("context")?;
+    if by_flag("concurrency").is_none() {
+        let short = plan.fit(scenario.context) == Fit::TooShort;
+        return short.then_some((scenario.context, 1));
+    }
+    let requests = scenario.concurrency.iter().copied().max()?;
+    Some((scenario.context, u64::from(requests)))
+}
+
+/// The setting that carries the load wanted.
+pub(super) fn target(
+    scenario: &Scenario,
+    setup: &Setup<'_>,
+    plan: &Plan,
+) -> Result<Option<Wanted>, PlanError> {
+    let Some((context, requests)) = wanted_load(scenario, plan) else {
+        return Ok(None);
+    };
+    let answer = kvplan::for_target(setup, context, requests)?;
+    Ok(Some((context, requests, answer)))
+}
+
+/// Says the least fraction that carries it, or the nearest load there is.
+pub(super) fn words(report: &Report, out: &mut String) {
+    let Some((context, requests, answer)) = &report.target else {
+        return;
+    };
+    // The context itself is the setting: the first line has said whether it fits.
+    if report.engine.kind == EngineKind::LlamaCpp {
+        return;
+    }
+    let plural = if *requests == 1 { "" } else { "s" };
+    let load = format!(
+        "{requests} request{plural} of {} tokens",
+        thousands(*context as f64)
+    );
+    let flag = fraction_flag(report);
+    let plan = &report.cost.with;
+    if answer.reached {
+        let fits = plan.fit(*context) == Fit::Fits && plan.carries(*context, *requests);
+        let interval = &answer.plan.interval;
+        let risky = if answer.fraction > interval.max_low {
+            format!(
+                ", inside the band of the activation wall ({:.3} to {:.3}): it may start and then run out",
+                interval.max_low, interval.max_high
+            )
+        } else {
+            String::new()
+        };
+        out.push_str(&format!(
+            "\nwanted     {load}: {}{risky}\n",
+            match fits {
+                true => format!("they fit; {flag} {:.3} would be the least", answer.fraction),
+                false => format!("set {flag} {:.3}", answer.fraction),
+            }
+        ));
+    } else {
+        let nearest = nearest_load(answer.requests, *requests, answer.context_tokens);
+        out.push_str(&match nearest {
+            Some(nearest) => format!(
+                "\nwanted     {load}: out of reach; at most, with {flag} {:.3}, {nearest}\n",
+                answer.fraction
+            ),
+            None => format!("\nwanted     {load}: out of reach at any {flag}\n"),
+        });
+    }
+}
+
+/// The most requests of the context asked for, and the longest context of the requests asked for.
+fn nearest_load(held: u64, asked: u64, context: u64) -> Option<String> {
+    let plural = |n: u64| if n == 1 { "" } else { "s" };
+    let requests = (held > 0).then(|| format!("{held} request{} of that context", plural(held)));
+    let shorter = (context > 0).then(|| {
+        let tokens = thousands(context as f64);
+        match held > 0 {
+            true => format!("{asked} of {tokens} tokens"),
+            false => format!("{asked} request{} of {tokens} tokens", plural(asked)),
+        }
+    });
+    let both: Vec<String> = requests.into_iter().chain(shorter).collect();
+    (!both.is_empty()).then(|| both.join(", or "))
+}

@@ -1,0 +1,159 @@
+//! Advice about memory, followed: the second run does not refuse, does not give it again, and shows
+//! what the first one promised.
+
+mod common;
+
+use common::answers;
+
+fn run(command: &str, flags: &str) -> String {
+    let words: Vec<&str> = std::iter::once(command)
+        .chain(flags.split_whitespace())
+        .collect();
+    answers(&words)
+}
+
+fn after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    text.split_once(word)?.1.split([' ', ',', ';', ')']).next()
+}
+
+fn json(command: &str, flags: &str) -> serde_json::Value {
+    serde_json::from_str(&run(command, &format!("{flags} --json"))).expect("JSON")
+}
+
+/// `plan` said TIGHT, FITS and a null of the same run of which `predict` said DOES NOT FIT.
+#[test]
+fn plan_and_predict_mean_the_same_by_fits_tight_and_does_not_fit() {
+    let qwen = "--model qwen3-32b --quant fp8 --gpu rtx-5090 --gpus 2 --draft none --context 4k";
+    let moe = "--model qwen3-8b --quant fp8 --gpu h100-sxm --gpus 1 --draft none --context 4k";
+    for (flags, engine, word, fits) in [
+        (qwen, "sglang --mem-fraction 0.85", "FITS", Some(true)),
+        (qwen, "sglang --mem-fraction 0.975", "TIGHT", None),
+        (
+            qwen,
+            "sglang --mem-fraction 0.995",
+            "DOES NOT FIT",
+            Some(false),
+        ),
+        (qwen, "sglang --mem-fraction 0.5", "REFUSED", Some(false)),
+        (
+            qwen,
+            "sglang --mem-fraction 0.555",
+            "DOES NOT FIT",
+            Some(false),
+        ),
+        (moe, "vllm@0.9.2 --mem-fraction 0.97", "TIGHT", None),
+        (moe, "vllm@0.9.2 --mem-fraction 0.9", "FITS", Some(true)),
+    ] {
+        let flags = format!("{flags} --engine {engine}");
+        let plan = run("plan", &flags);
+        assert!(plan.starts_with(word), "{flags}: {plan}");
+        let (plan, predict) = (json("plan", &flags), json("predict", &flags));
+        assert_eq!(plan["memory"]["fits"], serde_json::json!(fits), "{flags}");
+        assert_eq!(predict["memory"]["fits"], plan["memory"]["fits"], "{flags}");
+    }
+}
+
+/// 184 slots of five carry 36 requests; "at most 64 of 21,648 tokens" was still refused slots, and
+/// more of them were said to help where the pool then held fewer.
+#[test]
+fn a_context_is_no_way_round_too_few_state_slots() {
+    let flags = "--model qwen3-next-80b-a3b --quant fp8 --gpu h100-sxm --gpus 2 --engine sglang \
+                 --context 2k";
+    let text = run("plan", &format!("{flags} --concurrency 128"));
+    let (fraction, most) = (
+        after(&text, "at most, with --mem-fraction-static ").expect("a nearest load"),
+        text.split_once("at most, with").expect("a nearest load").1,
+    );
+    assert!(
+        !most.lines().next().is_some_and(|l| l.contains(" or ")),
+        "{text}"
+    );
+    let requests = most.split(' ').nth(3).expect("requests");
+    let followed = run(
+        "plan",
+        &format!("{flags} --concurrency {requests} --mem-fraction {fraction}"),
+    );
+    assert!(followed.starts_with("FITS"), "{followed}");
+}
+
+/// A length that the engine refuses at once was "out of reach at any fraction", whatever shorter one
+/// fits.
+#[test]
+fn a_request_that_is_too_long_is_answered_with_the_longest_that_fits() {
+    for (flags, more) in [
+        (
+            "--model qwen3-32b --quant fp8 --gpu rtx-5080 --gpus 4 --engine sglang",
+            "--context 100000",
+        ),
+        (
+            "--model qwen3-4b --gpu rtx-5080 --gpus 1 --engine vllm@0.10",
+            "--context 40k --concurrency 4",
+        ),
+        (
+            "--model gemma-3-27b --quant fp8 --gpu rtx-4090 --gpus 8 --engine vllm",
+            "--context 16k --concurrency 128",
+        ),
+    ] {
+        let flags = format!("{flags} --draft none");
+        let text = run("plan", &format!("{flags} {more}"));
+        let (_, most) = text
+            .split_once("at most, with ")
+            .unwrap_or_else(|| panic!("{text}"));
+        let words: Vec<&str> = most.lines().next().unwrap_or_default().split(' ').collect();
+        let tokens = words[words.len() - 2].replace(',', "");
+        let users = more.rsplit_once("--concurrency ").map_or("1", |(_, n)| n);
+        let followed = run(
+            "plan",
+            &format!(
+                "{flags} --context {tokens} --concurrency {users} --mem-fraction {}",
+                words[1].trim_end_matches(',')
+            ),
+        );
+        assert!(followed.starts_with("FITS"), "{text}{followed}");
+    }
+}
+
+/// The paste had 0.829 with a --max-model-len that only the pool at 0.95 holds, and "start it" meant
+/// neither.
+#[test]
+fn a_fraction_inside_the_walls_band_is_pasted_as_the_nearest_legal_one_with_its_own_length() {
+    let flags = "--model llama-4-scout-17b-16e --quant int4 --gpu rtx-4090 --gpus 8 --engine vllm@0.9.2 \
+                 --draft eagle3 --steps 3 --kv-dtype fp8";
+    let text = run("predict", &format!("{flags} --mem-fraction 0.95"));
+    assert!(text.contains("memory is tight"), "{text}");
+    let pasted = after(&text, "--gpu-memory-utilization ").expect("a fraction");
+    assert!(text.contains(&format!("the paste has {pasted}")), "{text}");
+    let length = after(&text, "--max-model-len ").expect("a length");
+    let plan = run(
+        "plan",
+        &format!("{flags} --gpu-memory-utilization {pasted} --max-model-len {length}"),
+    );
+    assert!(plan.starts_with("FITS"), "{plan}");
+}
+
+/// `plan` reckoned one slot, whatever number of users was asked for.
+#[test]
+fn llamacpps_context_is_for_all_requests_asked_for() {
+    let flags = "--model qwen3-30b-a3b --quant int4 --gpu rtx-pro-6000 --gpus 1 --engine llamacpp \
+                 --draft none --context 8k --concurrency 4";
+    let text = run("plan", flags);
+    assert!(text.starts_with("FITS     --ctx-size 32768"), "{text}");
+    let (plan, predict) = (json("plan", flags), json("predict", flags));
+    assert_eq!(plan["memory"]["kv_tokens"], 32_768);
+    assert_eq!(predict["memory"]["kv_tokens"], 32_768);
+}
+
+/// Remedies are told in the engine's words; those words were no flags here.
+#[test]
+fn the_engines_own_flags_of_a_remedy_are_taken() {
+    let flags = "--model qwen3-next-80b-a3b --quant fp8 --gpu h100-sxm --gpus 2 --engine sglang";
+    for more in [
+        "--max-mamba-cache-size 40",
+        "--mamba-full-memory-ratio 2",
+        "--chunked-prefill-size 2048",
+        "--cuda-graph-max-bs 8",
+    ] {
+        let text = run("plan", &format!("{flags} {more}"));
+        assert!(text.starts_with("FITS"), "{text}");
+    }
+}
