@@ -25,12 +25,11 @@ pub(crate) struct Answer {
     pub(crate) verdict: Verdict,
     /// One sentence.
     pub(crate) because: String,
-    /// The one measurement that would settle most, where a load is left open.
+    /// What would settle most, where a load is left open.
     pub(crate) measure: Option<Measure>,
     pub(crate) best: Option<Best>,
     pub(crate) break_even_accept_length: Option<f64>,
-    /// Highest load up to which the middle of the band gains and the pool holds every user (it may
-    /// lie between two loads asked for); the `verdict` of each point says whether it is decided.
+    /// Highest load up to which the middle of the band gains and the pool holds every user.
     pub(crate) pays_up_to_concurrency: Option<u32>,
     pub(crate) points: Vec<Point>,
     pub(crate) memory: Memory,
@@ -54,7 +53,6 @@ pub(crate) struct Answer {
     /// Observed beside computed.
     pub(crate) observed: Vec<Observed>,
     pub(crate) assumptions: Vec<Assumption>,
-    /// Rows of `--compare`.
     pub(crate) compared: Vec<Compared>,
     /// What `--compare` named and cannot run here, with the reason.
     pub(crate) compared_left_out: Vec<String>,
@@ -92,7 +90,7 @@ pub(crate) struct Input {
     pub(crate) source: String,
 }
 
-/// Three-valued: `pays` or `does-not-pay` only when the whole band is on one side of 1.
+/// `pays` or `does-not-pay` only where the whole band is on one side of 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {

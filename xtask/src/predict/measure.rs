@@ -60,19 +60,8 @@ fn of_the_point(scenario: &Scenario, point: &Point, conditions: &Conditions) -> 
         );
     }
     let model = ResidualModel::shipped();
-    let informed = |situation: Situation, beyond: bool| {
-        let known = situation.accept == AcceptSource::Measured;
-        let learns = known && conditions.situation.accept == AcceptSource::Prior;
-        Conditions {
-            situation,
-            beyond: if beyond { conditions.beyond } else { 0.0 },
-            accept_down: if learns { 0.0 } else { conditions.accept_down },
-            accept_up: if learns { 0.0 } else { conditions.accept_up },
-            ..*conditions
-        }
-    };
     let log_sd = |situation: Situation, beyond: bool| {
-        let at = informed(situation, beyond);
+        let at = informed(conditions, situation, beyond);
         model.band(1.0, f64::MAX, &at).log_sd
     };
     let beyond = conditions.situation.step == StepSource::Sweep && conditions.beyond > 0.0;
@@ -92,15 +81,12 @@ fn of_the_point(scenario: &Scenario, point: &Point, conditions: &Conditions) -> 
         }
         Measurement::Both => (conditions.situation, beyond),
     };
-    let at = informed(then, beyond);
+    let at = informed(conditions, then, beyond);
     let most = points::most(point.accept_length, point.draft_tokens, &at);
     let after = model.band(point.speedup, most, &at);
-    let sweep = matches!(
-        value.measurement,
-        Measurement::PlainSweep | Measurement::LongerSweep
-    );
     let mut how = "it narrows the band most for its effort".to_string();
-    if sweep {
+    let sweeps = [Measurement::PlainSweep, Measurement::LongerSweep];
+    if sweeps.contains(&value.measurement) {
         // Beyond its last point the steps are the model's.
         let tokens = u64::from(point.concurrency) * u64::from(point.draft_tokens);
         how.push_str(&format!(
@@ -110,5 +96,18 @@ fn of_the_point(scenario: &Scenario, point: &Point, conditions: &Conditions) -> 
     Measure {
         width_after: (value.measurement != Measurement::Both).then_some(after.high / after.low),
         ..measure(value.measurement.to_string(), &how)
+    }
+}
+
+/// What a prediction rests on once a situation is reached, with what it knows already kept.
+fn informed(conditions: &Conditions, situation: Situation, beyond: bool) -> Conditions {
+    let known = situation.accept == AcceptSource::Measured;
+    let learns = known && conditions.situation.accept == AcceptSource::Prior;
+    Conditions {
+        situation,
+        beyond: if beyond { conditions.beyond } else { 0.0 },
+        accept_down: if learns { 0.0 } else { conditions.accept_down },
+        accept_up: if learns { 0.0 } else { conditions.accept_up },
+        ..*conditions
     }
 }
