@@ -104,6 +104,8 @@ pub struct Observed {
     /// Longest request that the run whose tokens were counted was told to take, tokens: what vLLM
     /// counts of a hybrid follows it. `None`: the configured context.
     pub tokens_context: Option<u64>,
+    /// Requests at once of the run that these figures are of; `None`: as many as asked for.
+    pub running: Option<u64>,
     /// Weights as the engine printed them, GiB.
     pub weights_gib: Option<f64>,
     /// The draft's weights as the engine printed them, GiB, where it loads them apart.
@@ -320,7 +322,7 @@ impl<'a> Setup<'a> {
     /// Tokens that were seen in the pool, in as much of it as the utilisation asked for leaves.
     pub(crate) fn tokens_seen(&self, pool_gib: f64) -> Option<u64> {
         let tokens = self.observed.tokens?;
-        if self.fraction_moved() == 0.0 {
+        if self.fraction_moved() == 0.0 && !self.running_moved() {
             return Some(tokens);
         }
         let seen = self.observed.pool_gib.filter(|gib| *gib > 0.0)?;
@@ -329,7 +331,14 @@ impl<'a> Setup<'a> {
 
     /// Whether a server is known to have run with this setup.
     pub(crate) fn ran(&self) -> bool {
-        self.observed.served && self.pool_is_its_own() && self.fraction_moved() == 0.0
+        let moved = self.fraction_moved() != 0.0 || self.running_moved();
+        self.observed.served && self.pool_is_its_own() && !moved
+    }
+
+    /// Whether another number of requests at once is asked for than ran.
+    fn running_moved(&self) -> bool {
+        let both = self.max_running.zip(self.observed.running);
+        both.is_some_and(|(asked, ran)| asked != ran)
     }
 
     /// Tokens of the pool of a server that is known to have run with this setup.

@@ -186,3 +186,24 @@ fn the_report_has_the_limit_the_marks_and_the_states_by_name() {
     }
     std::fs::remove_dir_all(&folder).expect("removed");
 }
+
+/// The draft's share was its layers over all slots for layers, those of states included: 0.13 GiB
+/// beside 214,537 tokens of 2 KiB.
+#[test]
+fn a_drafts_pool_in_vllm_is_its_bytes_of_the_tokens_that_the_pool_holds() {
+    let line = "predict --model qwen3.5-27b --quant int4 --draft mtp --engine vllm@0.22.1 --context 32k \
+                --gpu rtx-3090 --gpus 2 --json";
+    let text = answers(&line.split_whitespace().collect::<Vec<_>>());
+    let said: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let memory = &said["memory"];
+    let lines = memory["ledger"].as_array().expect("lines");
+    let found = lines.iter().find(|line| line["item"] == "draft: KV pool");
+    let gib = found
+        .and_then(|line| line["gib"].as_f64())
+        .expect("a draft's pool");
+    // One layer of 4 heads of 256 over two cards, keys and values of 2 bytes.
+    let bytes_per_token = 2.0 * 2.0 * 256.0 * 2.0;
+    let tokens = memory["kv_tokens"].as_f64().expect("tokens");
+    let by_hand = tokens * bytes_per_token / 1_073_741_824.0;
+    assert!((gib - by_hand).abs() < 0.01 * by_hand, "{gib} {by_hand}");
+}

@@ -3,6 +3,7 @@
 //! worker.py of V0.
 
 mod graphs;
+mod seen;
 mod walls;
 
 use walls::{interval, refusal};
@@ -197,15 +198,9 @@ fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
         b.outside += graphs + draft_graphs;
     }
     b.rest = b.total * b.utilisation - used;
-    if let Some(mut pool) = setup.pool_seen_gib(b.total) {
-        // The log's pool wins; what is unexplained goes to the activation line. One that was seen
-        // without the draft gives up what the draft takes of the utilisation.
-        if !setup.pool_is_its_own() {
-            pool -= draft_weights;
-            if b.graphs_counted {
-                pool -= graphs + draft_graphs - graphs::gib(&setup.plain(), max_seqs(setup)).0;
-            }
-        }
+    let graphs_inside = b.graphs_counted.then_some(graphs + draft_graphs);
+    if let Some(pool) = seen::pool_gib(setup, b.total, draft_weights, graphs_inside) {
+        // The log's pool wins; what is unexplained goes to the activation line.
         if setup.fraction.is_some() {
             b.activation += b.rest - pool;
         } else {
@@ -249,7 +244,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let tokens = tokens.min(setup.max_total_tokens.unwrap_or(u64::MAX));
     let refusal = refusal(setup, weights_gib, &b, &groups, blocks);
     let mut ledger = Ledger::new(setup.card_gib);
-    ledger_lines(&mut ledger, setup, &b, &weights, observed);
+    let held_tokens = concurrency * context as f64;
+    ledger_lines(&mut ledger, setup, &b, &weights, (observed, held_tokens));
     let started = refusal.is_none();
     let need = groups.request_bytes(context, batched) / GIB;
     Ok(Plan {
@@ -289,7 +285,7 @@ fn ledger_lines(
     setup: &Setup<'_>,
     b: &Budget,
     weights: &parts::Weights,
-    observed: Option<f64>,
+    (observed, held_tokens): (Option<f64>, f64),
 ) {
     ledger.estimate(
         "driver and context outside torch's total",
@@ -300,17 +296,17 @@ fn ledger_lines(
     parts::weight_lines(ledger, weights, observed);
     draft_lines(ledger, setup, b);
     let pool = b.rest.max(0.0);
-    let per_token = Groups::of(setup).bytes_per_token().max(1.0);
-    let draft_share = (b.draft.kv_bytes_per_token as f64 / per_token).clamp(0.0, 1.0);
+    // States and windows do not grow with a request, so a layer's share follows the context.
+    let draft = (held_tokens * b.draft.kv_bytes_per_token as f64 / GIB).clamp(0.0, pool);
     ledger.exact(
         "target: KV pool",
-        pool * (1.0 - draft_share),
+        pool - draft,
         "what the utilisation leaves",
     );
     ledger
         .exact(
             "draft: KV pool",
-            pool * draft_share,
+            draft,
             "the draft's layers of the same blocks",
         )
         .of_speculation();

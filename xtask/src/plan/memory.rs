@@ -25,6 +25,7 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
         if !given && !plan.interval.is_empty() {
             memory.roomier = roomier(&own, scenario)?;
         }
+        fewer_at_once(&own, scenario, &mut memory)?;
         return Ok(memory);
     }
     // Nobody asked for the fraction that is refused, too small or above the wall: answer for one
@@ -34,6 +35,7 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
         if good(&other.cost.with, scenario.context) {
             let mut memory = for_load(&other, scenario);
             memory.set_instead = Some(set_instead(&own, fraction, scenario.context));
+            fewer_at_once(&other, scenario, &mut memory)?;
             return Ok(memory);
         }
     }
@@ -75,12 +77,7 @@ pub(super) fn with_slots(
 /// tenth more requests.
 fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Roomier>> {
     let plan = &own.cost.with;
-    let requests = |plan: &Plan| {
-        let slots = plan
-            .state_slots
-            .map_or(u64::MAX, kvplan::StateSlots::requests);
-        plan.pool.requests(scenario.context).min(slots as f64)
-    };
+    let requests = |plan: &Plan| requests(plan, scenario.context);
     let most = scenario.concurrency.last().copied().unwrap_or(1);
     let fraction = (plan.interval.max_low * 1000.0).floor() / 1000.0;
     if requests(plan) >= f64::from(most) || fraction <= plan.fraction || fraction > 1.0 {
@@ -93,6 +90,42 @@ fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Roomier>>
         setting: format!("{} {fraction:.3}", fraction_flag(own)),
         requests: more as u32,
     }))
+}
+
+/// Requests of a context that pool and state slots carry.
+fn requests(plan: &Plan, context: u64) -> f64 {
+    let slots = plan.state_slots;
+    let slots = slots.map_or(u64::MAX, kvplan::StateSlots::requests);
+    plan.pool.requests(context).min(slots as f64)
+}
+
+/// As few requests at once as the heaviest load shown, where vLLM is told or takes more and the pool
+/// holds less than that load: graphs and sampler rows for the others give way to the pool.
+fn fewer_at_once(own: &Report, scenario: &Scenario, memory: &mut Memory) -> anyhow::Result<()> {
+    let plan = &own.cost.with;
+    let most = u64::from(scenario.concurrency.last().copied().unwrap_or(1));
+    let now = requests(plan, scenario.context);
+    let vllm = own.engine.kind == EngineKind::Vllm;
+    if !vllm || now >= most as f64 || plan.running_setting <= most || !starts(plan) {
+        return Ok(());
+    }
+    let mut other = scenario.clone();
+    other.max_running = Some(most);
+    let other = report(&other, None, Some(plan.fraction))?;
+    let holds = requests(&other.cost.with, scenario.context);
+    let more = holds.min(most as f64).floor();
+    let known = memory
+        .roomier
+        .as_ref()
+        .map_or(now, |r| f64::from(r.requests));
+    let worth = starts(&other.cost.with) && more > now.floor() && holds > 1.1 * now;
+    if worth && more > known {
+        memory.roomier = Some(Roomier {
+            setting: format!("--max-num-seqs {most}"),
+            requests: more as u32,
+        });
+    }
+    Ok(())
 }
 
 /// Whether a plan starts inside the walls and holds one request of the context.

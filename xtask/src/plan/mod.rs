@@ -54,6 +54,9 @@ pub(crate) struct Report {
     /// The fraction that the server of a log ran with, where another is asked for, and whether its
     /// pool is moved there.
     pub(crate) ran_at: Option<(f64, bool)>,
+    /// Requests at once of a log's server, those asked for instead, and whether its pool is kept but
+    /// for what these take.
+    pub(crate) ran_with: Option<(u64, u64, bool)>,
     /// Tokens that a request holds.
     pub(crate) context: u64,
     /// The model and cards that observed figures are taken to be of, where nobody named any.
@@ -159,10 +162,18 @@ fn report(
         uncut: uncut(scenario),
         assumed,
         foreign,
-        ran: scenario.ran.as_asked() && fraction.is_none(),
+        ran: scenario.ran.as_asked() && fraction.is_none() && ran_with(&setup).is_none(),
+        ran_with: ran_with(&setup),
         ran_at: scenario.ran.at_another_fraction(),
         context: scenario.context,
     })
+}
+
+/// Requests at once of a log's server that came up, where others are asked for.
+fn ran_with(setup: &kvplan::Setup<'_>) -> Option<(u64, u64, bool)> {
+    let (ran, asked) = setup.observed.running.zip(setup.max_running)?;
+    let kept = setup.observed.pool_gib.is_some() && setup.engine.kind == kvplan::EngineKind::Vllm;
+    (setup.observed.served && ran != asked).then_some((ran, asked, kept))
 }
 
 /// States beside a pool that was seen: as seen, else what the engine gives them beside such a pool.

@@ -153,7 +153,8 @@ pub(crate) fn setup<'a>(
     // llama.cpp is told the cells of all slots together.
     let slots = knobs
         .and_then(|knobs| knobs.max_running)
-        .or(scenario.max_running);
+        .or(scenario.max_running)
+        .or(scenario.running_for_loads);
     if let (EngineKind::LlamaCpp, Some(slots)) = (setup.engine.kind, slots) {
         setup.context_tokens = Some(scenario.context.saturating_mul(slots));
     }
@@ -184,10 +185,10 @@ pub(crate) fn setup<'a>(
 /// What a log shows of the server that wrote it; figures of a run with the draft it had.
 fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     let ran = &scenario.ran;
-    let told = setup.max_running.or(scenario.max_running);
-    setup.max_running = told.or(ran.max_running);
+    setup.max_running = setup.max_running.or(scenario.running());
     setup.batched_tokens = setup.batched_tokens.or(ran.batched_tokens);
     let seen = &mut setup.observed;
+    seen.running = ran.max_running;
     let target_alone = ran.target_graphs && setup.engine.kind == EngineKind::Sglang;
     if target_alone {
         seen.target_graph_gib = ran.graph_gib;

@@ -89,6 +89,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
         line(format!("         {}", walls(with)));
     }
     let moved = at_another_fraction(report).into_iter();
+    let moved = moved.chain(with_others_at_once(report));
     let found = does_not_serve(report).into_iter().chain(warnings(report));
     for remark in moved.chain(other_kv(report)).chain(found) {
         line(format!("         {remark}"));
@@ -199,6 +200,18 @@ fn at_another_fraction(report: &Report) -> Option<String> {
              pool is planned"
         ),
     })
+}
+
+/// What is left of a log beside another number of requests at once than its own.
+fn with_others_at_once(report: &Report) -> Option<String> {
+    let (ran, asked, kept) = report.ran_with?;
+    let pool = match kept {
+        true => "its pool is kept but for what profile run and graphs take with as many",
+        false => "its pool is planned",
+    };
+    Some(format!(
+        "the log's server ran {ran} at once, this one {asked}: {pool}"
+    ))
 }
 
 /// What the cost of the draft rests on, where that is not a plan like any other.
@@ -343,6 +356,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
         out.push("the pool and the graphs are the log's own: that server ran".to_string());
     }
     out.extend(at_another_fraction(report));
+    out.extend(with_others_at_once(report));
     out.push(format!("memory rules of {}", report.engine));
     out
 }

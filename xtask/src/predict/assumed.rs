@@ -27,6 +27,7 @@ pub(super) fn all(
         .chain(one_depth)
         .chain(kernel)
         .chain(launch::limit_changed(scenario, setting.memory))
+        .chain(launch::more_than_ran(scenario))
         .chain(
             launch::loads_not_run(scenario, setting.memory).filter(|_| carried && points.len() > 1),
         );

@@ -168,6 +168,7 @@ pub(super) fn compare(
             // What the log shows of its own box says nothing of this one.
             other.ran = crate::scenario::Ran::default();
         }
+        let other = super::launch::for_loads(other)?;
         let links = Links::new(&other)?;
         let choice = Choice::parse(&other.allreduce)?;
         if let Some(why) = links.refusal(choice) {

@@ -18,6 +18,8 @@ pub(super) const MODEL: &str = "MODEL_PATH";
 pub(super) const DRAFT: &str = "DRAFT_PATH";
 /// Requests at once that SGLang runs with a draft unless it is told (server_args.py, since 2025-06).
 const SGLANG_RUNNING_WITH_DRAFT: u32 = 48;
+/// Least that it runs at once by itself without one, however small the pool.
+const SGLANG_LEAST: u64 = 2048;
 /// The same of vLLM on any card: its smallest default of max_num_seqs.
 const VLLM_RUNNING: u32 = 256;
 /// Families whose own start lines carry --trust-remote-code: the repository brings code.
@@ -91,8 +93,8 @@ pub(super) fn sglang_hybrid(scenario: &Scenario) -> Option<([&'static str; 2], &
     ))
 }
 
-/// Requests at once to tell the engine, where it runs fewer by itself than were asked for: as many of
-/// them as its memory holds.
+/// Requests at once to tell the engine: those of its ledger, by flag or by a log; else, where it runs
+/// fewer by itself than were asked for, as many of them as its memory holds.
 pub(super) fn max_running(
     scenario: &Scenario,
     engine: EngineKind,
@@ -102,11 +104,26 @@ pub(super) fn max_running(
     if scenario.max_running.is_some() {
         return scenario.max_running;
     }
-    let asked = scenario
-        .input("concurrency")
-        .is_some_and(|loads| loads.source.starts_with("--"));
-    let most = most_held(scenario, memory).filter(|_| asked)?;
+    if let Some(told) = scenario
+        .running()
+        .filter(|_| scenario.engine.kind == engine)
+    {
+        let by_itself = by_itself(engine, drafts).map(u64::from);
+        let same = match engine {
+            // A log shows what it came to, told or not.
+            EngineKind::Sglang => by_itself.map_or(told >= SGLANG_LEAST, |own| told == own),
+            EngineKind::Vllm | EngineKind::TrtLlm | EngineKind::LlamaCpp => false,
+        };
+        return (!same).then_some(told);
+    }
+    let most = most_held(scenario, memory).filter(|_| asks_loads(scenario))?;
     (most > by_itself(engine, drafts)?).then_some(u64::from(most))
+}
+
+/// Whether loads were asked for.
+fn asks_loads(scenario: &Scenario) -> bool {
+    let loads = scenario.input("concurrency");
+    loads.is_some_and(|loads| loads.source.starts_with("--"))
 }
 
 /// The heaviest load shown, or as much of it as the memory holds.
@@ -114,6 +131,44 @@ fn most_held(scenario: &Scenario, memory: Option<&Memory>) -> Option<u32> {
     let most = scenario.concurrency.last().copied()?;
     let held = memory.and_then(|memory| memory.held(scenario.context));
     Some(held.map_or(most, |held| most.min(held)))
+}
+
+/// The scenario for the loads asked for, where a log's server ran fewer requests at once: ledger and
+/// paste are for the heaviest of them that the pool then holds.
+///
+/// # Errors
+/// Inputs no engine could run with.
+pub(super) fn for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
+    let (None, Some(ran)) = (scenario.max_running, scenario.ran.max_running) else {
+        return Ok(scenario);
+    };
+    if !asks_loads(&scenario) {
+        return Ok(scenario);
+    }
+    for users in scenario.concurrency.clone().into_iter().rev() {
+        if u64::from(users) <= ran {
+            break;
+        }
+        scenario.running_for_loads = Some(u64::from(users));
+        let memory = crate::plan::memory(&scenario)?;
+        if memory.fits != Some(false) && memory.holds(users, scenario.context) == Some(true) {
+            return Ok(scenario);
+        }
+    }
+    scenario.running_for_loads = None;
+    Ok(scenario)
+}
+
+/// Says that the paste runs more requests at once than the log's server.
+pub(super) fn more_than_ran(scenario: &Scenario) -> Option<String> {
+    let (asked, ran) = scenario
+        .running_for_loads
+        .zip(scenario.ran.max_running)
+        .filter(|_| scenario.max_running.is_none())?;
+    Some(format!(
+        "the paste runs {asked} requests at once, as asked for; the server of {} ran {ran}",
+        scenario.ran.file
+    ))
 }
 
 /// Requests at once that an engine runs by itself, where that is a fixed figure.
@@ -162,8 +217,14 @@ fn holds(memory: &Memory, tokens: u64) -> bool {
 
 /// Why the pasted limit is another than the log's.
 pub(super) fn limit_changed(scenario: &Scenario, memory: &Memory) -> Option<String> {
-    let limit = own_limit(scenario)?;
-    if told_limit(scenario, Some(memory)).is_some() {
+    // vLLM is told the model's own limit too, where a log shows it.
+    let vllm = scenario.engine.kind == EngineKind::Vllm;
+    let told = super::flags::vllm_context(scenario, Some(memory)).filter(|_| vllm);
+    let limit = match told {
+        Some(told) => scenario.ran.context_limit.filter(|limit| told < *limit)?,
+        None => own_limit(scenario)?,
+    };
+    if scenario.max_model_len.is_some() || told_limit(scenario, Some(memory)).is_some() {
         return None;
     }
     let why = if holds(memory, limit) {
@@ -182,15 +243,20 @@ pub(super) fn limit_changed(scenario: &Scenario, memory: &Memory) -> Option<Stri
 pub(super) fn loads_not_run(scenario: &Scenario, memory: &Memory) -> Option<String> {
     let (engine, drafts) = (scenario.engine.kind, scenario.draft.is_some());
     let most = most_held(scenario, Some(memory))?;
-    let limit = by_itself(engine, drafts).filter(|limit| most > *limit)?;
-    let pasted = max_running(scenario, engine, drafts, Some(memory)).is_some();
+    let told = scenario.running();
+    let limit = told.or_else(|| by_itself(engine, drafts).map(u64::from));
+    let limit = limit.filter(|limit| u64::from(most) > *limit)?;
+    let pasted = told.is_none() && max_running(scenario, engine, drafts, Some(memory)).is_some();
     if scenario.max_running.is_some() || pasted {
         return None;
     }
+    let runs = match told {
+        Some(_) => format!("the server runs {limit} at once"),
+        None => format!("{} runs {limit} at once by itself", engine.title()),
+    };
     Some(format!(
-        "{most} users: {} runs {limit} at once by itself, as pasted; adding --max-running {most} to this \
-         command makes memory and pasted line those of {most}",
-        engine.title()
+        "{most} users: {runs}, as pasted; adding --max-running {most} to this command makes memory and \
+         pasted line those of {most}"
     ))
 }
 

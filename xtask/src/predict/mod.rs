@@ -49,6 +49,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     scenario.max_running = args.max_running;
     scenario.state_slots = args.state_slots;
     scenario.max_model_len = args.max_model_len.as_ref().map(|_| scenario.context);
+    let scenario = launch::for_loads(scenario)?;
     let links = Links::new(&scenario)?;
     let mut answer = answer(&scenario, &links)?;
     launch::lower_fraction(&scenario, &links, &mut answer)?;

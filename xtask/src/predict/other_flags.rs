@@ -15,6 +15,16 @@ pub(super) fn trtllm(setting: &Setting<'_>) -> Vec<String> {
         // Of the memory free after the weights, so rounding up is safe.
         push(&mut flags, "--kv_cache_free_gpu_memory_fraction", fraction);
     }
+    let drafts = head(setting).is_some();
+    let running = launch::max_running(
+        setting.scenario,
+        EngineKind::TrtLlm,
+        drafts,
+        memory.as_ref(),
+    );
+    if let Some(running) = running {
+        push(&mut flags, EngineKind::TrtLlm.running_flag(), running);
+    }
     if trtllm_extra(setting).is_some() {
         push(&mut flags, "--extra_llm_api_options", "extra.yml");
     }

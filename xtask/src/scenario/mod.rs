@@ -88,6 +88,8 @@ pub(crate) struct Scenario {
     pub(crate) seed: u64,
     /// Most requests at once that the engine is told to run, where `predict` was told.
     pub(crate) max_running: Option<u64>,
+    /// Requests at once for loads asked for beyond what a log's server ran.
+    pub(crate) running_for_loads: Option<u64>,
     /// State slots of a hybrid, where `predict` was told.
     pub(crate) state_slots: Option<u64>,
     /// Longest context that the engine is told to serve, where `predict` was told, tokens.
@@ -204,6 +206,7 @@ impl Scenario {
             assumptions: Vec::new(),
             seed: merged.seed,
             max_running: None,
+            running_for_loads: None,
             state_slots: None,
             max_model_len: None,
             ledger_steps: None,
@@ -214,6 +217,13 @@ impl Scenario {
     pub(crate) fn reduces_by_own_choice(&self) -> bool {
         let input = self.input("allreduce");
         input.is_none_or(|input| all_reduce::is_own_choice(&input.source))
+    }
+
+    /// Requests at once that the server is told to run: by flag, for the loads asked for, else as
+    /// many as the log's was.
+    pub(crate) fn running(&self) -> Option<u64> {
+        let told = self.max_running.or(self.running_for_loads);
+        told.or(self.ran.max_running)
     }
 
     /// Whether steps measured on the user's own server or box are given.

@@ -17,11 +17,21 @@ pub(super) fn gib(setup: &Setup<'_>, max_seqs: u64) -> (f64, f64) {
     let all_of_target = if drafts { WITH_DRAFT } else { 1.0 };
     let total = match setup.observed.graph_gib {
         // A difference of free memory can come out below nothing.
-        Some(seen) if drafts && !setup.observed.pool_with_draft => seen.max(0.0) * WITH_DRAFT,
-        Some(seen) => seen.max(0.0),
+        Some(seen) if drafts && !setup.observed.pool_with_draft => {
+            seen.max(0.0) * WITH_DRAFT * grown(setup, max_seqs)
+        }
+        Some(seen) => seen.max(0.0) * grown(setup, max_seqs),
         None => GIB_PER_SHAPE * shapes(setup, max_seqs) * all_of_target,
     };
     (total / all_of_target, total - total / all_of_target)
+}
+
+/// Captured shapes over those of the server whose graphs were seen, where that ran another number
+/// of requests at once.
+fn grown(setup: &Setup<'_>, max_seqs: u64) -> f64 {
+    let then = setup.observed.running.unwrap_or(max_seqs);
+    let (now, then) = (shapes(setup, max_seqs), shapes(setup, then));
+    if then > 0.0 { now / then } else { 1.0 }
 }
 
 /// Captured shapes: 1, 2, 4, every 8; beyond 256 every 16 since 0.11.1 (67 and 51 shapes to 512 in

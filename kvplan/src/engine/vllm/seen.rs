@@ -1,0 +1,25 @@
+//! A pool that a log shows, as the setup asked for would have it.
+
+use super::{activation_gib, graphs, max_seqs};
+use crate::setup::Setup;
+
+/// The pool that was seen, GiB, less what this setup takes of the utilisation beyond the server it
+/// was seen on: a draft, and what profile run and graphs grow by with more requests at once.
+/// `draft_weights_gib`: those inside the utilisation; `graphs_gib`: this setup's, where they are.
+pub(super) fn pool_gib(
+    setup: &Setup<'_>,
+    total_gib: f64,
+    draft_weights_gib: f64,
+    graphs_gib: Option<f64>,
+) -> Option<f64> {
+    let pool = setup.pool_seen_gib(total_gib)?;
+    let own = setup.pool_is_its_own();
+    let mut ran = if own { setup.clone() } else { setup.plain() };
+    ran.max_running = setup.observed.running.or(ran.max_running);
+    let graphs_grow = graphs_gib.map_or(0.0, |now| {
+        let (target, draft) = graphs::gib(&ran, max_seqs(&ran));
+        now - target - draft
+    });
+    let draft = if own { 0.0 } else { draft_weights_gib };
+    Some(pool - draft - graphs_grow - (activation_gib(setup) - activation_gib(&ran)))
+}

@@ -1,0 +1,165 @@
+//! Requests at once: of a log's server, of the loads asked for, of the pasted line; one number.
+
+mod common;
+
+use std::path::Path;
+
+use common::answers;
+
+/// A vLLM server of one request at a time, up to its pool.
+const ONE_AT_A_TIME: &str = "(APIServer pid=1) INFO 06-19 05:50:41 [api_utils.py:339]  █ version 0.22.1\n\
+    (APIServer pid=1) INFO 06-19 05:50:41 [api_utils.py:273] non-default args: {'model': 'own/model', \
+    'max_model_len': 262144, 'tensor_parallel_size': 2, 'gpu_memory_utilization': 0.82, \
+    'max_num_batched_tokens': 2048, 'max_num_seqs': 1}\n\
+    (Worker_TP0 pid=50) INFO 06-19 05:51:39 [gpu_worker.py:480] Available KV cache memory: 4.36 GiB\n";
+/// The lines after which it serves.
+const UP: &str = "(EngineCore pid=40) INFO 06-19 05:51:39 [kv_cache_utils.py:1744] GPU KV cache size: \
+    50,000 tokens\n\
+    (Worker_TP0 pid=50) INFO 06-19 05:51:59 [gpu_model_runner.py:100] Graph capturing finished in 2 \
+    secs, took 0.05 GiB\n";
+
+fn log(name: &str, text: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).expect("written");
+    path.to_str().expect("a path").to_string()
+}
+
+fn predict(log: &str, more: &str) -> String {
+    let line = format!("predict --from-log {log} --gpu rtx-3090 --context 32k {more}");
+    answers(&line.split_whitespace().collect::<Vec<_>>())
+}
+
+fn paste(text: &str) -> &str {
+    let lines = text.lines().map(str::trim_start);
+    let mut found =
+        lines.filter(|line| line.contains(": vllm serve") || line.contains("llama-server"));
+    found.next().unwrap_or_default()
+}
+
+/// GiB of a line of the ledger.
+fn gib(text: &str, item: &str) -> f64 {
+    let line = text
+        .lines()
+        .find(|line| line.trim_start().starts_with(item));
+    let figure = line.and_then(|line| line.trim_start()[item.len()..].split_whitespace().next());
+    figure
+        .and_then(|figure| figure.parse().ok())
+        .unwrap_or(f64::NAN)
+}
+
+/// The ledger was for one request at a time, the table for four, and the paste ran 256.
+#[test]
+fn a_paste_from_a_log_runs_as_many_at_once_as_its_ledger_and_its_table() {
+    let log = log("one-at-a-time.log", ONE_AT_A_TIME);
+    let model = "--model qwen3.5-27b --quant int4 --draft mtp";
+    let four = predict(&log, &format!("{model} --concurrency 1,2,3,4"));
+    assert!(paste(&four).ends_with("--max-num-seqs 4"), "{four}");
+    assert!(
+        four.contains("runs 4 requests at once, as asked for; the server of"),
+        "{four}"
+    );
+    let told = predict(
+        &log,
+        &format!("{model} --concurrency 1,2,3,4 --max-running 4"),
+    );
+    assert_eq!(
+        gib(&four, "target: graphs"),
+        gib(&told, "target: graphs"),
+        "{told}"
+    );
+    // As the log ran, where nobody asks for more.
+    let one = predict(&log, model);
+    assert!(paste(&one).ends_with("--max-num-seqs 1"), "{one}");
+    assert!(
+        gib(&one, "target: graphs") < gib(&four, "target: graphs"),
+        "{one}"
+    );
+    // The pasted line is one that the tool itself lets start.
+    let words: Vec<&str> = paste(&four).split_whitespace().collect();
+    let value = |flag: &str| {
+        let at = words.iter().position(|word| *word == flag);
+        words[at.expect("pasted") + 1].to_string()
+    };
+    let plan = format!(
+        "plan --engine vllm@0.22.1 --gpu rtx-3090 --gpus 2 {model} --steps 3 --mem-fraction {} \
+         --max-model-len {} --max-running {} --batched-tokens 2048",
+        value("--gpu-memory-utilization"),
+        value("--max-model-len"),
+        value("--max-num-seqs")
+    );
+    let plan = answers(&plan.split_whitespace().collect::<Vec<_>>());
+    assert!(plan.starts_with("FITS"), "{plan}");
+}
+
+/// From 262,144 tokens, the model's own limit, to 32,768 without a word.
+#[test]
+fn a_limit_of_a_log_that_no_longer_fits_is_told() {
+    let log = log("limit.log", ONE_AT_A_TIME);
+    let text = predict(
+        &log,
+        "--model qwen3.5-27b --quant int4 --draft mtp --max-running 256",
+    );
+    assert!(!paste(&text).contains("--max-model-len 262144"), "{text}");
+    assert!(
+        text.contains("does not keep the limit of 262144 tokens"),
+        "{text}"
+    );
+    let kept = predict(&log, "--model qwen3.5-27b --quant int4 --draft none");
+    assert!(paste(&kept).contains("--max-model-len 262144"), "{kept}");
+    assert!(!kept.contains("does not keep the limit"), "{kept}");
+}
+
+/// A pool that was seen with one request at a time is smaller with 256: graphs and sampler grow.
+#[test]
+fn a_pool_of_a_log_gives_up_what_more_requests_at_once_take() {
+    let log = log("came-up.log", &format!("{ONE_AT_A_TIME}{UP}"));
+    let model = "--model qwen3-32b --quant int4 --draft none";
+    let one = predict(&log, model);
+    assert!((gib(&one, "target: KV pool") - 4.36).abs() < 0.006, "{one}");
+    let many = predict(&log, &format!("{model} --max-running 256"));
+    let grown = |item: &str| gib(&many, item) - gib(&one, item);
+    let taken = grown("target: graphs") + grown("activations of the profile run");
+    assert!(taken > 0.5, "{many}");
+    assert!(
+        (grown("target: KV pool") + taken).abs() < 0.03,
+        "{taken} {many}"
+    );
+    assert!(
+        many.contains("the log's server ran 1 at once, this one 256"),
+        "{many}"
+    );
+}
+
+/// Slots of llama.cpp and SGLang's limit follow the loads asked for as vLLM's does.
+#[test]
+fn other_engines_run_the_loads_asked_for_beyond_those_of_a_log() {
+    let args = "[2026-02-01 10:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3-8B', tp_size=1, \
+        mem_fraction_static=0.85, max_running_requests=2)\n";
+    let path = log("sglang-two.log", args);
+    let predict = |more: &str| {
+        let line = format!("predict --from-log {path} --gpu h100 --context 8k --draft none {more}");
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let text = predict("--concurrency 1,8");
+    assert!(text.contains("--max-running-requests 8"), "{text}");
+    let text = predict("");
+    assert!(text.contains("--max-running-requests 2"), "{text}");
+    let trtllm = "predict --model qwen3-8b --gpu h100 --engine trtllm --draft none --max-running 8";
+    let text = answers(&trtllm.split_whitespace().collect::<Vec<_>>());
+    assert!(text.contains("--max_batch_size 8"), "{text}");
+}
+
+/// A pool that is full beyond three users holds four where the engine is told to run no more.
+#[test]
+fn fewer_requests_at_once_are_named_where_they_make_room_for_the_loads_shown() {
+    let line = "predict --model qwen3.5-27b --quant int4 --draft mtp --engine vllm@0.22.1 --context 64k \
+                --gpu rtx-3090 --gpus 2 --concurrency 1,2,3,4";
+    let text = answers(&line.split_whitespace().collect::<Vec<_>>());
+    assert!(
+        text.contains("beyond 3 users the KV pool is full (4 with --max-num-seqs 4)"),
+        "{text}"
+    );
+    let told = format!("{line} --max-running 4");
+    let text = answers(&told.split_whitespace().collect::<Vec<_>>());
+    assert!(text.contains("up to 4 users"), "{text}");
+}
