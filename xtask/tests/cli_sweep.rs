@@ -81,3 +81,31 @@ fn a_sweeps_context_without_a_sweep_or_against_its_file_is_refused() {
     assert_eq!(code, 2, "{said}");
     assert!(said.contains("--baseline-context"), "{said}");
 }
+
+#[test]
+fn a_sweep_of_another_cut_stands_beside_what_is_computed_and_is_asked_about() {
+    let (_, alike, _) = with("alike", &["--context", "4k"]);
+    assert!(alike.contains("your sweep: plain, 1 user"), "{alike}");
+    // One card's figures, given for eight.
+    let output = common::xtask(&[
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--quant",
+        "int4",
+        "--gpu",
+        "h100",
+        "--gpus",
+        "8",
+        "--baseline",
+        "docs/examples/plain-4x3090.csv",
+        "--accept",
+        "2.6@3",
+    ]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("below the band"), "{said}");
+    assert!(
+        said.contains("on fewer GPUs than the 8 GPUs of this answer"),
+        "{said}"
+    );
+}

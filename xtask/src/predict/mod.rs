@@ -147,6 +147,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let mut assumptions = assumed::all(&setting, links, &points);
     let observed = observed::rows(scenario, links, &memory)?;
     assumptions.extend(observed::by_log::outside(scenario, &observed));
+    assumptions.extend(observed::by_sweep::outside(scenario, &observed));
     drop(map);
     if scenario.uncut.is_some() {
         // It does not start as it is cut, whatever room there is.

@@ -1,6 +1,7 @@
 //! What was observed, beside what is computed for it.
 
 pub(super) mod by_log;
+pub(super) mod by_sweep;
 
 use super::answer::{Memory, Observed};
 use super::costs::{Costs, all_reduce_us};
@@ -59,6 +60,7 @@ pub(super) fn rows(
     }
     rows.extend(from_scratch(scenario, links)?);
     rows.extend(by_log::rows(scenario, links)?);
+    rows.extend(by_sweep::rows(scenario, links)?);
     Ok(rows)
 }
 

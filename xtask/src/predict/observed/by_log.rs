@@ -13,7 +13,7 @@ const MOST_ROWS: usize = 3;
 
 /// ln half-width of the 90 % band of a plain decode speed from scratch: one row in ten of 1,423
 /// measured ones is off by more (docs/ACCURACY.md, decode.from_scratch).
-const SCRATCH_90: f64 = 0.26;
+pub(super) const SCRATCH_90: f64 = 0.26;
 
 /// The same where the user's own sweep gives the plain speed: two runs of one server differ by
 /// about that, and a log's windows hold some prefill.
@@ -103,7 +103,7 @@ fn row(scenario: &Scenario, costs: &Costs<'_>, speed: &LoadSpeed) -> Option<Obse
     })
 }
 
-fn place(observed: f64, low: f64, high: f64) -> &'static str {
+pub(super) fn place(observed: f64, low: f64, high: f64) -> &'static str {
     if observed < low {
         "below the band"
     } else if observed > high {
@@ -120,8 +120,10 @@ pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Opt
         let out = row.observed < low || row.observed > high;
         out.then_some(row.observed / row.computed?)
     };
+    let of_log = |row: &&Observed| row.what.starts_with("log: ");
     let worst = rows
         .iter()
+        .filter(of_log)
         .filter_map(|row| ratio(&row))
         .max_by(|a, b| a.ln().abs().total_cmp(&b.ln().abs()))?;
     let slower = worst < 1.0;

@@ -1,0 +1,81 @@
+//! The user's own plain sweep, beside what is computed for the same loads: a sweep of another cut,
+//! format or context shows here.
+
+use super::super::answer::{Assumption, Observed};
+use super::super::costs::{Costs, all_reduce_us};
+use super::super::links::{Choice, Links};
+use super::by_log::{SCRATCH_90, place};
+use crate::scenario::Scenario;
+
+/// The lightest and the heaviest load of the sweep, computed from scratch.
+pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec<Observed>> {
+    let Some(points) = scenario
+        .baseline
+        .as_ref()
+        .filter(|points| !points.is_empty())
+    else {
+        return Ok(Vec::new());
+    };
+    let mut bare = scenario.clone();
+    bare.baseline = None;
+    let all_reduce = all_reduce_us(links, Choice::parse(&scenario.allreduce)?);
+    let costs = Costs::new(&bare, &all_reduce, links)?;
+    let context = scenario.sweep_context.unwrap_or(scenario.context as f64);
+    let mut ends = vec![points[0], points[points.len() - 1]];
+    ends.dedup();
+    let source = scenario
+        .input("baseline")
+        .and_then(|input| input.value.as_str());
+    let row = |(users, tok_s): (f64, f64)| {
+        let load = users.round().clamp(1.0, 65_536.0) as u32;
+        let plain_ms = costs.cycle(load, context as u64, 1, 2).plain_ms;
+        let computed = f64::from(load) * 1000.0 / plain_ms;
+        let (low, high) = (computed * (-SCRATCH_90).exp(), computed * SCRATCH_90.exp());
+        let s = if load == 1 { "" } else { "s" };
+        (computed.is_finite() && computed > 0.0).then(|| Observed {
+            what: format!("your sweep: plain, {load} user{s}"),
+            observed: tok_s,
+            computed: Some(computed),
+            computed_low: Some(low),
+            computed_high: Some(high),
+            unit: "tok/s",
+            source: source.unwrap_or_default().to_string(),
+            note: format!(
+                "{} ({low:.0} to {high:.0}) of a computation from scratch",
+                place(tok_s, low, high)
+            ),
+        })
+    };
+    Ok(ends.into_iter().filter_map(row).collect())
+}
+
+/// What may be behind a sweep outside the band, in one line; `None` where it lies within.
+pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Option<Assumption> {
+    let ratio = |row: &Observed| {
+        let (low, high) = (row.computed_low?, row.computed_high?);
+        let out = row.observed < low || row.observed > high;
+        let of_sweep = row.what.starts_with("your sweep");
+        (out && of_sweep).then_some(row.observed / row.computed?)
+    };
+    let worst = rows
+        .iter()
+        .filter_map(ratio)
+        .max_by(|a, b| a.ln().abs().total_cmp(&b.ln().abs()))?;
+    let (times, way, cut, length) = match worst < 1.0 {
+        true => (1.0 / worst, "slower", "fewer", "a longer"),
+        false => (worst, "faster", "more", "a shorter"),
+    };
+    let (tp, s) = (scenario.tp, if scenario.tp == 1 { "" } else { "s" });
+    let length = match scenario.sweep_context {
+        Some(_) => String::new(),
+        None => format!(" or at {length} context (--baseline-context)"),
+    };
+    Some(Assumption {
+        what: format!(
+            "the plain sweep is up to {times:.2} times {way} than computed, outside the band: was it run \
+             on {cut} GPUs than the {tp} GPU{s} of this answer{length}, in another weight format, or on \
+             another card? it is taken as it stands"
+        ),
+        settled_by: "a plain sweep of this very server".to_string(),
+    })
+}
