@@ -72,3 +72,36 @@ fn the_first_draft_compared_is_the_one_that_was_measured() {
     );
     assert!(!text.contains("the accept length for ngram"), "{text}");
 }
+
+#[test]
+fn a_compared_load_beyond_the_pool_is_marked() {
+    let args = [
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--quant",
+        "fp8",
+        "--engine",
+        "vllm",
+        "--gpu",
+        "rtx-5090",
+        "--gpus",
+        "2",
+        "--context",
+        "32k",
+        "--concurrency",
+        "1,32",
+        "--compare",
+        "eagle3,none",
+    ];
+    let text = answers(&args);
+    let rows: Vec<&str> = text
+        .lines()
+        .filter(|l| l.starts_with("eagle3") || l.starts_with("none"))
+        .collect();
+    assert_eq!(rows.len(), 4, "{text}");
+    for row in rows {
+        let beyond = row.contains(" 32 ");
+        assert_eq!(row.contains("too few for this load"), beyond, "{row}");
+    }
+}

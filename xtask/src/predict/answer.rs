@@ -486,10 +486,22 @@ pub(crate) struct Compared {
     pub(crate) speedup_low: f64,
     pub(crate) speedup_high: f64,
     pub(crate) verdict: Verdict,
+    /// Whether the pool holds that many requests of the scenario's context.
+    pub(crate) fits: Option<bool>,
     pub(crate) kv_tokens: Option<u64>,
 }
 
 impl Compared {
+    /// The tokens of the pool, and whether the row's load is beyond it.
+    pub(crate) fn pool(&self) -> String {
+        let tokens = self.kv_tokens.map(|tokens| thousands(tokens as f64));
+        let tokens = tokens.unwrap_or_else(|| "?".to_string());
+        match self.fits {
+            Some(false) => format!("{tokens}: too few for this load"),
+            _ => tokens,
+        }
+    }
+
     /// The tensor-parallel size, and of how many GPUs where some are left.
     pub(crate) fn cut(&self) -> String {
         match self.tp < self.gpus {

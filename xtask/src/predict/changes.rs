@@ -335,6 +335,7 @@ fn compared(
                     speedup_low: 1.0,
                     speedup_high: 1.0,
                     verdict: Verdict::DoesNotPay,
+                    fits: memory.holds(users, scenario.context),
                     kv_tokens: memory.kv_tokens,
                 }
             })
@@ -354,6 +355,7 @@ fn compared(
             speedup_low: point.speedup_low,
             speedup_high: point.speedup_high,
             verdict: point.verdict,
+            fits: point.fits,
             kv_tokens: memory.kv_tokens,
         })
         .collect())

@@ -222,7 +222,7 @@ fn compared(answer: &Answer) -> Markup {
             td { (format!("{:.2}", row.speedup)) }
             td { (format!("{:.2}–{:.2}", row.speedup_low, row.speedup_high)) }
             td class="left" { (verdict_word(row.verdict).0) }
-            td { (row.kv_tokens.map_or_else(|| "?".to_string(), |t| thousands(t as f64))) }
+            td { (row.pool()) }
         } } }
     } }
     @for what in &answer.compared_left_out { p { "left out: " (what) } } }

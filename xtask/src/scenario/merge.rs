@@ -393,7 +393,8 @@ fn apply_box(merged: &mut Merged, args: &ScenarioArgs) {
         // box, and then names only how many GPUs took part.
         merged.observed = ObservedFile::default();
         if args.baseline.is_none() {
-            (merged.baseline, merged.baseline_context) = (None, None);
+            merged.baseline = None;
+            merged.baseline_context.take_if(|given| given.source != "--baseline-context");
         }
         if args.allreduce_table.is_none() {
             merged.allreduce_table = None;

@@ -38,8 +38,7 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
                 // Nothing drafts.
                 false => String::new(),
             },
-            row.kv_tokens
-                .map_or_else(|| "?".to_string(), |tokens| thousands(tokens as f64)),
+            row.pool(),
         ]);
         table.add_row(cells);
     }
