@@ -394,7 +394,9 @@ fn apply_box(merged: &mut Merged, args: &ScenarioArgs) {
         merged.observed = ObservedFile::default();
         if args.baseline.is_none() {
             merged.baseline = None;
-            merged.baseline_context.take_if(|given| given.source != "--baseline-context");
+            merged
+                .baseline_context
+                .take_if(|given| given.source != "--baseline-context");
         }
         if args.allreduce_table.is_none() {
             merged.allreduce_table = None;
