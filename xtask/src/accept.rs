@@ -3,6 +3,7 @@
 mod agree;
 mod figures;
 mod notes;
+mod reached;
 
 use std::process::ExitCode;
 
@@ -242,7 +243,7 @@ fn as_json(report: &Report) -> Value {
     let alpha: Vec<f64> = report
         .depths
         .iter()
-        .map(|b| rounded(chain.alpha(b.depth)))
+        .map(|b| rounded(report.alpha(b.depth)))
         .collect();
     let warnings: Vec<Value> = report
         .warnings
@@ -304,8 +305,8 @@ fn as_text(report: &Report, sources: bool) -> String {
             band.depth.to_string(),
             format!("{:.2}", band.mid),
             format!("{:.2} to {:.2}", band.low, band.high),
-            format!("{:.3}", chain.alpha(band.depth)),
-            format!("{:.3}", chain.survival(band.depth)),
+            format!("{:.3}", report.alpha(band.depth)),
+            format!("{:.3}", report.reached(band.depth)),
         ]);
     }
     out.push_str(&table::text(&rows, 0));
@@ -367,6 +368,22 @@ mod tests {
         match &cli.command {
             Command::Accept(args) => report(args),
             other => Err(anyhow::anyhow!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn an_accept_length_is_one_and_what_reached_each_depth() {
+        for figure in ["2.19@7", "rates:.65,.40,.24", "1.3@2"] {
+            let found = answer(&["--accept", figure, "--cycles", "100000"]).expect("answers");
+            let mut length = 1.0;
+            let mut reached = 1.0;
+            for band in &found.depths {
+                reached *= found.alpha(band.depth);
+                length += found.reached(band.depth);
+                assert!((length - band.mid).abs() < 1e-9, "{figure} {}", band.depth);
+                let same = found.reached(band.depth);
+                assert!((reached - same).abs() < 1e-9, "{figure} {}", band.depth);
+            }
         }
     }
 

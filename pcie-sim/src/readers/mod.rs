@@ -124,8 +124,14 @@ fn first_gpus(mut spec: BoxSpec, wanted: usize) -> Result<BoxSpec, ReadError> {
     if wanted == 0 || wanted > found {
         return Err(ReadError::new(
             None,
-            format!("the topology shows {found} GPUs, {wanted} are asked for"),
-            format!("give --gpus 1 to {found}"),
+            format!(
+                "the topology shows {found} GPU{}, {wanted} are asked for",
+                if found == 1 { "" } else { "s" }
+            ),
+            match found {
+                1 => "give --gpus 1".to_string(),
+                _ => format!("give --gpus 1 to {found}"),
+            },
         ));
     }
     if wanted < found {
@@ -141,7 +147,7 @@ fn first_gpus(mut spec: BoxSpec, wanted: usize) -> Result<BoxSpec, ReadError> {
             .retain(|l| !gone.contains(&l.a) && !gone.contains(&l.b));
         spec.assume(
             format!("the first {wanted} of {found} GPUs are used"),
-            "a box file with the GPUs you mean",
+            format!("--tp {wanted} (simulate: --ranks) in place of --gpus {wanted}, which chooses among all"),
         );
     }
     Ok(spec)

@@ -76,6 +76,9 @@ pub(super) fn switch(
         Algorithm::Nccl | Algorithm::NcclRing(_) | Algorithm::NcclTree(_) => {
             Ok(nccl(group, engine))
         }
+        Algorithm::Engine | Algorithm::EnginePush if engine.kind == EngineKind::LlamaCpp => {
+            Err("llama.cpp has no kernel of its own".to_string())
+        }
         Algorithm::Engine | Algorithm::EnginePush => Ok(Switch::default()),
         Algorithm::OneShotPush if group.mesh && group.fused => flashinfer(engine),
         Algorithm::OneShotPush if !group.mesh && matches!(group.gpus, 2 | 4) => pcie_ipc(engine),
@@ -388,6 +391,16 @@ mod tests {
         }
         let island = switch(Algorithm::Island, group(8, false), &none);
         assert!(island.is_err_and(|why| why.contains("from 0.30")));
+    }
+
+    #[test]
+    fn llama_cpp_reduces_by_nccl_alone() {
+        let llamacpp = engine(EngineKind::LlamaCpp, None);
+        let by_itself = |algorithm: &Algorithm| {
+            switch(*algorithm, group(4, true), &llamacpp).is_ok_and(|s| s == Switch::default())
+        };
+        let found: Vec<Algorithm> = Algorithm::SHOWN.into_iter().filter(by_itself).collect();
+        assert_eq!(found, [Algorithm::Nccl]);
     }
 
     #[test]

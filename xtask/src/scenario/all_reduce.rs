@@ -3,7 +3,7 @@
 
 use pcie_sim::{Algorithm, Arch, Options, Topology, all_reduce};
 
-use super::engine::EngineChoice;
+use super::engine::{EngineChoice, EngineKind};
 use super::hardware::Hardware;
 use super::{Notes, merge, parse};
 use crate::input;
@@ -48,6 +48,10 @@ pub(super) fn resolve(
     let (name, source) = match (given, told(merged, hardware, engine, tp, notes)) {
         (Some(given), _) => (asked(&given.value)?, given.source.clone()),
         (None, Some(told)) => told,
+        // It has no kernel of its own.
+        (None, None) if engine.kind == EngineKind::LlamaCpp => {
+            ("nccl".to_string(), OWN_CHOICE.to_string())
+        }
         (None, None) => ("engine".to_string(), OWN_CHOICE.to_string()),
     };
     if tp < 2 && given.is_some() {
