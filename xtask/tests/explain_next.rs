@@ -389,3 +389,35 @@ fn a_plain_log_as_its_own_baseline_gives_its_own_speeds_back() -> anyhow::Result
     }
     Ok(())
 }
+
+#[test]
+fn what_the_answer_leaves_out_and_cards_that_are_unknown_are_named() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explain-left-out");
+    std::fs::create_dir_all(&folder)?;
+    let ranks = ARGUMENTS.replace("SPECULATION", "dp_size=4, enable_dp_attention=True");
+    std::fs::write(folder.join("ranks.log"), ranks)?;
+    let next = next_of(&folder, &["ranks.log"])?;
+    let left_out = next["left_out"][0].as_str().unwrap_or("");
+    assert!(
+        left_out.starts_with("4 data-parallel ranks: they are not modelled"),
+        "{next}"
+    );
+
+    let card = "\tGPU0\tGPU1\nGPU0\t X \tPHB\nGPU1\tPHB\t X \n\nindex, name, memory.total [MiB]\n\
+        0, NVIDIA RTX A4000, 16376 MiB\n1, NVIDIA RTX A4000, 16376 MiB\n";
+    std::fs::write(folder.join("card.txt"), card)?;
+    let next = next_of(&folder, &["card.txt"])?;
+    let fill_in = next["fill_in"][0].as_str().unwrap_or("");
+    assert!(
+        fill_in.contains("NVIDIA RTX A4000 is not among them"),
+        "{next}"
+    );
+
+    let lines = "INFO 12-10 10:05:00 [metrics.py:100] SpecDecoding metrics: Mean acceptance length: 2.31, \
+        Accepted: 655 tokens, Drafted: 1500 tokens, Per-position acceptance rate: 0.680, 0.400, 0.230\n";
+    std::fs::write(folder.join("lines.log"), lines)?;
+    let next = next_of(&folder, &["lines.log"])?;
+    let command = next["predict"].as_str().unwrap_or("");
+    assert!(command.contains("predict --from-log lines.log"), "{next}");
+    Ok(())
+}

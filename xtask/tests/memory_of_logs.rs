@@ -344,3 +344,51 @@ fn the_fraction_that_a_log_says_is_pasted_as_it_says_it() {
     let text = answers(&[&["predict", "--from-log", &log], &card[..]].concat());
     assert!(text.contains("--mem-fraction-static 0.848 "), "{text}");
 }
+
+/// A plain server tuned close to its wall: with a draft its fraction is above the wall's band.
+const TIGHT_PLAIN: &str = "\
+[2025-09-14 10:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3-8B', kv_cache_dtype='fp8_e4m3', context_length=4096, mem_fraction_static=0.900, max_running_requests=48, tp_size=1, speculative_algorithm=None)
+[2025-09-14 10:00:05] Load weight begin. avail mem=23.20 GB
+[2025-09-14 10:00:25] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=7.87 GB, mem usage=15.33 GB.
+[2025-09-14 10:00:28] KV Cache is allocated. #tokens: 80826, K size: 2.77 GB, V size: 2.77 GB
+[2025-09-14 10:00:28] Memory pool end. avail mem=2.32 GB
+[2025-09-14 10:00:39] Capture cuda graph end. Time elapsed: 9.90 s. mem usage=0.46 GB. avail mem=1.86 GB.
+[2025-09-14 10:00:44] max_total_num_tokens=80826, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=48, context_len=4096, available_gpu_mem=1.86 GB
+";
+
+#[test]
+fn a_draft_beside_a_tight_plain_server_is_answered_at_a_fraction_that_is_legal_with_it() {
+    let path = format!("{}/tight-plain.log", env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(&path, TIGHT_PLAIN).expect("a log");
+    let words = [
+        "predict",
+        "--json",
+        "--from-log",
+        &path,
+        "--gpu",
+        "rtx-3090",
+    ];
+    let json: serde_json::Value = serde_json::from_str(&answers(&words)).expect("JSON");
+    let memory = &json["memory"];
+    assert_eq!(memory["fits"], true, "{memory}");
+    // What is given up is of the pool that the server had.
+    assert_eq!(memory["kv_tokens_without_speculation"], 80_826);
+    let because = json["because"].as_str().unwrap_or("");
+    assert!(
+        because.contains("the 0.900 of the log's server, which ran without a draft"),
+        "{because}"
+    );
+    let flags = json["engine_flags"]["sglang"].as_array().expect("flags");
+    let at = flags
+        .iter()
+        .position(|flag| flag == "--mem-fraction-static")
+        .expect("a fraction");
+    let pasted = flags[at + 1].as_str().expect("text");
+    let asked = [&words[..], &["--mem-fraction", pasted]].concat();
+    let followed: serde_json::Value = serde_json::from_str(&answers(&asked)).expect("JSON");
+    assert_eq!(followed["memory"]["fits"], true, "{pasted}");
+    assert_eq!(
+        followed["memory"]["kv_tokens"], memory["kv_tokens"],
+        "{pasted}"
+    );
+}

@@ -18,6 +18,9 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     if own.engine.kind == EngineKind::LlamaCpp {
         return of_slots(own, scenario);
     }
+    if let Some(memory) = below_a_plain_servers(&own, scenario)? {
+        return Ok(memory);
+    }
     let plan = &own.cost.with;
     let given = scenario.mem_fraction.is_some() || scenario.observed.kv_gib.is_some() || own.ran;
     if given || plan.interval.is_empty() || good(plan, scenario.context) {
@@ -40,6 +43,42 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
         }
     }
     Ok(for_load(&own, scenario))
+}
+
+/// The fraction in the log of a plain server was set for a run without a draft: where the draft brings
+/// it above the activation wall, answers for one that is legal with it.
+fn below_a_plain_servers(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Memory>> {
+    let plan = &own.cost.with;
+    let of_plain = scenario.by_log("mem_fraction") && !scenario.ran.speculates;
+    let too_high = starts(plan) && plan.fraction > plan.interval.max_high;
+    if scenario.draft.is_none() || !of_plain || !too_high || plan.interval.is_empty() {
+        return Ok(None);
+    }
+    let mut other = scenario.clone();
+    let vllm = own.engine.kind == EngineKind::Vllm;
+    other.ran = scenario.ran.clone().at_other_fraction(vllm);
+    // Below the wall's band first: what stayed up there with a draft nobody has seen.
+    let typed = |fraction: f64| (fraction * 1000.0).floor() / 1000.0;
+    for fraction in [plan.interval.max_low, plan.interval.max].map(typed) {
+        other.mem_fraction = Some(fraction);
+        let lower = report(&other, None, None)?;
+        if good(&lower.cost.with, scenario.context) {
+            let mut memory = for_load(&lower, &other);
+            // The pool that is given up is that of the server that ran.
+            memory.kv_tokens_without_speculation = Some(own.cost.without.kv_tokens);
+            memory.set_instead = Some(format!(
+                "set {} {fraction:.3}: the {:.3} of the log's server, which ran without a draft, is \
+                 above the activation wall {:.3} ({:.3} to {:.3})",
+                fraction_flag(own),
+                plan.fraction,
+                plan.interval.max,
+                plan.interval.max_low,
+                plan.interval.max_high,
+            ));
+            return Ok(Some(memory));
+        }
+    }
+    Ok(None)
 }
 
 /// llama.cpp takes what its slots need: as many as the heaviest load shown that fits, where nobody

@@ -223,14 +223,23 @@ impl Ran {
                 ..left
             };
         }
-        left.other_fraction = other_fraction(args, log);
-        let vllm = log.engine.as_ref().is_some_and(|(name, _)| name == "vllm");
-        let moves = vllm && left.fraction.is_some() && left.kv_gib.is_some();
-        if left.other_fraction && !moves {
-            left.kv_gib = None;
-            left.kv_tokens = None;
+        if other_fraction(args, log) {
+            let vllm = log.engine.as_ref().is_some_and(|(name, _)| name == "vllm");
+            left = left.at_other_fraction(vllm);
         }
         left
+    }
+
+    /// The same server with another fraction: all but the pool, which moves with it where vLLM's log
+    /// says both.
+    pub(crate) fn at_other_fraction(mut self, vllm: bool) -> Self {
+        self.other_fraction = true;
+        let moves = vllm && self.fraction.is_some() && self.kv_gib.is_some();
+        if !moves {
+            self.kv_gib = None;
+            self.kv_tokens = None;
+        }
+        self
     }
 
     /// The fraction that it ran with, where another one is asked for, and whether its pool moves

@@ -106,3 +106,20 @@ pub(crate) fn fraction_in_use(facts: &Facts) -> Option<(f64, f64)> {
     let slack = tied.fraction_uncertainty.unwrap_or(0.001);
     (0.0..=1.0).contains(&fraction).then_some((fraction, slack))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::explain::facts_from_text;
+
+    #[test]
+    fn a_budget_below_nothing_beside_a_pool_is_of_another_start_and_proves_no_fraction() {
+        let loaded = "Load weight end. type=A, avail mem=24.12 GB, mem usage=17.17 GB.\n\
+            Memory pool end. avail mem=12.13 GB\n";
+        let ready = "max_total_num_tokens=268319, chunked_prefill_size=8192, max_running_requests=1, \
+            context_len=32768, available_gpu_mem=10.35 GB\n";
+        let refused = "FAIL total_rest_memory=-3.05 GB\n";
+        let facts = facts_from_text(&format!("{loaded}{ready}{refused}"), "f");
+        assert_eq!(facts.number("kv_budget_gib"), Some(-3.05));
+        assert_eq!(facts.number("mem_fraction_in_use"), None);
+    }
+}
