@@ -157,3 +157,20 @@ fn the_engines_own_flags_of_a_remedy_are_taken() {
         assert!(text.starts_with("FITS"), "{text}");
     }
 }
+
+/// "Above the middle of the wall, 0.916 (0.916 to 1.000)": the middle was its own lower end, and
+/// nothing said what runs out there.
+#[test]
+fn a_wall_without_a_lower_half_says_what_it_is_made_of_and_claims_no_middle() {
+    let line = "plan --model qwen3-8b --engine vllm@0.22.1 --gpu rtx-3090 --gpus 2 --draft none \
+                --context 8k --mem-fraction 0.92";
+    let text = common::answers(&line.split_whitespace().collect::<Vec<_>>());
+    assert!(
+        text.contains("0.920 is above 0.916, from where on it takes of what driver"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("the middle of the activation wall"),
+        "{text}"
+    );
+}

@@ -88,8 +88,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", walls(with)));
     }
-    let moved = at_another_fraction(report).into_iter();
-    let moved = moved.chain(with_others_at_once(report));
+    let moved = beside_the_log(report);
     let found = does_not_serve(report).into_iter().chain(warnings(report));
     for remark in moved.chain(other_kv(report)).chain(found) {
         line(format!("         {remark}"));
@@ -202,6 +201,12 @@ fn at_another_fraction(report: &Report) -> Option<String> {
     })
 }
 
+/// What is left of a log beside other settings than its own.
+fn beside_the_log(report: &Report) -> impl Iterator<Item = String> {
+    let fraction = at_another_fraction(report).into_iter();
+    fraction.chain(with_others_at_once(report))
+}
+
 /// What is left of a log beside another number of requests at once than its own.
 fn with_others_at_once(report: &Report) -> Option<String> {
     let (ran, asked, kept) = report.ran_with?;
@@ -293,10 +298,23 @@ fn warnings(report: &Report) -> Vec<String> {
     }
     if starts(plan) && plan.fraction > plan.interval.max && plan.fraction <= plan.interval.max_high
     {
+        let i = &plan.interval;
+        // Only what is held before the utilisation counts is estimated there: no lower half.
+        let wall = match i.max - i.max_low < 0.0005 {
+            true => format!(
+                "{:.3}, from where on it takes of what driver, context and NCCL are estimated to hold \
+                 uncounted and of the 2 % for what allocates on demand (surely so above {:.3})",
+                i.max, i.max_high
+            ),
+            false => format!(
+                "the middle of the activation wall, {:.3} ({:.3} to {:.3})",
+                i.max, i.max_low, i.max_high
+            ),
+        };
         out.push(format!(
-            "{:.3} is above the middle of the activation wall, {:.3} ({:.3} to {:.3}): it may start and \
-             then run out; if it does, lower the fraction, the prefill chunk or the graph sizes",
-            plan.fraction, plan.interval.max, plan.interval.max_low, plan.interval.max_high
+            "{:.3} is above {wall}: it may start and then run out; if it does, lower the fraction, the \
+             prefill chunk or the graph sizes",
+            plan.fraction
         ));
     }
     out
@@ -355,8 +373,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     } else if report.ran {
         out.push("the pool and the graphs are the log's own: that server ran".to_string());
     }
-    out.extend(at_another_fraction(report));
-    out.extend(with_others_at_once(report));
+    out.extend(beside_the_log(report));
     out.push(format!("memory rules of {}", report.engine));
     out
 }
