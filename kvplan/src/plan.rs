@@ -219,6 +219,7 @@ fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
         *pool += weights;
     }
     plain.observed.tokens = None;
+    plain.observed.state_gib = None;
     if plain.engine.kind != EngineKind::Vllm {
         plain.observed.graph_gib = None;
     } else if plain.observed.graph_gib.is_some() {

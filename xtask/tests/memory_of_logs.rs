@@ -392,3 +392,57 @@ fn a_draft_beside_a_tight_plain_server_is_answered_at_a_fraction_that_is_legal_w
         "{pasted}"
     );
 }
+
+/// An SGLang server of a hybrid with MTP: 5.36 GiB of states, drafted copies in.
+const HYBRID: &str = "\
+[2026-07-11 09:14:02] server_args=ServerArgs(model_path='Qwen/Qwen3-Next-80B-A3B-Instruct-FP8', context_length=32768, mem_fraction_static=0.85, max_running_requests=16, tp_size=2, speculative_algorithm='NEXTN', speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4)
+[2026-07-11 09:14:17 TP0] Load weight begin. avail mem=77.80 GB
+[2026-07-11 09:14:38 TP0] Load weight end. type=Qwen3NextForCausalLM, dtype=torch.bfloat16, avail mem=38.90 GB, mem usage=38.90 GB.
+[2026-07-11 09:14:39 TP0] Mamba Cache is allocated. max_mamba_cache_size: 80, conv_state size: 0.05GB, ssm_state size: 2.86GB intermediate_ssm_state_cache size: 2.40GB intermediate_conv_window_cache size: 0.05GB
+[2026-07-11 09:14:39 TP0] KV Cache is allocated. #tokens: 1574934, K size: 9.02 GB, V size: 9.02 GB
+[2026-07-11 09:14:39 TP0] Memory pool end. avail mem=12.10 GB
+[2026-07-11 09:15:05 TP0] max_total_num_tokens=1574934, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=16, context_len=32768, available_gpu_mem=9.18 GB
+[2026-07-11 09:15:08] The server is fired up and ready to roll!
+";
+
+/// The ledger had states as it reckons them beside a pool that was the log's.
+#[test]
+fn the_states_of_a_hybrids_log_stand_in_the_ledger() {
+    let log = log("hybrid-states", HYBRID);
+    let arguments = ["plan", "--from-log", &log, "--gpu", "h100-sxm", "--json"];
+    let json: serde_json::Value = serde_json::from_str(&answers(&arguments)).expect("JSON");
+    let lines = json["memory"]["ledger"].as_array().expect("lines");
+    let states = lines.iter().filter(|line| {
+        let item = line["item"].as_str().unwrap_or_default();
+        item == "target: state pool" || item.starts_with("verify: states")
+    });
+    let gib: f64 = states.filter_map(|line| line["gib"].as_f64()).sum();
+    // Slots are whole.
+    assert!((gib - 5.36).abs() < 0.1, "{gib}: {json}");
+    let _ = std::fs::remove_file(log);
+}
+
+/// A pasted start line says no version: naming its engine dropped its limit of requests.
+#[test]
+fn naming_the_engine_of_a_log_without_a_version_keeps_what_it_was_told() {
+    let line = "vllm serve zai-org/GLM-4.5-Air --tensor-parallel-size 8 --gpu-memory-utilization 0.920 \
+                --max-num-seqs 100 --kv-cache-dtype fp8\n";
+    let log = log("no-version", line);
+    let card = [
+        "plan",
+        "--from-log",
+        &log,
+        "--gpu",
+        "rtx-a6000",
+        "--gpus",
+        "8",
+    ];
+    let plain = [&card[..], &["--draft", "none", "--context", "64k"]].concat();
+    let alone = pools(&answers(&plain));
+    assert_eq!(alone.len(), 1, "{}", answers(&plain));
+    assert_eq!(
+        alone,
+        pools(&answers(&[&plain[..], &["--engine", "vllm"]].concat()))
+    );
+    let _ = std::fs::remove_file(log);
+}

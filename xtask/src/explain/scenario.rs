@@ -65,6 +65,8 @@ pub(crate) struct LogScenario {
     pub(crate) free_after_gib: Option<(f64, usize)>,
     /// Pool of a server that came up without an error: GiB.
     pub(crate) kv_gib: Option<(f64, usize)>,
+    /// States of linear and Mamba layers on one card, drafted copies in, GiB.
+    pub(crate) state_gib: Option<(f64, usize)>,
     /// The same, tokens.
     pub(crate) kv_tokens: Option<(f64, usize)>,
     /// Generation speeds by load, of one server; none where data-parallel ranks print their parts.
@@ -207,6 +209,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         free_before_gib: number("free_before_gib").filter(|_| came_up),
         free_after_gib: free_after_target(facts).filter(|_| came_up),
         kv_gib: number("kv_gib").filter(|_| came_up),
+        state_gib: number("mamba_state_gib").filter(|_| came_up),
         kv_tokens: number("kv_tokens").filter(|(n, _)| came_up && *n >= 1.0),
         speeds: match facts.speed_printers {
             1 => facts.speeds.clone(),

@@ -175,7 +175,11 @@ pub(crate) fn setup<'a>(
     let known = known(scenario, args);
     setup.observed.free_before_gib = known.free_before_gib;
     setup.observed.free_after_gib = known.free_after_gib;
-    setup.observed.state_gib = known.state_gib;
+    // A run without the draft has no drafted states to show.
+    let same = scenario.ran.speculates == setup.speculation.is_some();
+    let logged = scenario.ran.state_gib.filter(|_| same);
+    let logged = logged.filter(|_| setup.engine.kind == EngineKind::Sglang);
+    setup.observed.state_gib = known.state_gib.or(logged);
     free_of_the_log(&mut setup, scenario);
     setup.observed.torch_total_gib = Some(torch_total);
     setup.observed.weights_gib = scenario.observed.weights_gib.as_ref().map(|f| f.value);

@@ -28,6 +28,8 @@ pub(crate) struct Ran {
     pub(crate) draft_gib: Option<f64>,
     /// KV pool of one card, GiB.
     pub(crate) kv_gib: Option<f64>,
+    /// States of linear and Mamba layers of one card beside that pool, drafted copies in, GiB.
+    pub(crate) state_gib: Option<f64>,
     /// Tokens in it; there where the server came up.
     pub(crate) kv_tokens: Option<u64>,
     /// The fraction of the card that it ran with.
@@ -141,7 +143,13 @@ fn other_engine(args: &ScenarioArgs, log: &LogScenario) -> bool {
         let said = said.as_ref().map(|(said, _)| said);
         said.is_some_and(|said| said.eq_ignore_ascii_case(asked))
     };
-    !said(&log.engine, name) || version.is_none_or(|version| !said(&log.engine_version, version))
+    // A version beside a log that says none is that log's.
+    let other_version = match (version, &log.engine_version) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(version), logged) => !said(logged, version),
+    };
+    !said(&log.engine, name) || other_version
 }
 
 /// Whether two words name one draft: the same, or the kind of head that a path names.
@@ -172,6 +180,7 @@ impl Ran {
             free_after_gib: size(log.free_after_gib).filter(|gib| *gib > 0.0),
             draft_gib: size(log.draft_weights_gib).filter(|gib| *gib > 0.0),
             kv_gib: size(log.kv_gib).filter(|gib| *gib > 0.0),
+            state_gib: size(log.state_gib).filter(|gib| *gib > 0.0),
             kv_tokens: log
                 .kv_tokens
                 .filter(|(tokens, _)| *tokens < 1e15)
@@ -218,6 +227,7 @@ impl Ran {
                 free_after_gib: None,
                 draft_gib: None,
                 kv_gib: None,
+                state_gib: None,
                 kv_tokens: None,
                 speeds: Vec::new(),
                 ..left
@@ -237,6 +247,7 @@ impl Ran {
         let moves = vllm && self.fraction.is_some() && self.kv_gib.is_some();
         if !moves {
             self.kv_gib = None;
+            self.state_gib = None;
             self.kv_tokens = None;
         }
         self

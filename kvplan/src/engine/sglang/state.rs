@@ -67,8 +67,10 @@ pub(super) fn state_pool(setup: &Setup<'_>, rest: f64) -> StatePool {
     let padding = if padding_counts { 1.0 } else { 0.0 };
     let in_share = if joint { drafted } else { 0.0 };
     let slots = match (setup.observed.state_gib, setup.state_slots) {
-        // A log prints slots and drafted states in one line, padding in.
-        (Some(gib), _) => (gib / slot - 1.0 - in_share) / (1.0 + in_share / per_request as f64),
+        // A log prints slots and drafted states in one line, padding in, with two decimals.
+        (Some(gib), _) => {
+            ((gib / slot - 1.0 - in_share) / (1.0 + in_share / per_request as f64)).round()
+        }
         (None, Some(slots)) => slots as f64,
         (None, None) => {
             let ratio = setup.state_ratio.unwrap_or(STATE_RATIO).max(0.0);
