@@ -137,8 +137,11 @@ pub(super) fn refusal(
     };
     let base = base(setup, weights_gib, draft);
     Some(Refusal {
-        // Positive rest is necessary, not sufficient: state slots can eat it.
-        short_gib: (-b.rest).max(b.state.reserved_gib - b.rest).max(0.0),
+        // Positive rest is necessary, not sufficient: states can eat it, or get too few slots of it.
+        short_gib: (-b.rest)
+            .max(b.state.reserved_gib - b.rest)
+            .max((interval.min - b.fraction) * b.before)
+            .max(0.0),
         engine_says,
         remedy: remedy(setup, weights_gib, draft, &base, b, interval),
     })
