@@ -307,6 +307,8 @@ fn the_size_up_to_which_a_log_s_kernel_runs_is_reckoned_with() {
         let plain = |of: &Value| of["points"][point]["baseline_tok_s"].clone();
         assert_eq!(plain(&asked), plain(&alone), "{kernel}");
     }
+    let assumed = by_log["assumptions"].to_string();
+    assert!(assumed.contains("keep what did (VLLM_ENABLE"), "{assumed}");
     let error = refusal(&["predict", "--allreduce", "nccl@64k"]);
     assert!(error.contains("nccl has no largest size"), "{error}");
 }

@@ -482,7 +482,8 @@ pub(super) fn no_switch(scenario: &Scenario, choice: Choice, group: Group) -> Op
     if scenario.by_log("allreduce") {
         // vLLM's own kernel over PCIe, which builds of one's own switch on.
         return Some(
-            "the paste does not switch on the all-reduce that the log's server ran over PCIe: keep what              did (VLLM_ENABLE_PCIE_ALLREDUCE=1)"
+            "the paste does not switch on the all-reduce that the log's server ran over PCIe: keep what \
+             did (VLLM_ENABLE_PCIE_ALLREDUCE=1)"
                 .to_string(),
         );
     }
