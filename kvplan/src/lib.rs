@@ -45,8 +45,8 @@ pub use plan::{
 pub use pool::Pool;
 pub use quant::{QUANT_NAMES, Quant};
 pub use setup::{
-    Interval, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation, StateSlots,
-    card_gib_from_torch,
+    Interval, MORE_ROOM, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation,
+    StateSlots, card_gib_from_torch,
 };
 pub use weights::{Sharding, WeightLine};
 

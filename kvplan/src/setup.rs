@@ -221,6 +221,10 @@ pub struct Refusal {
     pub remedy: String,
 }
 
+/// What helps where the weights fill a card, in general; callers that know cards and formats put those
+/// that fit in its place.
+pub const MORE_ROOM: &str = "more GPUs, or a smaller weight format";
+
 /// A plan cannot be made at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanError {

@@ -97,12 +97,20 @@ pub(crate) struct Gpu {
     pub(crate) nvlink_gb_s: f64,
     /// Where the NVLinks lead.
     pub(crate) nvlink: Nvlink,
+    /// Most of them in one machine that tensor parallelism spans.
+    #[serde(default = "most_in_a_chassis")]
+    pub(crate) most_gpus: u32,
     /// Peer access over PCIe.
     pub(crate) p2p: P2p,
     /// Board power limit, W.
     pub(crate) power_w: f64,
     /// Where the figures come from.
     pub(crate) source: String,
+}
+
+/// PCIe cards behind switches in one chassis; more have been built, and need their wiring shown.
+fn most_in_a_chassis() -> u32 {
+    16
 }
 
 #[derive(Deserialize)]

@@ -76,6 +76,14 @@ pub(crate) fn bytes(value: u64) -> String {
     }
 }
 
+/// A pool wall in words: above 1 as it is, so that it shows by how much.
+pub(crate) fn needed(wall: f64) -> String {
+    match wall.is_finite() {
+        true => format!("{wall:.4}"),
+        false => "more than the weights leave".to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

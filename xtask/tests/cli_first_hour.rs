@@ -241,3 +241,62 @@ fn a_report_without_flags_to_paste_says_why() {
     );
     assert!(!page.contains("Flags to paste</h3></section>"), "{page}");
 }
+
+#[test]
+fn more_cards_than_a_board_carries_are_refused_unless_their_wiring_is_shown() {
+    let of = |gpu: &str, gpus: &str| ["simulate", "--gpu", gpu, "--gpus", gpus].map(String::from);
+    for (gpu, gpus, holds) in [
+        ("h100", "16", "boards of h100-sxm carry up to 8"),
+        ("mi300x", "12", "carry up to 8"),
+        ("rtx-5090", "24", "a chassis is taken to hold up to 16"),
+        ("gb10", "2", "a machine of gb10 has 1"),
+    ] {
+        let words = of(gpu, gpus);
+        let error = refusal(&words.each_ref().map(String::as_str));
+        assert!(error.contains(holds), "{error}");
+        assert!(
+            error.contains("several machines are not modelled"),
+            "{error}"
+        );
+    }
+    for (gpu, gpus) in [("h100", "8"), ("gb200", "16"), ("rtx-5090", "16")] {
+        let words = of(gpu, gpus);
+        answers(&words.each_ref().map(String::as_str));
+    }
+    let log = std::env::temp_dir().join(format!("xtask-two-nodes-{}.log", std::process::id()));
+    let line = "[2026-02-11 09:14:02] server_args=ServerArgs(model_path='deepseek-ai/DeepSeek-V3', tp_size=16)\n";
+    std::fs::write(&log, line).expect("writes");
+    let file = log.display().to_string();
+    let error = refusal(&["predict", "--from-log", &file, "--gpu", "h100"]);
+    assert!(error.contains(":1: ran on 16 GPUs: boards of"), "{error}");
+    // Sixteen V100 hang on switches, not on the links of the boards of eight.
+    let words = of("v100", "16");
+    let text = answers(&words.each_ref().map(String::as_str));
+    assert!(text.contains("as in a DGX-2"), "{text}");
+}
+
+#[test]
+fn where_the_weights_fill_the_card_what_is_advised_fits_and_can_be_had() {
+    let fp8 = "--quant fp8 --concurrency 1";
+    for command in ["plan", "predict"] {
+        let text = deepseek(command, "h100", fp8);
+        assert!(
+            text.contains("the weights fill the card: --quant int4"),
+            "{text}"
+        );
+        assert!(text.contains("--gpu h200-sxm would fit"), "{text}");
+        // The board has no more.
+        assert!(!text.contains("more GPUs"), "{text}");
+        assert!(!text.contains("or --gpus"), "{text}");
+    }
+    for (gpu, quant) in [("h100", "int4"), ("h200-sxm", "fp8")] {
+        let text = deepseek("plan", gpu, &format!("--quant {quant}"));
+        assert!(text.starts_with("FITS"), "{text}");
+    }
+    // Two of four slots: more of the same is one way.
+    let small =
+        "plan --model qwen3-32b --quant bf16 --gpu rtx-5090 --gpus 2 --engine vllm --context 8k";
+    let words: Vec<&str> = small.split(' ').collect();
+    let text = answers(&words);
+    assert!(text.contains("--gpus 4"), "{text}");
+}

@@ -14,9 +14,10 @@ fn xtask(words: &[&str], folder: &Path) -> anyhow::Result<Output> {
 }
 
 /// What stands in capitals, and what a reader of any of the samples could put there. Models with
-/// MTP layers, with many heads, and small: one of them goes with each sample.
+/// MTP layers, with many heads, and small: one of them goes with each sample. Some ran on 16 cards,
+/// which few machines have.
 const FILL: [(&str, &str); 5] = [
-    ("GPU", "b200"),
+    ("GPU", "gb200"),
     ("GPUS", "8"),
     ("ENGINE", "sglang"),
     ("DRAFT", "eagle3"),

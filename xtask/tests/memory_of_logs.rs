@@ -345,6 +345,25 @@ fn the_fraction_that_a_log_says_is_pasted_as_it_says_it() {
     assert!(text.contains("--mem-fraction-static 0.848 "), "{text}");
 }
 
+#[test]
+fn plan_keeps_the_limit_of_the_log_as_predict_does() {
+    let log = log("limit", PLAIN);
+    let line = |command: &'static str| {
+        let load = ["--gpu", "h100", "--context", "2k"];
+        answers(&[&[command, "--from-log", log.as_str()], &load[..]].concat())
+    };
+    let after = |text: &str, words: &str| -> Option<f64> {
+        let (_, after) = text.split_once(words)?;
+        after.split_whitespace().next()?.parse().ok()
+    };
+    let (plan, predict) = (line("plan"), line("predict"));
+    let wall = after(&plan, "legal from ").expect("a wall");
+    assert_eq!(Some(wall), after(&predict, "legal fraction: "), "{predict}");
+    let own = "(pool wall: one request of 6,144 tokens, the log's limit; ";
+    let shorter = after(&plan, own).expect("the wall of the context asked for");
+    assert!(shorter < wall, "{plan}");
+}
+
 /// A plain server tuned close to its wall: with a draft its fraction is above the wall's band.
 const TIGHT_PLAIN: &str = "\
 [2025-09-14 10:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3-8B', kv_cache_dtype='fp8_e4m3', context_length=4096, mem_fraction_static=0.900, max_running_requests=48, tp_size=1, speculative_algorithm=None)

@@ -6,7 +6,7 @@ use crate::kv::KvLayout;
 use crate::ledger::Ledger;
 use crate::parts;
 use crate::pool::Pool;
-use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
+use crate::setup::{Interval, MORE_ROOM, Plan, PlanError, Refusal, Setup};
 
 /// `free_gpu_memory_fraction` by default.
 const DEFAULT_FRACTION: f64 = 0.9;
@@ -164,7 +164,7 @@ fn refusal(tokens: u64, page_gib: f64, free: f64) -> Option<Refusal> {
     (tokens == 0).then(|| Refusal {
         short_gib: (page_gib - free).max(0.0),
         engine_says: "Insufficient memory to allocate the KV cache".to_string(),
-        remedy: "the weights fill the card: more GPUs, or a smaller weight format".to_string(),
+        remedy: format!("the weights fill the card: {MORE_ROOM}"),
     })
 }
 

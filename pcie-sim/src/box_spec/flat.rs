@@ -50,6 +50,8 @@ const DGX1_V100: [(usize, usize, u32); 16] = [
     (5, 7, 1),
     (6, 7, 2),
 ];
+/// GPUs that they join.
+const DGX1_GPUS: usize = 8;
 /// Links of one V100 (NVIDIA V100 data sheet: six of 25 GB/s).
 const V100_LINKS: f64 = 6.0;
 /// Peers of one GPU on an eight-GPU AMD board, one link each (AMD MI300X platform data sheet).
@@ -137,6 +139,11 @@ impl BoxSpec {
                     "all GPUs on one NVSwitch plane, as on the boards of this model",
                     settle,
                 );
+            }
+            // DGX-2: the direct links of the smaller boards reach eight.
+            GpuLinks::Mesh if usable && gpus > DGX1_GPUS && !is_amd(gpu) => {
+                self.add_nvswitch(&ids, gpu.gpu_link_gb_s);
+                self.assume("all GPUs on one NVSwitch plane, as in a DGX-2", settle);
             }
             GpuLinks::Mesh if usable => {
                 for (a, b, kind, gb_s) in mesh(gpu, gpus) {
@@ -250,9 +257,14 @@ impl Node {
     }
 }
 
+/// AMD's cards, whose links are xGMI.
+fn is_amd(gpu: &GpuWiring) -> bool {
+    gpu.name.starts_with("mi")
+}
+
 /// Direct links between GPUs of a mesh board: (a, b, kind, GB/s per direction).
 fn mesh(gpu: &GpuWiring, gpus: usize) -> Vec<(usize, usize, LinkKind, f64)> {
-    let amd = gpu.name.starts_with("mi");
+    let amd = is_amd(gpu);
     if !amd && gpus > 4 {
         let per_link = gpu.gpu_link_gb_s / V100_LINKS;
         let present = DGX1_V100.iter().filter(|(a, b, _)| *a < gpus && *b < gpus);

@@ -1,9 +1,11 @@
 //! Requests at once where something else than the pool stops more, and what would change that: each
 //! way is tried before it is named.
 
-use kvplan::{Plan, Setup, Wall};
+use kvplan::{EngineKind, Plan, Setup, Wall};
 
 use super::{Report, fraction_flag};
+use crate::cli::PlanArgs;
+use crate::scenario::Scenario;
 use crate::table::thousands;
 
 /// What would let more requests run at once.
@@ -81,4 +83,24 @@ pub(super) fn words(report: &Report) -> Option<String> {
         "runs {} request{plural} at once: {why}",
         thousands(at_once.requests as f64)
     ))
+}
+
+/// The limit that a vLLM log shows: that engine starts with no pool that does not hold one request of
+/// it, whatever requests hold.
+pub(super) fn of_the_log(
+    scenario: &Scenario,
+    args: &PlanArgs,
+    setup: &Setup<'_>,
+    plan: &Plan,
+) -> Option<(u64, Option<f64>)> {
+    let limit = scenario.ran.context_limit?;
+    let own = args.knobs.max_model_len.is_none() && limit > scenario.context;
+    if setup.engine.kind != EngineKind::Vllm || !own {
+        return None;
+    }
+    let mut longest = setup.clone();
+    longest.context_tokens = Some(limit);
+    let wall = kvplan::plan(&longest).ok()?.interval.min;
+    let holds = plan.pool.requests(limit) >= 1.0;
+    Some((limit, Some(wall).filter(|_| holds)))
 }

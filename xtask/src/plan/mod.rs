@@ -6,6 +6,7 @@ mod json;
 mod knobs;
 mod limit;
 mod memory;
+mod room;
 mod setup;
 mod text;
 mod wanted;
@@ -59,6 +60,9 @@ pub(crate) struct Report {
     pub(crate) ran_with: Option<(u64, u64, bool)>,
     /// Tokens that a request holds.
     pub(crate) context: u64,
+    /// The longest request that the log's server takes, where that is another, and the least
+    /// fraction whose pool holds one; `None` for the fraction where the pool planned does not.
+    pub(crate) log_limit: Option<(u64, Option<f64>)>,
     /// The model and cards that observed figures are taken to be of, where nobody named any.
     pub(crate) assumed: Option<String>,
     /// Whether the figures cannot be of these.
@@ -136,17 +140,15 @@ fn report(
         // The draft's pool came out of the same fraction.
         inferred.known.fraction = Some(cost.with.fraction);
     }
+    room::name(scenario, &mut cost.with);
     let fourth = fourth(scenario, args, &inferred);
     // A fraction that gave one of the figures cannot be checked by them.
     let belief = believed
         .filter(|_| fourth.is_none())
         .and_then(|believed| kvplan::check_belief(&inferred, believed));
-    if seen && inferred.known.fraction.is_some() {
-        for plan in [&mut cost.with, &mut cost.without] {
-            plan.fraction_source = "inferred from the observed pool".to_string();
-        }
-    }
+    of_the_pool(&mut cost, seen && inferred.known.fraction.is_some());
     let target = wanted::target(scenario, &setup, &cost.with).map_err(fail)?;
+    let log_limit = args.and_then(|args| limit::of_the_log(scenario, args, &setup, &cost.with));
     Ok(Report {
         speculates: setup.speculation.is_some(),
         engine: setup.engine,
@@ -160,6 +162,7 @@ fn report(
         target,
         ignored: Vec::new(),
         uncut: uncut(scenario),
+        log_limit,
         assumed,
         foreign,
         ran: scenario.ran.as_asked() && fraction.is_none() && ran_with(&setup).is_none(),
@@ -174,6 +177,16 @@ fn ran_with(setup: &kvplan::Setup<'_>) -> Option<(u64, u64, bool)> {
     let (ran, asked) = setup.observed.running.zip(setup.max_running)?;
     let kept = setup.observed.pool_gib.is_some() && setup.engine.kind == kvplan::EngineKind::Vllm;
     (setup.observed.served && ran != asked).then_some((ran, asked, kept))
+}
+
+/// Says that the fraction follows from the pool that was seen, where it does.
+fn of_the_pool(cost: &mut SpeculationCost, follows: bool) {
+    for plan in [&mut cost.with, &mut cost.without]
+        .into_iter()
+        .filter(|_| follows)
+    {
+        plan.fraction_source = "inferred from the observed pool".to_string();
+    }
 }
 
 /// States beside a pool that was seen: as seen, else what the engine gives them beside such a pool.

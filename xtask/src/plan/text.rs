@@ -3,9 +3,8 @@
 use kvplan::{CostBasis, EngineKind, Fit, Plan};
 
 use super::{Report, fraction_flag, limit, starts, wanted};
-use crate::predict::answer::needed;
 use crate::scenario::Scenario;
-use crate::table::{plain, text, thousands};
+use crate::table::{needed, plain, text, thousands};
 
 /// The whole answer as text.
 pub(super) fn render(report: &Report, scenario: &Scenario, sources: bool) -> String {
@@ -86,7 +85,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
         line(format!("         {limit}"));
     }
     if report.engine.kind != EngineKind::LlamaCpp {
-        line(format!("         {}", walls(with)));
+        line(format!("         {}", walls(report)));
     }
     let moved = beside_the_log(report);
     let found = does_not_serve(report).into_iter().chain(warnings(report));
@@ -258,8 +257,8 @@ fn own_pool(plan: &Plan) -> String {
     format!(" and {gib:.2} of the draft's{from}")
 }
 
-fn walls(plan: &Plan) -> String {
-    let interval = &plan.interval;
+fn walls(report: &Report) -> String {
+    let interval = &report.cost.with.interval;
     if interval.is_empty() {
         return format!(
             "no fraction works: the pool needs {}, what lies outside leaves {:.3} ({:.3} to {:.3})",
@@ -269,9 +268,23 @@ fn walls(plan: &Plan) -> String {
             interval.max_high
         );
     }
+    let from = match report.log_limit {
+        Some((limit, Some(wall))) => format!(
+            "{wall:.4} (pool wall: one request of {} tokens, the log's limit; {:.4} for {})",
+            thousands(limit as f64),
+            interval.min,
+            thousands(report.context as f64)
+        ),
+        Some((limit, None)) => format!(
+            "{:.4} (pool wall; the pool does not hold one request of {} tokens, the log's limit)",
+            interval.min,
+            thousands(limit as f64)
+        ),
+        None => format!("{:.4} (pool wall)", interval.min),
+    };
     format!(
-        "legal from {:.4} (pool wall) to {:.3} ({:.3} to {:.3}, activation wall)",
-        interval.min, interval.max, interval.max_low, interval.max_high
+        "legal from {from} to {:.3} ({:.3} to {:.3}, activation wall)",
+        interval.max, interval.max_low, interval.max_high
     )
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use spec_decode::economics::depth::TIE_SHARE;
 
 use super::replicas::Replicas;
-use crate::table::thousands;
+use crate::table::{needed, thousands};
 
 /// Version of the JSON form.
 pub(crate) const SCHEMA: u32 = 1;
@@ -64,22 +64,6 @@ fn by_name<S: serde::Serializer>(inputs: &[Input], serializer: S) -> Result<S::O
         let with_source = serde_json::json!({"value": input.value, "source": input.source});
         (input.name, with_source)
     }))
-}
-
-impl Answer {
-    /// Whether a flag, a log or a scenario fixes the depth, so that none is searched.
-    pub(crate) fn depth_is_fixed(&self) -> bool {
-        let fixes = |input: &Input| ["steps", "draft_tokens"].contains(&input.name);
-        self.scenario.iter().any(fixes)
-    }
-
-    /// Title of the column of steps.
-    pub(crate) fn steps_title(&self) -> &'static str {
-        match self.depth_is_fixed() {
-            true => "steps",
-            false => "best steps",
-        }
-    }
 }
 
 /// A resolved input and where it came from.
@@ -352,14 +336,6 @@ impl Memory {
     pub(crate) fn holds(&self, users: u32, context: u64) -> Option<bool> {
         let pool = self.pool.as_ref()?;
         Some(pool.requests(context) >= f64::from(users) && self.slots_carry(users))
-    }
-}
-
-/// A pool wall in words: above 1 as it is, so that it shows by how much.
-pub(crate) fn needed(wall: f64) -> String {
-    match wall.is_finite() {
-        true => format!("{wall:.4}"),
-        false => "more than the weights leave".to_string(),
     }
 }
 

@@ -8,7 +8,7 @@ use spec_decode::bands::{
 use spec_decode::economics::depth::{TIE_SHARE, pick};
 use spec_decode::verdict::Verdict as CrateVerdict;
 
-use super::answer::{Memory, Point, Verdict};
+use super::answer::{Answer, Input, Memory, Point, Verdict};
 use super::costs::{Costs, CycleCost};
 use crate::scenario::{Known, Scenario};
 
@@ -311,5 +311,21 @@ fn verdict(band: &Band) -> Verdict {
         CrateVerdict::Pays => Verdict::Pays,
         CrateVerdict::DoesNotPay => Verdict::DoesNotPay,
         CrateVerdict::MeasureFirst => Verdict::MeasureFirst,
+    }
+}
+
+impl Answer {
+    /// Whether a flag, a log or a scenario fixes the depth, so that none is searched.
+    pub(crate) fn depth_is_fixed(&self) -> bool {
+        let fixes = |input: &Input| ["steps", "draft_tokens"].contains(&input.name);
+        self.scenario.iter().any(fixes)
+    }
+
+    /// Title of the column of steps.
+    pub(crate) fn steps_title(&self) -> &'static str {
+        match self.depth_is_fixed() {
+            true => "steps",
+            false => "best steps",
+        }
     }
 }

@@ -14,6 +14,8 @@ pub(crate) struct BoxRequest {
     pub(crate) box_name: Option<String>,
     pub(crate) gpu: Option<String>,
     pub(crate) gpus: Option<u32>,
+    /// The log and line that say how many, where no flag does.
+    pub(crate) gpus_by: Option<String>,
     pub(crate) topology: Option<PathBuf>,
 }
 
@@ -61,6 +63,7 @@ pub(crate) fn resolve(request: &BoxRequest) -> anyhow::Result<Hardware> {
     };
     let gpu = gpus::find(name)?;
     let count = request.gpus.unwrap_or(1);
+    one_machine(gpu, count, request.gpus_by.as_deref())?;
     let wiring = BoxSpec::flat(&wiring_of(gpu), count as usize, p2p_of(gpu))
         .map_err(|e| input::error(format!("--gpus {count}: {e}")))?;
     Ok(Hardware {
@@ -76,6 +79,30 @@ pub(crate) fn resolve(request: &BoxRequest) -> anyhow::Result<Hardware> {
         ),
         served: Vec::new(),
     })
+}
+
+/// Refuses more cards than one machine holds, of which nobody showed the wiring.
+fn one_machine(gpu: &Gpu, count: u32, by_log: Option<&str>) -> anyhow::Result<()> {
+    let most = gpu.most_gpus;
+    if count <= most {
+        return Ok(());
+    }
+    let name = &gpu.name;
+    let holds = match gpu.nvlink {
+        _ if most == 1 => format!("a machine of {name} has 1"),
+        Nvlink::Switch | Nvlink::Mesh => format!("boards of {name} carry up to {most}"),
+        Nvlink::None | Nvlink::Bridge => {
+            format!("a chassis is taken to hold up to {most} cards of {name}")
+        }
+    };
+    let asked = match by_log {
+        Some(line) => format!("{line}: ran on {count} GPUs"),
+        None => format!("--gpus {count}"),
+    };
+    Err(input::error(format!(
+        "{asked}: {holds}, and several machines are not modelled; give --gpus up to {most} (a larger --gpu or \
+         a smaller --quant holds more), or --topology or --box of one machine that has {count}"
+    )))
 }
 
 fn named_box(name: &str, request: &BoxRequest) -> anyhow::Result<Hardware> {

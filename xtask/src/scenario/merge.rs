@@ -135,6 +135,7 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
         box_name: file.box_name,
         gpu: file.gpu,
         gpus: file.gpus,
+        gpus_by: None,
         topology: file.topology.map(PathBuf::from),
     };
     merged.tp = number(file.tp);
@@ -236,6 +237,8 @@ fn apply_log(
     if args.gpus.is_none() && merged.hardware.gpus.is_none() {
         // As many as the server took, or as are asked for: a log seldom says what else is in the box.
         merged.hardware.gpus = log.tp.map(|(tp, _)| tp).max(args.tp);
+        let own = log.tp.filter(|(tp, _)| Some(*tp) == merged.hardware.gpus);
+        merged.hardware.gpus_by = own.map(|(_, line)| format!("{shown}:{line}"));
     }
     apply_log_speculation(merged, &whole, shown, notes);
 }
@@ -401,10 +404,12 @@ fn apply_box(merged: &mut Merged, args: &ScenarioArgs) {
         if args.allreduce_table.is_none() {
             merged.allreduce_table = None;
         }
-        let ranks = args.from_log.is_some().then_some(merged.hardware.gpus);
-        merged.hardware = BoxRequest::default();
-        match ranks {
-            Some(gpus) if args.box_name.is_none() => merged.hardware.gpus = gpus,
+        let before = std::mem::take(&mut merged.hardware);
+        match args.from_log {
+            Some(_) if args.box_name.is_none() => {
+                merged.hardware.gpus = before.gpus;
+                merged.hardware.gpus_by = before.gpus_by;
+            }
             Some(_) => {}
             None => merged.tp = args.tp.map(|tp| Given::new(tp, "--tp")),
         }
@@ -426,6 +431,7 @@ fn apply_box(merged: &mut Merged, args: &ScenarioArgs) {
     }
     if args.gpus.is_some() {
         merged.hardware.gpus = args.gpus;
+        merged.hardware.gpus_by = None;
     }
     if args.topology.is_some() {
         merged.hardware.topology.clone_from(&args.topology);

@@ -7,7 +7,7 @@ use super::{Base, Budget, base, budget, budget_at, running};
 use crate::GIB;
 use crate::ledger::Ledger;
 use crate::parts::DraftParts;
-use crate::setup::{Interval, Refusal, Setup};
+use crate::setup::{Interval, MORE_ROOM, Refusal, Setup};
 
 /// Steps of the search for a wall: to a millionth of the card.
 const STEPS: usize = 20;
@@ -161,7 +161,7 @@ fn remedy(
         return remedy_for_states(setup, weights_gib, base, b, interval);
     }
     if b.after <= 0.0 || legal > 0.99 {
-        FILLED.to_string()
+        filled()
     } else if interval.is_empty() {
         format!(
             "no fraction works: the pool needs more than {:.3}, the rest of the engine less than {:.3}; {}",
@@ -175,7 +175,9 @@ fn remedy(
 }
 
 /// Where nothing but fewer bytes of weights on a card helps.
-const FILLED: &str = "the weights fill the card: more GPUs, or a smaller weight format";
+fn filled() -> String {
+    format!("the weights fill the card: {MORE_ROOM}")
+}
 
 /// What makes room between the walls where there is none, cheapest first.
 fn widened(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> String {
@@ -195,7 +197,7 @@ fn widened(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> String {
     if setup.speculation.is_some() && opens(&setup.plain(), &DraftParts::default()) {
         return "without the draft one does".to_string();
     }
-    FILLED.to_string()
+    filled()
 }
 
 /// Tokens of a short request.
@@ -270,7 +272,7 @@ fn remedy_for_states(
         ways.push(format!("--max-running-requests {n}"));
     }
     match ways.as_slice() {
-        [] => format!("{why}; more GPUs, or a smaller weight format"),
+        [] => format!("{why}; {MORE_ROOM}"),
         ways => format!("{why}; any of these: {}", ways.join("; ")),
     }
 }

@@ -5,7 +5,7 @@ use crate::GIB;
 use crate::engine::sglang::first_legal;
 use crate::groups::Groups;
 use crate::parts;
-use crate::setup::{Interval, Refusal, Setup};
+use crate::setup::{Interval, MORE_ROOM, Refusal, Setup};
 
 /// Least utilisation that holds one request; most that leaves room for what is not counted.
 pub(super) fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
@@ -64,9 +64,9 @@ fn remedy_without_pool(setup: &Setup<'_>, weights_gib: f64, b: &Budget, need_gib
         ways.push("drop the draft".to_string());
     }
     if ways.is_empty() {
-        return "weights and activations fill the card at any utilisation that starts: more GPUs, or a \
-                smaller weight format"
-            .to_string();
+        return format!(
+            "weights and activations fill the card at any utilisation that starts: {MORE_ROOM}"
+        );
     }
     ways.join(", or ")
 }

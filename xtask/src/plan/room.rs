@@ -1,0 +1,126 @@
+//! What would hold weights that fill the card: formats, cards and counts that fit, each planned.
+
+use kvplan::MORE_ROOM;
+
+use super::setup;
+use crate::gpus::{self, Family, Gpu};
+use crate::scenario::file::ObservedFile;
+use crate::scenario::{EngineKind, Ran, Scenario};
+
+/// Weight formats tried, the largest first.
+const FORMATS: [&str; 2] = ["fp8", "int4"];
+/// A card offered instead is not much slower than the one asked for.
+const ABOUT_AS_FAST: f64 = 0.9;
+
+/// Puts what would hold the weights into a refusal that asks for more room in general.
+pub(super) fn name(scenario: &Scenario, plan: &mut kvplan::Plan) {
+    if let Some(refusal) = &mut plan.refusal
+        && refusal.remedy.contains(MORE_ROOM)
+    {
+        refusal.remedy = named(scenario, &refusal.remedy);
+    }
+}
+
+/// A remedy with what fits in the place of its general words.
+fn named(scenario: &Scenario, remedy: &str) -> String {
+    let mut plain = scenario.clone();
+    // Figures and settings of a server that ran are not those of another card or format.
+    plain.observed = ObservedFile::default();
+    plain.ran = Ran::default();
+    plain.mem_fraction = None;
+    let mut found: Vec<String> = formats(&plain);
+    found.extend(count(&plain));
+    found.extend(card(&plain));
+    let words = match found.as_slice() {
+        [] => format!(
+            "neither {} nor a larger count or card known here holds it with one request of {} tokens",
+            FORMATS.join(" nor "),
+            crate::table::thousands(scenario.context as f64)
+        ),
+        [only] => format!("{only} would fit"),
+        [most @ .., last] => format!("{} or {last} would fit", most.join(", ")),
+    };
+    remedy.replace(MORE_ROOM, &words)
+}
+
+/// Whether the engine starts at some fraction and holds one request.
+fn fits(scenario: &Scenario) -> bool {
+    let Ok(mut setup) = setup(scenario, None) else {
+        return false;
+    };
+    let holds = |plan: &kvplan::Plan| plan.fit(scenario.context) == kvplan::Fit::Fits;
+    let Ok(own) = kvplan::plan(&setup) else {
+        return false;
+    };
+    if holds(&own) {
+        return true;
+    }
+    setup.fraction = Some((own.interval.max * 1000.0).floor() / 1000.0);
+    own.interval.max > 0.0 && kvplan::plan(&setup).is_ok_and(|plan| holds(&plan))
+}
+
+/// Weight formats in which it fits as it stands.
+fn formats(scenario: &Scenario) -> Vec<String> {
+    let fits_in = |name: &&&str| {
+        let found = kvplan::catalog::find_in(&scenario.model_given, Some(name));
+        let mut other = scenario.clone();
+        other.model = match (found, kvplan::Quant::parse(name)) {
+            (Ok(found), _) => found.model,
+            (Err(_), Some(quant)) => scenario.model.clone().requantised(&quant),
+            (Err(_), None) => return false,
+        };
+        fits(&other)
+    };
+    let tried = FORMATS.iter().filter(fits_in);
+    tried.map(|name| format!("--quant {name}")).collect()
+}
+
+/// The least count of these cards that holds it, of those the box or a board of them has.
+fn count(scenario: &Scenario) -> Option<String> {
+    let have = u32::try_from(scenario.wiring.gpu_count()).unwrap_or(u32::MAX);
+    let shown = scenario.input("box").map(|input| input.source.as_str());
+    // Only a box that is nothing but cards and their number can have more.
+    let free = shown.is_some_and(|source| source.starts_with("--gpu "));
+    let most = if free {
+        have.max(scenario.gpu.most_gpus)
+    } else {
+        have
+    };
+    let doubled = |tp: &u32| tp.checked_mul(2);
+    let tp = std::iter::successors(doubled(&scenario.tp), doubled)
+        .take_while(|tp| *tp <= most)
+        .find(|tp| {
+            let mut other = scenario.clone();
+            other.tp = *tp;
+            let cut = kvplan::Sharding::tp(u64::from(*tp)).check(&scenario.model);
+            cut.is_ok() && fits(&other)
+        })?;
+    Some(match tp <= have {
+        true => format!("--tp {tp}"),
+        false => format!("--gpus {tp}"),
+    })
+}
+
+/// The smallest larger card of the same kind of box that holds it.
+fn card(scenario: &Scenario) -> Option<String> {
+    let own = scenario.gpu;
+    let kind = |gpu: &Gpu| (gpu.family == Family::Cdna3, gpu.most_gpus >= scenario.tp);
+    let boards = |gpu: &Gpu| matches!(gpu.nvlink, gpus::Nvlink::Switch | gpus::Nvlink::Mesh);
+    let as_fast = |theirs: f64, ours: f64| theirs >= ABOUT_AS_FAST * ours;
+    let mut cards: Vec<&'static Gpu> = gpus::all()
+        .iter()
+        .filter(|gpu| gpu.memory_gib > own.memory_gib)
+        .filter(|gpu| kind(gpu) == kind(own) && boards(gpu) == boards(own))
+        .filter(|gpu| gpu.most_gpus == own.most_gpus || own.most_gpus > 16)
+        .filter(|gpu| as_fast(gpu.bandwidth_gb_s, own.bandwidth_gb_s))
+        .filter(|gpu| as_fast(gpu.tflops_bf16, own.tflops_bf16))
+        .filter(|_| scenario.engine.kind != EngineKind::LlamaCpp)
+        .collect();
+    cards.sort_by(|a, b| a.memory_gib.total_cmp(&b.memory_gib));
+    let found = cards.into_iter().find(|gpu| {
+        let mut other = scenario.clone();
+        other.gpu = gpu;
+        fits(&other)
+    })?;
+    Some(format!("--gpu {}", found.name))
+}
