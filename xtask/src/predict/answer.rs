@@ -2,6 +2,7 @@
 //!
 //! Field names are the contract's (`predict --json`); unknown is `null`, never a made-up number.
 
+pub(crate) use super::links::AllReduceTime;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -347,32 +348,6 @@ pub(crate) struct LedgerLine {
     pub(crate) low_gib: f64,
     pub(crate) high_gib: f64,
     pub(crate) source: String,
-}
-
-/// Time of one all-reduce by one algorithm.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct AllReduceTime {
-    /// Name of the choice, where `algorithm` is what that comes to at this size.
-    #[serde(skip)]
-    pub(crate) choice: String,
-    pub(crate) algorithm: String,
-    pub(crate) bytes: u64,
-    pub(crate) time_us: f64,
-    pub(crate) time_us_low: f64,
-    pub(crate) time_us_high: f64,
-    pub(crate) measured: bool,
-    /// All-reduces of one pass at this size, ms.
-    pub(crate) per_pass_ms: f64,
-    /// What switches it on in the engine asked for (`by itself`: nothing has to); `null` where the
-    /// engine does not have it.
-    pub(crate) switched_by: Option<String>,
-}
-
-impl AllReduceTime {
-    /// Whether NCCL reduces, chosen by itself or by an engine that leaves the size to it.
-    pub(crate) fn is_nccl(&self) -> bool {
-        pcie_sim::is_nccl_plan(&self.algorithm)
-    }
 }
 
 /// An input that would flip the verdict, and where.

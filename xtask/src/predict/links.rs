@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use pcie_sim::{Algorithm, Arch, CollectiveTime, Options, Topology, all_reduce, choose_best};
 
-use super::answer::AllReduceTime;
+use serde::Serialize;
+
 use crate::input;
 use crate::scenario::Scenario;
 
@@ -222,6 +223,32 @@ impl<'a> Links<'a> {
             per_pass_ms: time.time_us * per_pass as f64 / 1000.0,
             switched_by: None,
         })
+    }
+}
+
+/// Time of one all-reduce by one algorithm.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct AllReduceTime {
+    /// Name of the choice, where `algorithm` is what that comes to at this size.
+    #[serde(skip)]
+    pub(crate) choice: String,
+    pub(crate) algorithm: String,
+    pub(crate) bytes: u64,
+    pub(crate) time_us: f64,
+    pub(crate) time_us_low: f64,
+    pub(crate) time_us_high: f64,
+    pub(crate) measured: bool,
+    /// All-reduces of one pass at this size, ms.
+    pub(crate) per_pass_ms: f64,
+    /// What switches it on in the engine asked for (`by itself`: nothing has to); `null` where the
+    /// engine does not have it.
+    pub(crate) switched_by: Option<String>,
+}
+
+impl AllReduceTime {
+    /// Whether NCCL reduces, chosen by itself or by an engine that leaves the size to it.
+    pub(crate) fn is_nccl(&self) -> bool {
+        pcie_sim::is_nccl_plan(&self.algorithm)
     }
 }
 
