@@ -174,3 +174,15 @@ fn a_wall_without_a_lower_half_says_what_it_is_made_of_and_claims_no_middle() {
         "{text}"
     );
 }
+
+/// "They fit" stood under a cut that does not start at any fraction.
+#[test]
+fn no_fraction_is_advised_under_a_cut_that_the_engine_refuses() {
+    let text = run(
+        "plan",
+        "--model qwen3-235b-a22b --quant fp8 --gpu h100-sxm --gpus 8 --draft none --engine vllm \
+         --context 4k --concurrency 8",
+    );
+    assert!(text.starts_with("REFUSED"), "{text}");
+    assert!(!text.contains("wanted"), "{text}");
+}

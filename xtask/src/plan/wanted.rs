@@ -43,8 +43,9 @@ pub(super) fn words(report: &Report, out: &mut String) {
     let Some((context, requests, answer)) = &report.target else {
         return;
     };
-    // The context itself is the setting: the first line has said whether it fits.
-    if report.engine.kind == EngineKind::LlamaCpp {
+    // The context itself is the setting: the first line has said whether it fits. And no fraction
+    // mends a cut that is refused.
+    if report.engine.kind == EngineKind::LlamaCpp || report.uncut.is_some() {
         return;
     }
     let plural = if *requests == 1 { "" } else { "s" };
