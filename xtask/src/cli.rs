@@ -85,7 +85,8 @@ pub(crate) struct ScenarioArgs {
     /// Number of GPUs in the box
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
-    /// The wiring: `nvidia-smi topo -m`, NCCL topology XML, `lspci -tv`, or our TOML
+    /// The wiring: what `nvidia-smi topo -m` prints (with `topo -p2p r` behind it), `lspci -vv` or
+    /// `lspci -tv`, NCCL's topology XML, or a box file
     #[arg(long, value_name = "FILE")]
     pub(crate) topology: Option<PathBuf>,
     /// Tensor-parallel size [default: all GPUs]
@@ -269,7 +270,8 @@ pub(crate) struct SimulateArgs {
     /// Number of GPUs in the box
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
-    /// The wiring: `nvidia-smi topo -m`, NCCL topology XML, `lspci -tv`, or our TOML
+    /// The wiring: what `nvidia-smi topo -m` prints (with `topo -p2p r` behind it), `lspci -vv` or
+    /// `lspci -tv`, NCCL's topology XML, or a box file
     #[arg(long, value_name = "FILE")]
     pub(crate) topology: Option<PathBuf>,
     /// GPUs that take part [default: all]
