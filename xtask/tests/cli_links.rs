@@ -161,20 +161,23 @@ fn what_was_measured_on_one_box_is_no_other_box_s() {
 
 #[test]
 fn an_all_reduce_beside_figures_measured_with_another_is_left_out() {
-    let text = answers(&[&SWEPT[..], &["--compare", "nccl,host-staged"]].concat());
+    let path = std::env::temp_dir().join(format!("xtask-links-times-{}.csv", std::process::id()));
+    std::fs::write(&path, "4096,20\n65536,40\n").expect("writes");
+    let table = path.display().to_string();
+    let timed = ["--allreduce-table", table.as_str(), "--compare"];
+    let text = answers(&[&SWEPT[..], &timed, &["nccl,host-staged"]].concat());
     assert!(
-        text.contains("\nnccl             1 ") || text.contains("\nnccl  "),
+        text.contains("left out  host-staged: what --allreduce-table measured"),
         "{text}"
     );
+    let error = refusal(&[&SWEPT[..], &timed, &["host-staged"]].concat());
     assert!(
-        text.contains("left out  host-staged: what --baseline measured"),
-        "{text}"
-    );
-    let error = refusal(&[&SWEPT[..], &["--compare", "host-staged"]].concat());
-    assert!(
-        error.contains("without --baseline both are computed"),
+        error.contains("without --allreduce-table both are computed"),
         "{error}"
     );
+    // A sweep is moved by the difference of the two.
+    let text = answers(&[&SWEPT[..], &["--compare", "nccl,host-staged"]].concat());
+    assert!(!text.contains("left out"), "{text}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What to change first, ranked by predicted gain, and comparisons side by side.
 
 use super::answer::{Answer, Assumption, Change, Compared, Verdict};
-use super::costs::{Costs, all_reduce_us};
+use super::costs::{Costs, all_reduces};
 use super::kernels::{self, Group};
 use super::links::{Choice, Links};
 use super::points::{self, best, try_depths};
@@ -28,7 +28,7 @@ pub(super) fn changes(
     let mut found = Vec::new();
     found.extend(of_the_links(scenario, links, costs, users, now)?);
     if costs.draft_tp > 1 {
-        let all_reduce = all_reduce_us(links, Choice::parse(&scenario.allreduce)?);
+        let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.allreduce)?);
         let mut other = Costs::new(scenario, &all_reduce, links)?;
         other.pin = costs.pin;
         other.draft_tp = 1;
@@ -72,7 +72,7 @@ fn of_the_links(
         return Ok(found);
     }
     let gain = |links: &Links<'_>, choice: Choice| -> anyhow::Result<f64> {
-        let all_reduce = all_reduce_us(links, choice);
+        let all_reduce = all_reduces(scenario, links, choice);
         let mut other = Costs::new(scenario, &all_reduce, links)?;
         other.pin = costs.pin;
         Ok(tok_s(scenario, &other, users) / now)
@@ -235,14 +235,13 @@ fn of_its_own<'a>(
     })
 }
 
-/// Why an all-reduce cannot stand beside what was measured: a sweep or a table of times is of the one
-/// that the server ran.
+/// Why an all-reduce cannot stand beside what was measured: a table of times is of the one that ran.
+/// A sweep is moved by what the two differ.
 fn measured_with_another(scenario: &Scenario, name: &str) -> anyhow::Result<Option<String>> {
-    let flag = match (&scenario.baseline, &scenario.allreduce_table) {
-        (Some(_), _) => "--baseline",
-        (None, Some(_)) => "--allreduce-table",
-        (None, None) => return Ok(None),
-    };
+    if scenario.allreduce_table.is_none() {
+        return Ok(None);
+    }
+    let flag = "--allreduce-table";
     let links = Links::new(scenario)?;
     let bytes = super::payload_bytes(scenario, 1, 1);
     let plan = |name: &str| -> anyhow::Result<Option<String>> {
@@ -308,7 +307,7 @@ fn compared(
     links: &Links<'_>,
     choice: Choice,
 ) -> anyhow::Result<Vec<Compared>> {
-    let all_reduce = all_reduce_us(links, choice);
+    let all_reduce = all_reduces(scenario, links, choice);
     let mut costs = Costs::new(scenario, &all_reduce, links)?;
     costs.pin = super::pin(scenario, links)?;
     let map = super::map::Map::new(scenario, &costs);

@@ -26,6 +26,8 @@ pub(super) struct CycleCost {
     pub(super) beyond: f64,
     /// How much slower the sweep's plain step is than explained, ln; 0 without one.
     pub(super) slower: f64,
+    /// What an all-reduce other than the sweep's own changes of the speedup, ln either way.
+    pub(super) moved: f64,
 }
 
 /// Where the time goes.
@@ -49,6 +51,14 @@ impl CycleCost {
         speedup.min(accept_length)
     }
 
+    /// Moves a measured cycle by the difference of two modelled ones.
+    fn shift(&mut self, from: &scratch::CycleParts, to: &scratch::CycleParts) {
+        self.plain_ms = moved_ms(self.plain_ms, from.plain.total(), to.plain.total());
+        self.draft_ms = moved_ms(self.draft_ms, from.draft.total(), to.draft.total());
+        self.verify_ms = moved_ms(self.verify_ms, from.verify.total(), to.verify.total());
+        self.verify_ms = self.verify_ms.max(self.plain_ms);
+    }
+
     /// Accept length at which speculation breaks even.
     pub(super) fn break_even(&self) -> f64 {
         self.cycle_ms() / self.plain_ms
@@ -70,16 +80,18 @@ pub(super) struct Pin {
 pub(super) struct Costs<'a> {
     scenario: &'a Scenario,
     server: Server<'a>,
+    /// The server with the all-reduce that the sweep ran with, where another one is asked for.
+    swept: Option<Server<'a>>,
     pub(super) draft_tp: u32,
     law: Option<SweepLaw>,
     pub(super) pin: Option<Pin>,
 }
 
 impl<'a> Costs<'a> {
-    /// Prepares the costs; `all_reduce_us` gives the time of one all-reduce by bytes.
+    /// Prepares the costs; `all_reduces` gives the time of one all-reduce by bytes.
     pub(super) fn new(
         scenario: &'a Scenario,
-        all_reduce_us: &'a dyn Fn(f64) -> f64,
+        all_reduces: &'a AllReduces<'_>,
         links: &Links<'_>,
     ) -> anyhow::Result<Self> {
         let engine = match scenario.engine.kind {
@@ -98,11 +110,14 @@ impl<'a> Costs<'a> {
             overhead,
             graphs: true,
         };
-        let server = Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us);
-        let law = law(scenario, &server, links)?;
+        let server = |us| Server::new(&scenario.model, scenario.gpu, &setup, us);
+        let asked = server(&*all_reduces.asked);
+        let swept = all_reduces.swept.as_ref().map(|us| server(&**us));
+        let law = law(scenario, swept.as_ref().unwrap_or(&asked), links)?;
         Ok(Self {
             scenario,
-            server,
+            server: asked,
+            swept,
             draft_tp: scenario.tp,
             law,
             pin: None,
@@ -151,6 +166,7 @@ impl<'a> Costs<'a> {
             }),
             beyond: 0.0,
             slower: 0.0,
+            moved: 0.0,
         }
     }
 
@@ -171,30 +187,37 @@ impl<'a> Costs<'a> {
             parts: None,
             beyond: found.beyond,
             slower: law.slower(Some(&known), at.concurrency),
+            moved: 0.0,
         };
         // Whole tokens are asked for; a sweep's own context has a half where outputs are odd.
         if (chain.context - known.context).abs() >= 1.0 {
-            let (to, from) = (
-                self.modelled(chain),
-                self.modelled(&Chain {
-                    context: known.context,
-                    ..*chain
-                }),
-            );
-            cost.plain_ms = moved_ms(cost.plain_ms, from.plain.total(), to.plain.total());
-            cost.draft_ms = moved_ms(cost.draft_ms, from.draft.total(), to.draft.total());
-            cost.verify_ms = moved_ms(cost.verify_ms, from.verify.total(), to.verify.total());
-            cost.verify_ms = cost.verify_ms.max(cost.plain_ms);
+            let ran = Chain {
+                context: known.context,
+                ..*chain
+            };
+            let from = self.modelled_by(known.server, &ran);
+            cost.shift(&from, &self.modelled_by(known.server, chain));
+        }
+        if let Some(swept) = &self.swept {
+            // The growth beyond the sweep stays that of the server that ran it: told by another
+            // kernel's, a faster one made the verify longer.
+            let as_swept = cost;
+            cost.shift(&self.modelled_by(swept, chain), &self.modelled(chain));
+            cost.moved = (cost.break_even() / as_swept.break_even()).ln().abs();
         }
         cost
     }
 
-    /// The cycle from the architecture: the same function that `score` judges.
     fn modelled(&self, chain: &Chain) -> scratch::CycleParts {
+        self.modelled_by(&self.server, chain)
+    }
+
+    /// The cycle from the architecture: the same function that `score` judges.
+    fn modelled_by(&self, server: &Server<'_>, chain: &Chain) -> scratch::CycleParts {
         let draft = self.draft();
         let draft_tp = u64::from(self.draft_tp);
         let ladder = GraphLadder::of_engine(self.scenario.engine.kind.name());
-        scratch::cycle(&self.server, draft, draft_tp, chain, |tokens| {
+        scratch::cycle(server, draft, draft_tp, chain, |tokens| {
             ladder.padded(tokens)
         })
     }
@@ -206,7 +229,7 @@ impl<'a> Costs<'a> {
     /// The server behind the user's sweep, at the context at which that ran.
     fn known(&self) -> Known<'_> {
         Known {
-            server: &self.server,
+            server: self.swept.as_ref().unwrap_or(&self.server),
             draft: self.draft(),
             draft_tp: u64::from(self.draft_tp),
             context: ran_at(self.scenario),
@@ -335,7 +358,32 @@ fn parts(step: &StepParts) -> Parts {
     }
 }
 
-/// Time by bytes of the chosen algorithm, for the step model.
-pub(super) fn all_reduce_us<'a>(links: &'a Links<'_>, choice: Choice) -> impl Fn(f64) -> f64 + 'a {
-    move |bytes| links.time_us(choice, bytes.clamp(0.0, 1e15) as u64)
+type TimeUs<'a> = Box<dyn Fn(f64) -> f64 + 'a>;
+
+/// Times by bytes of one all-reduce, for the step model.
+pub(super) struct AllReduces<'a> {
+    /// Of the algorithm asked for, us.
+    asked: TimeUs<'a>,
+    /// Of the one that the plain sweep ran with, where that is another, us.
+    swept: Option<TimeUs<'a>>,
 }
+
+/// Time by bytes of the chosen algorithm, and of the one behind the user's sweep.
+pub(super) fn all_reduces<'a>(
+    scenario: &Scenario,
+    links: &'a Links<'a>,
+    choice: Choice,
+) -> AllReduces<'a> {
+    let time = |choice: Choice| -> TimeUs<'a> {
+        Box::new(move |bytes| links.time_us(choice, bytes.clamp(0.0, 1e15) as u64))
+    };
+    let swept = scenario.baseline.as_ref();
+    let swept = swept.and_then(|_| Choice::parse(&scenario.swept_allreduce).ok());
+    AllReduces {
+        asked: time(choice),
+        swept: swept.filter(|swept| *swept != choice).map(time),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::answer::{DepthCell, Flip, Point};
-use super::costs::{Costs, all_reduce_us};
+use super::costs::{Costs, all_reduces};
 use super::links::{Choice, Links};
 use super::points::{best, try_depths};
 use crate::scenario::Scenario;
@@ -184,7 +184,7 @@ pub(super) fn speculative_tok_s(
     links
         .time(choice, super::payload_bytes(scenario, 1, 1))
         .ok()?;
-    let all_reduce = all_reduce_us(links, choice);
+    let all_reduce = all_reduces(scenario, links, choice);
     let mut other = Costs::new(scenario, &all_reduce, links).ok()?;
     other.pin = costs.pin;
     let tried = try_depths(scenario, &other, first.concurrency, first.context);

@@ -5,7 +5,7 @@
 //! `custom_all_reduce_v2.py` (PR 17674 the variable, PR 24363 the second generation by default).
 //! SGLang's PCIe kernel (PR 34528) and vLLM's host-staged one (PR 56551) are not merged.
 
-use pcie_sim::{Algorithm, CollectiveTime, Topology};
+use pcie_sim::{Algorithm, Arch, CollectiveTime, Topology};
 
 use super::answer::Assumption;
 use super::links::{Choice, Links};
@@ -122,6 +122,35 @@ const NO_CUSTOM: &str = "--disable-custom-all-reduce";
 /// vLLM's newest release read for its kernels; its memory rules are known to an older one.
 const NEWEST_RELEASE: &str = "0.30.0";
 
+/// FlashInfer's one-shot over NVLink: largest message in MiB for 2, 4 and 8 GPUs (vLLM
+/// `fused_allreduce_norm.py`, `_FI_ALLREDUCE_ONE_SHOT_MAX_SIZES_MB`).
+const PUSH_MOST_MIB: [(Arch, [f64; 3]); 3] = [
+    (Arch(90), [32.0, 2.0, 0.5]),
+    (Arch(100), [32.0, 4.0, 1.0]),
+    (Arch(103), [32.0, 4.0, 2.0]),
+];
+
+/// Largest message that the engine asked for gives FlashInfer's push by itself, bytes; `None` where
+/// the version that was named does not.
+pub(super) fn pushed_bytes(scenario: &Scenario, topology: &Topology) -> Option<u64> {
+    let (engine, group) = (&scenario.engine, Group::among(topology, &scenario.ranks));
+    // A start line that names the engine's kernel says that it is that one.
+    engine
+        .version
+        .as_ref()
+        .filter(|_| !scenario.by_log("allreduce"))?;
+    let ships = switch(Algorithm::OneShotPush, group, engine).ok()?;
+    let (_, most_mib) = PUSH_MOST_MIB.iter().find(|(of, _)| *of == topology.arch)?;
+    let most_mib = match group.gpus {
+        2 => most_mib[0],
+        4 => most_mib[1],
+        8 => most_mib[2],
+        _ => return None,
+    };
+    let by_itself = group.mesh && ships == Switch::default();
+    by_itself.then_some((most_mib * f64::from(1 << 20)) as u64)
+}
+
 /// What gives the engine's own kernel where its newer releases run another by themselves.
 pub(super) fn replaced(
     algorithm: Algorithm,
@@ -146,7 +175,8 @@ pub(super) fn billed(choice: Choice, links: &Links<'_>, scenario: &Scenario) -> 
         return None;
     };
     // Whoever names the kernel knows which one runs.
-    if links.ranks().len() < 2 || !scenario.reduces_by_own_choice() {
+    let known = links.engine_pushes() || !scenario.reduces_by_own_choice();
+    if links.ranks().len() < 2 || known {
         return None;
     }
     replaced(own, Group::of(links), &scenario.engine)?;

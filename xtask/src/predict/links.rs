@@ -7,6 +7,7 @@ use pcie_sim::{Algorithm, Arch, CollectiveTime, Options, Topology, all_reduce, c
 
 use serde::Serialize;
 
+use super::kernels;
 use crate::input;
 use crate::scenario::Scenario;
 
@@ -22,6 +23,8 @@ pub(crate) struct Links<'a> {
     groups: &'a [Vec<usize>],
     table: Option<&'a [(u64, f64)]>,
     options: Options,
+    /// Largest message that the engine gives FlashInfer's push by itself, bytes.
+    pushed_bytes: Option<u64>,
     known: RefCell<HashMap<(Choice, u64), CollectiveTime>>,
 }
 
@@ -87,6 +90,7 @@ impl<'a> Links<'a> {
         let topology = Topology::from_spec(&scenario.wiring, arch)
             .map_err(|e| input::error(format!("box {}: {e}", scenario.wiring.name)))?;
         Ok(Self {
+            pushed_bytes: kernels::pushed_bytes(scenario, &topology),
             topology,
             ranks: &scenario.ranks,
             groups: &scenario.groups,
@@ -99,6 +103,20 @@ impl<'a> Links<'a> {
     /// The box.
     pub(super) fn topology(&self) -> &Topology {
         &self.topology
+    }
+
+    /// Whether the engine runs FlashInfer's push by itself.
+    pub(super) fn engine_pushes(&self) -> bool {
+        self.pushed_bytes.is_some()
+    }
+
+    /// What `choice` comes to at a size in the engine asked for.
+    fn in_force(&self, choice: Choice, bytes: u64) -> Choice {
+        let pushed = self.pushed_bytes.is_some_and(|most| bytes <= most);
+        match choice {
+            Choice::One(Algorithm::Engine) if pushed => Choice::One(Algorithm::OneShotPush),
+            other => other,
+        }
     }
 
     /// GPUs of the group.
@@ -136,7 +154,7 @@ impl<'a> Links<'a> {
         }
         let unavailable =
             |e: pcie_sim::Unavailable| input::error(format!("--allreduce {}: {e}", choice.name()));
-        let mut time = match choice.at(bytes) {
+        let mut time = match self.in_force(choice, bytes).at(bytes) {
             Some(algorithm) => {
                 all_reduce(&self.topology, self.ranks, algorithm, bytes, &self.options)
                     .map_err(unavailable)?
@@ -174,7 +192,7 @@ impl<'a> Links<'a> {
     /// What the model would run at a size, the user's table aside.
     pub(super) fn modelled(&self, choice: Choice, bytes: u64) -> Option<String> {
         let (t, ranks, options) = (&self.topology, self.ranks, &self.options);
-        let time = match choice.at(bytes) {
+        let time = match self.in_force(choice, bytes).at(bytes) {
             Some(algorithm) => all_reduce(t, ranks, algorithm, bytes, options).ok(),
             None => choose_best(t, ranks, bytes, options).ok().map(|b| b.1),
         };
@@ -200,6 +218,7 @@ impl<'a> Links<'a> {
         let mut options = self.options.clone();
         options.nccl.graph_file = true;
         Some(Self {
+            pushed_bytes: self.pushed_bytes,
             topology: self.topology.clone(),
             ranks: self.ranks,
             groups: self.groups,

@@ -22,7 +22,7 @@ mod verdict;
 use std::process::ExitCode;
 
 use answer::{AllReduceTime, Answer, Best, Memory, Point, SCHEMA, Verdict};
-use costs::{Costs, Pin, all_reduce_us};
+use costs::{Costs, Pin, all_reduces};
 pub(crate) use kernels::{made_by, told_by};
 use links::{Choice, ELEMENT_BYTES, Links};
 use pasted::Pasted;
@@ -104,7 +104,7 @@ fn exit_code(answer: &Answer) -> u8 {
 pub(crate) fn rows(scenario: &Scenario) -> anyhow::Result<Vec<(Point, Conditions)>> {
     let links = Links::new(scenario)?;
     let choice = Choice::parse(&scenario.allreduce)?;
-    let all_reduce = all_reduce_us(&links, choice);
+    let all_reduce = all_reduces(scenario, &links, choice);
     let mut costs = Costs::new(scenario, &all_reduce, &links)?;
     costs.pin = pin(scenario, &links)?;
     let row = |users: &u32| points::row(scenario, &costs, *users, scenario.context, None);
@@ -120,7 +120,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     if scenario.tp > 1 {
         links.time(choice, payload_bytes(scenario, 1, 1))?;
     }
-    let all_reduce = all_reduce_us(links, choice);
+    let all_reduce = all_reduces(scenario, links, choice);
     let mut costs = Costs::new(scenario, &all_reduce, links)?;
     costs.pin = pin(scenario, links)?;
     let map = map::Map::new(scenario, &costs);
@@ -265,7 +265,7 @@ fn pin(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Option<Pin>> {
     };
     let seen_with = Choice::parse(observed.allreduce.as_deref().unwrap_or("nccl"))?;
     let tokens = observed.tokens.unwrap_or(1);
-    let all_reduce = all_reduce_us(links, seen_with);
+    let all_reduce = all_reduces(scenario, links, seen_with);
     let costs = Costs::new(scenario, &all_reduce, links)?;
     let modelled_ms = costs.modelled_verify_ms(1, tokens, scenario.observed_context);
     let public = scenario.observed.public.iter().flatten();
@@ -291,7 +291,7 @@ fn heaviest_bytes(scenario: &Scenario, points: &[Point]) -> u64 {
 fn allreduce_rows(
     scenario: &Scenario,
     links: &Links<'_>,
-    choice: Choice,
+    asked: Choice,
     points: &[Point],
 ) -> Vec<AllReduceTime> {
     if scenario.tp < 2 {
@@ -312,7 +312,7 @@ fn allreduce_rows(
     }
     sizes.sort_unstable();
     sizes.dedup();
-    let mut choices = vec![choice];
+    let mut choices = vec![asked];
     for algorithm in pcie_sim::Algorithm::SHOWN {
         if !choices.contains(&Choice::One(algorithm)) {
             choices.push(Choice::One(algorithm));
@@ -321,14 +321,20 @@ fn allreduce_rows(
     let group = kernels::Group::of(links);
     let mut rows: Vec<AllReduceTime> = Vec::new();
     for choice in choices {
+        // What the engine runs by itself is in its own row.
+        let pushes = choice == Choice::One(pcie_sim::Algorithm::OneShotPush);
+        if pushes && choice != asked && links.engine_pushes() {
+            continue;
+        }
         for bytes in &sizes {
             let Some(mut row) = links.row(choice, *bytes, per_pass) else {
                 continue;
             };
             if let Some(algorithm) = choice.at(*bytes) {
                 let switch = kernels::switch(algorithm, group, &scenario.engine);
-                let by_itself = kernels::replaced(algorithm, group, &scenario.engine);
-                row.switched_by = by_itself
+                let own = kernels::replaced(algorithm, group, &scenario.engine);
+                row.switched_by = own
+                    .filter(|_| !links.engine_pushes())
                     .map(str::to_string)
                     .or_else(|| switch.ok().map(|switch| switch.shown()));
             }

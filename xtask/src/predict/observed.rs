@@ -4,7 +4,7 @@ pub(super) mod by_log;
 pub(super) mod by_sweep;
 
 use super::answer::{Memory, Observed};
-use super::costs::{Costs, all_reduce_us};
+use super::costs::{Costs, all_reduces};
 use super::links::{Choice, Links};
 use super::points::{best, try_depths};
 use crate::scenario::Scenario;
@@ -32,7 +32,7 @@ pub(super) fn rows(
     if let Some(figure) = &seen.verify_ms {
         let tokens = figure.tokens.unwrap_or(1);
         let with = figure.allreduce.as_deref().unwrap_or("nccl");
-        let all_reduce = all_reduce_us(links, Choice::parse(with)?);
+        let all_reduce = all_reduces(scenario, links, Choice::parse(with)?);
         let costs = Costs::new(scenario, &all_reduce, links)?;
         rows.push(row(
             &format!("verify of {tokens} tokens, {with}"),
@@ -90,7 +90,7 @@ fn from_scratch(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec<Ob
     let Some(public) = public.filter(|_| !scenario.has_own_steps()) else {
         return Ok(Vec::new());
     };
-    let all_reduce = all_reduce_us(links, Choice::parse(&scenario.allreduce)?);
+    let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.allreduce)?);
     let costs = Costs::new(scenario, &all_reduce, links)?;
     let mut rows = Vec::new();
     for figure in public {
@@ -124,7 +124,7 @@ fn spec_tok_s(
     with: &str,
     pinned: bool,
 ) -> anyhow::Result<Option<f64>> {
-    let all_reduce = all_reduce_us(links, Choice::parse(with)?);
+    let all_reduce = all_reduces(scenario, links, Choice::parse(with)?);
     let mut costs = Costs::new(scenario, &all_reduce, links)?;
     if pinned {
         costs.pin = super::pin(scenario, links)?;

@@ -189,6 +189,11 @@ fn band(scenario: &Scenario, costs: &Costs<'_>, tried: &Tried, conditions: &Cond
         });
         band = widened(&band, down, up, most);
     }
+    if tried.cost.moved > 0.0 {
+        // The difference of two modelled all-reduces, each within a third to a half: from nothing
+        // to twice of it.
+        band = widened(&band, tried.cost.moved, tried.cost.moved, most);
+    }
     band
 }
 

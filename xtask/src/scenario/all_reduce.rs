@@ -36,24 +36,34 @@ pub(crate) fn names_allreduce(word: &str) -> bool {
     allreduce_names().any(|known| known == kernel)
 }
 
-/// The all-reduce of a scenario as `--allreduce` takes it.
+/// The all-reduce of a scenario as `--allreduce` takes it, and that of the server behind a plain
+/// sweep.
 pub(super) fn resolve(
     merged: &merge::Merged,
     hardware: &Hardware,
     engine: &EngineChoice,
     tp: u32,
     notes: &mut Notes,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<(String, String)> {
     let given = merged.allreduce.as_ref();
-    let (name, source) = match (given, told(merged, hardware, engine, tp, notes)) {
-        (Some(given), _) => (asked(&given.value)?, given.source.clone()),
-        (None, Some(told)) => told,
+    let found = told(merged, hardware, engine, tp);
+    // Another engine than the one that wrote the log chooses for itself.
+    let own = found.as_ref().filter(|_| merged.lent_by.is_none());
+    let chosen = match engine.kind {
         // It has no kernel of its own.
-        (None, None) if engine.kind == EngineKind::LlamaCpp => {
-            ("nccl".to_string(), OWN_CHOICE.to_string())
-        }
-        (None, None) => ("engine".to_string(), OWN_CHOICE.to_string()),
+        EngineKind::LlamaCpp => "nccl",
+        _ => "engine",
     };
+    let (name, source) = match (given, own) {
+        (Some(given), _) => (asked(&given.value)?, given.source.clone()),
+        (None, Some(told)) => (told.name.clone(), told.at.clone()),
+        (None, None) => (chosen.to_string(), OWN_CHOICE.to_string()),
+    };
+    if given.is_none()
+        && let Some((what, settled_by)) = own.and_then(|told| told.note.clone())
+    {
+        notes.assume(what, settled_by);
+    }
     if tp < 2 && given.is_some() {
         notes.assume(
             format!("--allreduce {name}: changes nothing, one GPU has nobody to reduce with"),
@@ -61,7 +71,33 @@ pub(super) fn resolve(
         );
     }
     notes.input("allreduce", name.clone(), source);
-    Ok(name)
+    let swept = found.as_ref().map_or(chosen, |told| told.name.as_str());
+    if swept != name && tp > 1 && merged.baseline.is_some() && merged.allreduce_table.is_none() {
+        let at = found.as_ref().map_or("", |told| told.at.as_str());
+        note_moved((swept, at), &name, notes);
+    }
+    Ok((name, swept.to_string()))
+}
+
+/// Says that the steps of a sweep are moved to another all-reduce.
+fn note_moved((swept, at): (&str, &str), name: &str, notes: &mut Notes) {
+    let shown = |name: &str| match name {
+        "engine" => "the engine's own choice (engine)".to_string(),
+        name => name.to_string(),
+    };
+    let ran = match at {
+        "" => shown(swept),
+        at => format!("{} ({at})", shown(swept)),
+    };
+    notes.assume(
+        format!(
+            "the plain sweep is taken to have run with {ran}; with {} its steps are the measured ones \
+             moved by the difference of the two modelled all-reduces, and the bands are wider by all that \
+             this changes",
+            shown(name)
+        ),
+        "a plain sweep of the server that runs it, given without --allreduce,",
+    );
 }
 
 /// Whether nothing named the all-reduce.
@@ -96,16 +132,22 @@ fn asked(text: &str) -> anyhow::Result<String> {
     Ok(format!("{name}@{}", bytes.first().copied().unwrap_or(1)))
 }
 
-/// What the log's server runs on these GPUs, and where that stands.
+/// What the log's server runs, where that stands, and what is to be said of it.
+struct Found {
+    name: String,
+    at: String,
+    note: Option<(String, &'static str)>,
+}
+
+/// What the log's server runs on these GPUs.
 fn told(
     merged: &merge::Merged,
     hardware: &Hardware,
     engine: &EngineChoice,
     tp: u32,
-    notes: &mut Notes,
-) -> Option<(String, String)> {
+) -> Option<Found> {
     let told = merged.told_all_reduce.as_ref()?;
-    if tp < 2 || merged.allreduce.is_some() {
+    if tp < 2 {
         return None;
     }
     let arch = Arch::parse(&hardware.gpu.arch).unwrap_or(Arch::AMPERE);
@@ -125,15 +167,21 @@ fn told(
             ),
             None => (String::new(), "one-shot".to_string()),
         };
-        notes.assume(
-            format!(
-                "{at}: that server reduced by vLLM's own kernel over PCIe{sizes}: reckoned as the lean \
-                 one-shot, since its own cost over PCIe is not known"
-            ),
-            "--allreduce NAME, or NAME@BYTES for the sizes up to which it runs",
+        let note = format!(
+            "{at}: that server reduced by vLLM's own kernel over PCIe{sizes}: reckoned as the lean \
+             one-shot, since its own cost over PCIe is not known"
         );
-        return Some((name, at.clone()));
+        let settled_by = "--allreduce NAME, or NAME@BYTES for the sizes up to which it runs";
+        return Some(Found {
+            name,
+            at: at.clone(),
+            note: Some((note, settled_by)),
+        });
     }
     let algorithm = crate::predict::told_by(&told.switches, &topology, &ranks, engine)?;
-    runs(algorithm).then(|| (algorithm.name().to_string(), at.clone()))
+    runs(algorithm).then(|| Found {
+        name: algorithm.name().to_string(),
+        at: at.clone(),
+        note: None,
+    })
 }

@@ -72,6 +72,8 @@ pub(crate) struct Merged {
     pub(crate) allreduce: Option<Given<String>>,
     /// What the log says of the all-reduce of its server.
     pub(super) told_all_reduce: Option<Told>,
+    /// The engine that wrote the log, where another one is asked for.
+    pub(super) lent_by: Option<super::EngineKind>,
     pub(crate) allreduce_table: Option<PathBuf>,
     pub(crate) observed: ObservedFile,
     pub(crate) ran: Ran,
@@ -224,8 +226,14 @@ fn apply_log(
         let value = engine_at(engine, &whole, shown, notes);
         merged.engine = Some(Given::new(value, at(*line)));
     }
+    merged.lent_by = super::ran::engine_beside(args, &whole);
+    if let Some(engine) = merged.lent_by {
+        super::ran::note_lent(engine, args, shown, notes);
+    }
+    // A fraction means another share of the card in each engine.
     merged.mem_fraction = log
         .mem_fraction
+        .filter(|_| merged.lent_by.is_none())
         .map(|(v, line)| Given::new(v, at(line)))
         .or(merged.mem_fraction.take());
     merged.kv_dtype = text(log.kv_dtype).or(merged.kv_dtype.take());

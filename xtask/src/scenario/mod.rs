@@ -76,6 +76,8 @@ pub(crate) struct Scenario {
     pub(crate) served: Option<Served>,
     /// `nccl`, `one-shot`, …, or `auto`.
     pub(crate) allreduce: String,
+    /// What a plain sweep is taken to have run with: the log's, else the engine's own choice.
+    pub(crate) swept_allreduce: String,
     /// The user's own all-reduce times: (bytes, µs).
     pub(crate) allreduce_table: Option<Vec<(u64, f64)>>,
     pub(crate) observed: ObservedFile,
@@ -150,7 +152,8 @@ impl Scenario {
         let model = model::target(merged, notes)?;
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let draft = model::draft(merged, &model, notes)?;
-        let allreduce = all_reduce::resolve(merged, &hardware, &engine, tp, notes)?;
+        let (allreduce, swept_allreduce) =
+            all_reduce::resolve(merged, &hardware, &engine, tp, notes)?;
         let served = sweep::served(
             merged,
             &hardware.served,
@@ -177,6 +180,7 @@ impl Scenario {
             sweep_context: baseline.as_ref().and_then(|sweep| sweep.context),
             baseline: baseline.map(|sweep| sweep.points),
             allreduce,
+            swept_allreduce,
             served,
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
             observed: merged.observed.clone(),

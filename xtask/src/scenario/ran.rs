@@ -1,6 +1,7 @@
 //! What a log shows of the memory of the server that wrote it.
 
 use super::merge::{Given, Merged};
+use super::{EngineKind, Notes};
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
 use crate::explain::speeds::LoadSpeed;
@@ -150,6 +151,33 @@ fn other_engine(args: &ScenarioArgs, log: &LogScenario) -> bool {
         (Some(version), logged) => !said(logged, version),
     };
     !said(&log.engine, name) || other_version
+}
+
+/// The log's engine where `--engine` asks for another one, whatever the versions.
+pub(super) fn engine_beside(args: &ScenarioArgs, log: &LogScenario) -> Option<EngineKind> {
+    let kind = |name: &str| EngineKind::parse(&super::parse::engine(name).0);
+    let asked = kind(args.engine.as_ref()?)?;
+    let said = kind(&log.engine.as_ref()?.0)?;
+    (asked != said).then_some(said)
+}
+
+/// Says what of a log is left beside an engine that did not write it.
+pub(super) fn note_lent(wrote: EngineKind, args: &ScenarioArgs, shown: &str, notes: &mut Notes) {
+    let wrote = wrote.title();
+    let asked = args.engine.clone().unwrap_or_default();
+    let sweep = match &args.baseline {
+        Some(_) => format!(
+            "; the plain sweep beside it is taken for {wrote}'s, and its steps stand for those of {asked}"
+        ),
+        None => String::new(),
+    };
+    notes.assume(
+        format!(
+            "--engine {asked}: {shown} is of {wrote}: the model and how it is cut are taken from it, its \
+             fraction and its memory are not{sweep}"
+        ),
+        format!("a log and a plain sweep of {asked}"),
+    );
 }
 
 /// Whether two words name one draft: the same, or the kind of head that a path names.

@@ -1,7 +1,7 @@
 //! The speeds that a server's own log shows, beside what is computed for the same load.
 
 use super::super::answer::{Assumption, Observed};
-use super::super::costs::{Costs, all_reduce_us};
+use super::super::costs::{Costs, all_reduces};
 use super::super::links::{Choice, Links};
 use super::super::points;
 use crate::explain::speeds::LoadSpeed;
@@ -28,7 +28,7 @@ pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec
     if ran.speeds.is_empty() {
         return Ok(Vec::new());
     }
-    let all_reduce = all_reduce_us(links, Choice::parse(&scenario.allreduce)?);
+    let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.allreduce)?);
     let costs = Costs::new(scenario, &all_reduce, links)?;
     let row = |speed: &LoadSpeed| row(scenario, &costs, speed);
     Ok(shown(&ran.speeds).into_iter().filter_map(row).collect())

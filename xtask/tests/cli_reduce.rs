@@ -1,0 +1,190 @@
+//! Which all-reduce the figures are reckoned with: the one asked for, the log's, the version's, and
+//! the one behind a sweep of one's own.
+
+mod common;
+
+use common::{answers, xtask};
+
+/// GLM-5.1 on eight PCIe cards by a build that runs vLLM's own kernel over PCIe.
+const LOG: &str = "\
+(APIServer pid=1) INFO 05-15 03:30:49 [utils.py:306] version 0.20.2rc1.dev249
+(APIServer pid=1) INFO 05-15 03:30:49 [utils.py:240] non-default args: {'model': 'Qwen/Qwen3-30B-A3B-Instruct-2507', 'max_model_len': 32768, 'tensor_parallel_size': 8, 'gpu_memory_utilization': 0.865}
+(EngineCore pid=310) INFO 05-15 03:31:06 [core.py:109] Initializing a V1 LLM engine (v0.20.2) with config: model='Qwen/Qwen3-30B-A3B-Instruct-2507', speculative_config=None, max_seq_len=32768, tensor_parallel_size=8, kv_cache_dtype=auto
+(Worker pid=350) INFO 05-15 03:31:20 [custom_all_reduce.py:355] PCIe custom allreduce enabled via VLLM_ENABLE_PCIE_ALLREDUCE=1 (backend=cpp, using vLLM C++ custom allreduce).
+(Worker pid=350) INFO 05-15 03:31:20 [custom_all_reduce.py:490] Using dynamic C++ custom allreduce cutoff (cutoff=57344 bytes, ignore_cutoff_max_rows=8).
+";
+
+const SWEEP: &str = "concurrency,tok_s\n1,59\n2,92.4\n4,164.3\n8,251.5\n16,429.2\n32,600\n";
+
+fn file(name: &str, text: &str) -> String {
+    let path = std::env::temp_dir().join(format!("reduce-{}-{name}", std::process::id()));
+    std::fs::write(&path, text).expect("writes");
+    path.display().to_string()
+}
+
+fn predict(more: &[&str]) -> String {
+    answers(&[&["predict"], more].concat())
+}
+
+fn json(more: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&predict(&[more, &["--json"]].concat())).expect("JSON")
+}
+
+const CARD: [&str; 4] = ["--gpu", "rtx-pro-6000-server", "--gpus", "8"];
+const NVLINK: [&str; 10] = [
+    "--model",
+    "qwen3-32b",
+    "--draft",
+    "eagle3",
+    "--gpu",
+    "h100",
+    "--gpus",
+    "8",
+    "--concurrency",
+    "1",
+];
+
+fn plain_ms(answer: &serde_json::Value, row: usize) -> f64 {
+    answer["points"][row]["baseline_step_ms"]
+        .as_f64()
+        .expect("a step")
+}
+
+/// Time at `bytes` of what was asked for, us: the first row of the table.
+fn asked_us(answer: &serde_json::Value, bytes: u64) -> f64 {
+    let rows = answer["allreduce"].as_array().expect("rows");
+    let row = rows
+        .iter()
+        .find(|row| row["bytes"] == bytes)
+        .expect("a row");
+    row["time_us"].as_f64().expect("a time")
+}
+
+#[test]
+fn every_all_reduce_of_the_table_can_be_asked_for() {
+    let help = answers(&["predict", "--help"]);
+    let all = predict(&NVLINK);
+    for name in [
+        "one-shot-push",
+        "one-shot",
+        "two-shot",
+        "island",
+        "nccl",
+        "engine",
+    ] {
+        assert!(
+            all.contains(&format!("\n  {name}")),
+            "no row of {name}: {all}"
+        );
+        assert!(help.contains(name), "{help}");
+        let text = predict(&[&NVLINK[..], &["--allreduce", name]].concat());
+        assert!(!text.contains("error"), "{text}");
+    }
+    let compared = predict(&[&NVLINK[..], &["--compare", "engine,one-shot-push"]].concat());
+    assert!(compared.contains("\none-shot-push "), "{compared}");
+    let refused = xtask(&["predict", "--allreduce", "ring"]);
+    let error = String::from_utf8_lossy(&refused.stderr).to_string();
+    assert!(error.contains("one-shot-push, two-shot"), "{error}");
+}
+
+#[test]
+fn a_version_that_pushes_by_itself_is_reckoned_with_it() {
+    let of = |engine| json(&[&NVLINK[..], &["--engine", engine]].concat());
+    let (old, new, unsaid) = (of("vllm@0.24"), of("vllm@0.29"), of("vllm"));
+    let pushed = json(
+        &[
+            &NVLINK[..],
+            &["--engine", "vllm", "--allreduce", "one-shot-push"],
+        ]
+        .concat(),
+    );
+    assert_eq!(plain_ms(&old, 0), plain_ms(&unsaid, 0));
+    assert!(plain_ms(&new, 0) < plain_ms(&old, 0) - 0.05);
+    assert_eq!(plain_ms(&new, 0), plain_ms(&pushed, 0));
+    let said = |engine| {
+        let text = predict(&[&NVLINK[..], &["--engine", engine]].concat());
+        text.contains("it runs FlashInfer's by itself where")
+    };
+    assert!(said("vllm") && !said("vllm@0.24") && !said("vllm@0.29"));
+    // Half a mebibyte at most on eight Hopper cards; above that its own kernel.
+    let loads = json(
+        &[
+            &NVLINK[..8],
+            &["--engine", "vllm@0.29", "--concurrency", "256"],
+        ]
+        .concat(),
+    );
+    let own = json(
+        &[
+            &NVLINK[..8],
+            &["--engine", "vllm@0.24", "--concurrency", "256"],
+        ]
+        .concat(),
+    );
+    assert_eq!(plain_ms(&loads, 0), plain_ms(&own, 0));
+}
+
+#[test]
+fn a_sweep_of_one_s_own_is_moved_to_the_kernel_asked_for() {
+    let (log, sweep) = (file("swept.log", LOG), file("sweep.csv", SWEEP));
+    let from = [
+        "--from-log",
+        &log,
+        "--baseline",
+        &sweep,
+        "--draft",
+        "eagle3",
+        "--concurrency",
+        "1,16",
+    ];
+    let of = |more: &[&str]| json(&[&from, &CARD[..], more].concat());
+    let (own, nccl) = (of(&[]), of(&["--allreduce", "nccl"]));
+    assert!((plain_ms(&own, 0) - 1000.0 / 59.0).abs() < 0.01);
+    let apart_us = asked_us(&nccl, 4096) - asked_us(&own, 4096);
+    let passes = 2.0 * 48.0;
+    let moved_ms = plain_ms(&nccl, 0) - plain_ms(&own, 0);
+    let off_ms = (moved_ms - apart_us * passes / 1000.0).abs();
+    assert!(off_ms < 0.1 * moved_ms, "{moved_ms} {apart_us}");
+    let text = |more: &[&str]| predict(&[&from, &CARD[..], more].concat());
+    let said = "the plain sweep is taken to have run with one-shot@57344";
+    assert!(text(&["--allreduce", "nccl"]).contains(said));
+    assert!(!text(&[]).contains(said));
+    let compared = text(&["--compare", "one-shot@57344,nccl,two-shot"]);
+    let row = |name: &str| {
+        let line = compared
+            .lines()
+            .find(|l| l.starts_with(&format!("{name} ")))
+            .expect("a row");
+        line.split_whitespace().nth(2).map(str::to_string)
+    };
+    assert!(
+        row("one-shot@57344") != row("nccl") && row("nccl") != row("two-shot"),
+        "{compared}"
+    );
+}
+
+#[test]
+fn another_engine_than_the_log_s_says_what_it_borrows() {
+    let (log, sweep) = (file("borrowed.log", LOG), file("borrowed.csv", SWEEP));
+    let from = [
+        "--from-log",
+        &log,
+        "--baseline",
+        &sweep,
+        "--draft",
+        "eagle3",
+        "--engine",
+        "sglang",
+    ];
+    let text = predict(&[&from, &CARD[..]].concat());
+    assert!(
+        text.contains("its steps stand for those of sglang"),
+        "{text}"
+    );
+    assert!(text.contains("is of vLLM"), "{text}");
+    assert!(!text.contains("--mem-fraction-static 0.865"), "{text}");
+    assert!(!text.contains("that server reduced by"), "{text}");
+    let own = predict(&[&from[..6], &["--engine", "vllm"], &CARD[..]].concat());
+    assert!(!own.contains("stand for those of"), "{own}");
+    assert!(own.contains("--gpu-memory-utilization 0.865"), "{own}");
+}
