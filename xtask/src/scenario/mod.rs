@@ -152,8 +152,7 @@ impl Scenario {
         let model = model::target(merged, notes)?;
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let draft = model::draft(merged, &model, notes)?;
-        let (allreduce, swept_allreduce) =
-            all_reduce::resolve(merged, &hardware, &engine, tp, notes)?;
+        let (allreduce, swept) = all_reduce::resolve(merged, &hardware, &engine, tp, notes)?;
         let served = sweep::served(
             merged,
             &hardware.served,
@@ -180,7 +179,7 @@ impl Scenario {
             sweep_context: baseline.as_ref().and_then(|sweep| sweep.context),
             baseline: baseline.map(|sweep| sweep.points),
             allreduce,
-            swept_allreduce,
+            swept_allreduce: swept,
             served,
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
             observed: merged.observed.clone(),

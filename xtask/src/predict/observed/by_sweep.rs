@@ -18,7 +18,7 @@ pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec
     };
     let mut bare = scenario.clone();
     bare.baseline = None;
-    let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.allreduce)?);
+    let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.swept_allreduce)?);
     let costs = Costs::new(&bare, &all_reduce, links)?;
     let context = scenario.sweep_context.unwrap_or(scenario.context as f64);
     let mut ends = vec![points[0], points[points.len() - 1]];
