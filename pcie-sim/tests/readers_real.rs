@@ -292,6 +292,22 @@ fn desktop_slot_pair_is_taken_as_x8() {
     assert_eq!(buses, ["0000:01:00.0", "0000:03:00.0"]);
 }
 
+/// "every slot runs at the card's Gen5 x16" stood beside "x8 each".
+#[test]
+fn one_box_is_not_assumed_to_have_two_widths() {
+    let listing = "-[0000:00]-+-00.0  AMD Root Complex\n           \
+                   +-01.1-[01]----00.0  NVIDIA Corporation GB202GL [RTX PRO 6000 Blackwell]\n           \
+                   \\-01.3-[02]----00.0  NVIDIA Corporation GB202GL [RTX PRO 6000 Blackwell]\n";
+    let spec = pcie_sim::readers::read(listing, &Hints::default()).expect("a box");
+    let widths: Vec<_> = spec
+        .assumptions
+        .iter()
+        .filter(|a| a.what.contains(" x8") || a.what.contains(" x16"))
+        .collect();
+    assert_eq!(widths.len(), 1, "{widths:?}");
+    assert!(spec.gpus().iter().all(|gpu| gpu.lanes == Some(8)));
+}
+
 /// Figures of readings.jsonl for these files: gpus, memory and BAR1 in MiB.
 #[test]
 #[rustfmt::skip]

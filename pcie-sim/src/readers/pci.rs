@@ -186,8 +186,7 @@ impl Tree {
         let pcie_gen = gpus.iter().filter_map(|g| g.pcie_gen).max().unwrap_or(4);
         spec.nodes.extend(others.into_iter().chain(gpus));
         if guessed {
-            super::gpu_port(&mut spec, hints);
-            self.split_lanes(&mut spec);
+            self.guess_ports(&mut spec, hints);
         }
         spec.link_sockets(pcie_gen);
         spec.acs = self.acs();
@@ -258,17 +257,28 @@ impl Tree {
         (nodes, guessed)
     }
 
-    /// Halves the lanes of a desktop's slot pair, where the listing does not show them.
-    fn split_lanes(&self, spec: &mut BoxSpec) {
-        if self.split_slot() {
-            for gpu in spec.nodes.iter_mut().filter(|x| x.kind == NodeKind::Gpu) {
-                gpu.lanes = gpu.lanes.map(|w| w.min(8));
-            }
-            spec.assume(
-                    "x8 each: two root ports of one device on a board with one host bridge (desktop) split 16 lanes",
-                    "`lspci -vv`: LnkCap and LnkSta of both cards",
-                );
+    /// What is assumed of ports that the listing does not show; a desktop's slot pair has half the
+    /// lanes each.
+    fn guess_ports(&self, spec: &mut BoxSpec, hints: &Hints) {
+        if !self.split_slot() {
+            super::gpu_port(spec, hints);
+            return;
         }
+        let mut gens = Vec::new();
+        for gpu in spec.nodes.iter_mut().filter(|x| x.kind == NodeKind::Gpu) {
+            gpu.lanes = gpu.lanes.map(|w| w.min(8));
+            gens.extend(gpu.pcie_gen);
+        }
+        gens.dedup();
+        let gens: Vec<String> = gens.iter().map(|g| format!("Gen{g}")).collect();
+        spec.assume(
+            format!(
+                "{} x8 each: two root ports of one device on a board with one host bridge (desktop) \
+                 split 16 lanes",
+                gens.join(" and ")
+            ),
+            "`lspci -vv`: LnkCap and LnkSta of both cards",
+        );
     }
 
     fn describe(&self, node: &mut Node, device: usize) {
