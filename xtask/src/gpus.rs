@@ -189,6 +189,20 @@ fn names(gpu: &Gpu) -> impl Iterator<Item = &str> {
     std::iter::once(gpu.name.as_str()).chain(gpu.aliases.iter().map(String::as_str))
 }
 
+/// The names that are known beside the catalogue's own, but for those that read the same.
+pub(crate) fn other_names(gpu: &Gpu) -> Vec<&str> {
+    let mut read = vec![normal(&gpu.name)];
+    let mut other = Vec::new();
+    for name in &gpu.aliases {
+        let word = normal(name);
+        if !read.contains(&word) {
+            read.push(word);
+            other.push(name.as_str());
+        }
+    }
+    other
+}
+
 /// Lower case letters and digits only, without the maker's name in front.
 fn normal(name: &str) -> String {
     let lower = name.to_lowercase();

@@ -19,6 +19,14 @@ fn a_list_needs_no_other_flag() {
 }
 
 #[test]
+fn a_list_has_the_other_names_that_are_taken() {
+    let models = answers(&["predict", "--model", "list"]);
+    let cards = answers(&["plan", "--gpu", "list"]);
+    assert!(models.contains("qwen3.6-27b"), "{models}");
+    assert!(cards.contains("rtx-pro-6000-workstation"), "{cards}");
+}
+
+#[test]
 fn without_a_draft_the_exit_code_says_whether_it_fits() {
     let code = |model: &str| {
         let flags = [

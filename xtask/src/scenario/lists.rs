@@ -21,8 +21,14 @@ pub(crate) fn asked(
 
 fn models() -> String {
     let mut table = plain(
-        &["model", "10^9 parameters", "usual format", "drafts"],
-        &[0, 2, 3],
+        &[
+            "model",
+            "10^9 parameters",
+            "usual format",
+            "drafts",
+            "also named",
+        ],
+        &[0, 2, 3, 4],
     );
     for entry in kvplan::catalog::entries() {
         let params = kvplan::catalog::find(&entry.name).map_or_else(
@@ -34,6 +40,7 @@ fn models() -> String {
             params,
             entry.default_quant.clone(),
             kvplan::catalog::draft_kinds(&entry.name).join(", "),
+            entry.aliases.join(", "),
         ]);
     }
     text(&table, 0)
@@ -44,12 +51,13 @@ fn billions(params: u64) -> String {
 }
 
 fn cards() -> String {
-    let mut table = plain(&["gpu", "GiB", "GB/s"], &[0]);
+    let mut table = plain(&["gpu", "GiB", "GB/s", "also named"], &[0, 3]);
     for gpu in gpus::all() {
         table.add_row([
             gpu.name.clone(),
             format!("{:.0}", gpu.memory_gib),
             format!("{:.0}", gpu.bandwidth_gb_s),
+            gpus::other_names(gpu).join(", "),
         ]);
     }
     text(&table, 0)
