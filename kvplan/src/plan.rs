@@ -221,6 +221,9 @@ fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
     plain.observed.tokens = None;
     plain.observed.state_gib = None;
     if plain.engine.kind != EngineKind::Vllm {
+        let apart = plain.observed.graph_gib.zip(plain.observed.draft_graph_gib);
+        let target = apart.map(|(all, draft)| (all - draft).max(0.0));
+        plain.observed.target_graph_gib = plain.observed.target_graph_gib.or(target);
         plain.observed.graph_gib = None;
     } else if plain.observed.graph_gib.is_some() {
         plain.observed.graph_gib = Some(with.ledger.gib_of("target: graphs"));

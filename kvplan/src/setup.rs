@@ -114,6 +114,8 @@ pub struct Observed {
     pub torch_total_gib: Option<f64>,
     /// What all graphs took, GiB.
     pub graph_gib: Option<f64>,
+    /// What of `graph_gib` the draft's graphs took, where the log shows them apart.
+    pub draft_graph_gib: Option<f64>,
     /// What the target's graphs alone took, GiB, where the log shows them apart.
     pub target_graph_gib: Option<f64>,
     /// Whether `free_after_gib` was seen with the draft loaded.

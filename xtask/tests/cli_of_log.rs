@@ -55,3 +55,62 @@ fn the_context_that_the_requests_of_a_log_held_is_printed() {
         "{said}"
     );
 }
+
+/// A server of four 80 GB cards with a head; the log shows what the head took: 0.62 GiB of weights,
+/// 0.42 of KV, 0.38 and 0.27 of graphs.
+const DRAFTS: &str = "\
+[2025-11-12 09:14:02] server_args=ServerArgs(model_path='meta-llama/Llama-3.3-70B-Instruct', context_length=16384, dtype='bfloat16', mem_fraction_static=0.85, max_running_requests=48, chunked_prefill_size=8192, tp_size=4, speculative_algorithm='EAGLE3', speculative_draft_model_path='yuhuili/EAGLE3-LLaMA3.3-Instruct-70B', speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4)
+[2025-11-12 09:14:25 TP0] Load weight begin. avail mem=77.92 GB
+[2025-11-12 09:15:31 TP0] Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=45.03 GB, mem usage=32.89 GB.
+[2025-11-12 09:15:31 TP0] KV Cache is allocated. #tokens: 437020, K size: 16.67 GB, V size: 16.67 GB
+[2025-11-12 09:15:31 TP0] Memory pool end. avail mem=11.67 GB
+[2025-11-12 09:15:52 TP0] Capture cuda graph end. Time elapsed: 19.84 s. mem usage=1.31 GB. avail mem=10.30 GB.
+[2025-11-12 09:15:53 TP0] Load weight begin. avail mem=10.30 GB
+[2025-11-12 09:15:56 TP0] Load weight end. type=LlamaForCausalLMEagle3, dtype=torch.bfloat16, avail mem=9.68 GB, mem usage=0.62 GB.
+[2025-11-12 09:15:56 TP0] KV Cache is allocated. #tokens: 437020, K size: 0.21 GB, V size: 0.21 GB
+[2025-11-12 09:15:56 TP0] Memory pool end. avail mem=9.26 GB
+[2025-11-12 09:16:04 TP0] Capture draft cuda graph end. Time elapsed: 7.12 s. mem usage=0.38 GB. avail mem=8.88 GB.
+[2025-11-12 09:16:08 TP0] Capture draft extend cuda graph end. Time elapsed: 3.88 s. mem usage=0.27 GB. avail mem=8.61 GB.
+[2025-11-12 09:16:09 TP0] max_total_num_tokens=437020, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=48, context_len=16384, available_gpu_mem=8.61 GB
+";
+
+fn plan_of(name: &str, log: &str, more: &str) -> String {
+    let path = std::env::temp_dir().join(format!("drafts-{name}-{}.log", std::process::id()));
+    std::fs::write(&path, log).expect("a file");
+    let file = path.display().to_string();
+    let mut args = vec!["plan", "--from-log", &file, "--gpu", "a100-80gb-sxm"];
+    args.extend(more.split_whitespace());
+    let text = answers(&args);
+    std::fs::remove_file(path).ok();
+    text
+}
+
+#[test]
+fn what_a_logs_draft_costs_is_all_that_the_log_shows_of_it() {
+    let text = plan_of("cost", DRAFTS, "");
+    // 10.30 free before it loads, 8.61 when ready.
+    assert!(text.contains("it takes 0 tokens and 1.69 GiB"), "{text}");
+    assert!(text.contains("GiB: the log's)"), "{text}");
+    let row = |item: &str| {
+        let line = text.lines().find(|line| line.starts_with(item))?;
+        line.split_whitespace().last()?.parse::<f64>().ok()
+    };
+    assert_eq!(row("target: graphs"), Some(1.31), "{text}");
+    assert_eq!(row("draft: graphs"), Some(0.65), "{text}");
+    // Captures that no line gives to the draft are not said to be in it.
+    let unnamed = DRAFTS
+        .replace("draft extend cuda", "cuda")
+        .replace("draft cuda", "cuda");
+    let text = plan_of("unnamed", &unnamed, "");
+    assert!(text.contains("without its graphs"), "{text}");
+}
+
+#[test]
+fn without_its_draft_a_logs_server_has_what_the_log_says_of_the_target() {
+    let text = plan_of("none", DRAFTS, "--draft none");
+    // (45.03 - 0.15 x 77.92) GiB of 81,920 B.
+    assert!(text.contains("437,020 tokens"), "{text}");
+    assert!(!text.contains("not observed"), "{text}");
+    let graphs = text.lines().find(|line| line.starts_with("target: graphs"));
+    assert!(graphs.is_some_and(|line| line.ends_with("1.310")), "{text}");
+}

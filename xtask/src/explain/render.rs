@@ -36,6 +36,7 @@ const SHOWN: &[&str] = &[
     "max_concurrency",
     "free_after_pool_gib",
     "graph_gib",
+    "draft_graph_gib",
     "free_when_ready_gib",
     "max_running_requests",
     "context_len",

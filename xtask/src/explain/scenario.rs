@@ -55,6 +55,8 @@ pub(crate) struct LogScenario {
     pub(crate) batched_tokens: Option<(u32, usize)>,
     /// What the graphs took, GiB.
     pub(crate) graph_gib: Option<(f64, usize)>,
+    /// What of that is the draft's, where its captures are named, GiB.
+    pub(crate) draft_graph_gib: Option<(f64, usize)>,
     /// Line at which the draft's weights were there.
     pub(crate) draft_loaded: Option<usize>,
     /// The draft's weights of one card, GiB, where they were loaded apart from the target's.
@@ -204,6 +206,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         max_running_requests: whole("max_running_requests"),
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
         graph_gib: number("graph_gib"),
+        draft_graph_gib: number("draft_graph_gib"),
         draft_loaded: facts.get("draft_weights_gib").map(|fact| fact.line),
         draft_weights_gib: number("draft_weights_gib").filter(|(gib, _)| *gib > 0.0),
         free_before_gib: number("free_before_gib").filter(|_| came_up),

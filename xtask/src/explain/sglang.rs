@@ -25,6 +25,7 @@ enum Kind {
     Budget,
     GraphBegin,
     GraphEnd,
+    DraftGraphEnd,
     Ready,
     Fired,
     Decode,
@@ -148,7 +149,11 @@ fn recognised(doc: &Doc, events: &[Event]) -> bool {
     let own = |kind: Kind| {
         !matches!(
             kind,
-            Kind::OutOfMemory | Kind::GraphBegin | Kind::GraphEnd | Kind::Args
+            Kind::OutOfMemory
+                | Kind::GraphBegin
+                | Kind::GraphEnd
+                | Kind::DraftGraphEnd
+                | Kind::Args
         )
     };
     let printed = |event: &Event| {
@@ -173,7 +178,13 @@ fn events(doc: &Doc) -> Vec<Event<'_>> {
     let found: Vec<(usize, usize, Kind)> = doc
         .find_all(&phrases)
         .into_iter()
-        .filter_map(|(at, end, index)| Some((at, end, PHRASES.get(index)?.1)))
+        .filter_map(|(at, end, index)| {
+            let kind = match PHRASES.get(index)?.1 {
+                Kind::GraphEnd if run::of_draft(doc, at) => Kind::DraftGraphEnd,
+                kind => kind,
+            };
+            Some((at, end, kind))
+        })
         // `server_args=ServerArgs(` is one.
         .filter(|(_, end, kind)| {
             *kind != Kind::Args || !doc.window(*end, 12).starts_with("ServerArgs(")

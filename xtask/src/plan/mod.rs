@@ -1,6 +1,7 @@
 //! `plan`: the memory ledger of one card, legal fractions, the cost of speculation, and what a
 //! log's figures say backwards.
 
+mod basis;
 mod ignored;
 mod json;
 mod knobs;

@@ -198,6 +198,7 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
         seen.target_graph_gib = ran.graph_gib;
     } else {
         seen.graph_gib = ran.graph_gib;
+        seen.draft_graph_gib = ran.draft_graph_gib;
     }
     if setup.engine.kind == EngineKind::Sglang {
         seen.draft_gib = ran.draft_gib;

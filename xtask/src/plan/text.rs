@@ -2,6 +2,7 @@
 
 use kvplan::{CostBasis, EngineKind, Fit, Plan};
 
+use super::basis::rests_on;
 use super::{Report, fraction_flag, limit, starts, wanted};
 use crate::scenario::Scenario;
 use crate::table::{needed, plain, text, thousands};
@@ -72,7 +73,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
             pool(with, by_context, scenario.context),
             thousands(report.cost.tokens_lost as f64),
             report.cost.draft_gib,
-            rests_on(report.cost.basis)
+            rests_on(report)
         ));
     }
     if let Some(assumed) = assumed_context(scenario).filter(|_| starts(alone)) {
@@ -216,20 +217,6 @@ fn with_others_at_once(report: &Report) -> Option<String> {
     Some(format!(
         "the log's server ran {ran} at once, this one {asked}: {pool}"
     ))
-}
-
-/// What the cost of the draft rests on, where that is not a plan like any other.
-fn rests_on(basis: CostBasis) -> &'static str {
-    match basis {
-        CostBasis::Planned => "",
-        CostBasis::Seen => {
-            " (tokens: the log's pool against what it says was free; GiB: estimated)"
-        }
-        CostBasis::Estimates => " (estimated: the log has no run without it)",
-        CostBasis::SeenWithout => {
-            " (estimated: the log is of a run without it, whose pool stands above)"
-        }
-    }
 }
 
 /// The draft's pool beside the target's, where the figure is the target's alone.

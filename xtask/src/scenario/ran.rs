@@ -19,6 +19,8 @@ pub(crate) struct Ran {
     pub(crate) batched_tokens: Option<u64>,
     /// What the graphs took, GiB.
     pub(crate) graph_gib: Option<f64>,
+    /// What of that is the draft's, where the log says, GiB.
+    pub(crate) draft_graph_gib: Option<f64>,
     /// Whether these were captured before the draft was loaded: the target's alone.
     pub(crate) target_graphs: bool,
     /// Free before the weights, GiB.
@@ -84,8 +86,16 @@ fn other_fraction(args: &ScenarioArgs, log: &LogScenario) -> bool {
     })
 }
 
-/// Whether flags ask for another cut, format or draft than a log has.
-fn differs(args: &ScenarioArgs, log: &LogScenario, speculates: bool) -> bool {
+/// Whether flags ask for another draft than a log has.
+fn other_draft(args: &ScenarioArgs, log: &LogScenario) -> bool {
+    args.draft.as_ref().is_some_and(|asked| {
+        let said = super::merge::draft_of_log(log);
+        said.is_none_or(|(said, _)| !one_draft(asked, &said))
+    })
+}
+
+/// Whether flags ask for another cut or format than a log has.
+fn other_cut(args: &ScenarioArgs, log: &LogScenario) -> bool {
     let word = |asked: &Option<String>, said: &Option<(String, usize)>| match (asked, said) {
         (None, _) => false,
         (Some(asked), Some((said, _))) => !asked.eq_ignore_ascii_case(said),
@@ -94,10 +104,6 @@ fn differs(args: &ScenarioArgs, log: &LogScenario, speculates: bool) -> bool {
     let count = |asked: Option<u32>, said: Option<(u32, usize)>| {
         asked.is_some_and(|asked| asked != said.map_or(1, |(said, _)| said))
     };
-    let draft = args.draft.as_ref().is_some_and(|asked| {
-        let said = log.draft.as_ref();
-        said.is_none_or(|(said, _)| !one_draft(asked, said))
-    });
     // A model that the flag must name has its format named there too.
     let model = log.model.as_ref();
     let named = model.is_some_and(|(name, _)| kvplan::catalog::find(last(name)).is_ok());
@@ -105,7 +111,6 @@ fn differs(args: &ScenarioArgs, log: &LogScenario, speculates: bool) -> bool {
         || count(args.dcp, log.dcp)
         || (named && word(&args.quant, &log.quant))
         || word(&args.kv_dtype, &log.kv_dtype)
-        || (speculates && draft)
 }
 
 /// Fractions are typed with three digits, and pasted rounded up.
@@ -200,6 +205,7 @@ impl Ran {
             context_limit: whole(log.context),
             batched_tokens: whole(log.batched_tokens),
             graph_gib: size(log.graph_gib).filter(|gib| *gib >= 0.0),
+            draft_graph_gib: size(log.draft_graph_gib).filter(|gib| *gib >= 0.0),
             target_graphs: log
                 .graph_gib
                 .zip(log.draft_loaded)
@@ -225,8 +231,9 @@ impl Ran {
     }
 
     /// What is left of it beside flags that ask for another server: nothing with another model, box
-    /// or engine; with another cut or format, how the engine was told to run; with another fraction
-    /// alone all but the pool, which moves with it where the log says both.
+    /// or engine; with another cut or format, how the engine was told to run; with another draft or
+    /// none, that and what was the target's alone; with another fraction alone all but the pool, which
+    /// moves with it where the log says both.
     /// A card named by flag is the log's own where the log names none or the same, a flag that says
     /// what the log says asks for no other server, and a plain server's pool is that of any draft
     /// that one thinks of adding.
@@ -248,9 +255,13 @@ impl Ran {
         if left.speculates && other_depth {
             left.speeds = Vec::new();
         }
-        if differs(args, log, left.speculates) {
+        if left.speculates && other_draft(args, log) && !other_cut(args, log) {
+            return left.without_its_draft();
+        }
+        if other_cut(args, log) {
             return Self {
                 graph_gib: None,
+                draft_graph_gib: None,
                 free_before_gib: None,
                 free_after_gib: None,
                 draft_gib: None,
@@ -266,6 +277,26 @@ impl Ran {
             left = left.at_other_fraction(vllm);
         }
         left
+    }
+
+    /// The same server with another draft or none: what it says of its target alone. Its pool was
+    /// what the draft left.
+    fn without_its_draft(self) -> Self {
+        let apart = self.graph_gib.zip(self.draft_graph_gib);
+        let target = apart.map(|(all, draft)| (all - draft).max(0.0));
+        let alone = self.graph_gib.filter(|_| self.target_graphs);
+        let graph_gib = target.or(alone);
+        Self {
+            target_graphs: graph_gib.is_some(),
+            graph_gib,
+            draft_graph_gib: None,
+            draft_gib: None,
+            kv_gib: None,
+            state_gib: None,
+            kv_tokens: None,
+            speeds: Vec::new(),
+            ..self
+        }
     }
 
     /// The same server with another fraction: all but the pool, which moves with it where vLLM's log

@@ -87,6 +87,13 @@ fn graph_lines(ledger: &mut Ledger, setup: &Setup<'_>) -> (f64, f64) {
         .is_some_and(|spec| spec.kind != SpecKind::Ngram);
     let seen = setup.observed;
     if let Some(all) = seen.graph_gib.filter(|_| setup.pool_is_its_own()) {
+        if let Some(draft) = seen.draft_graph_gib.filter(|_| drafts) {
+            ledger.exact("target: graphs", all - draft, LOGGED_GRAPHS);
+            ledger
+                .exact("draft: graphs", draft, LOGGED_GRAPHS)
+                .of_speculation();
+            return (all, 0.0);
+        }
         let item = if drafts {
             "graphs of target and draft"
         } else {

@@ -41,6 +41,8 @@ struct Rank<'a> {
     pool_end: Option<(f64, usize)>,
     graph_begun: bool,
     graph_gib: Option<(f64, usize)>,
+    /// The draft's share of it.
+    draft_graph_gib: Option<(f64, usize)>,
 }
 
 /// One server start.
@@ -190,6 +192,11 @@ impl<'a> Run<'a> {
             Kind::PoolEnd => self.rank(event.rank).pool_end(event.rest, line),
             Kind::GraphBegin => self.rank(event.rank).graph_begun = true,
             Kind::GraphEnd => self.rank(event.rank).graph_end(event.rest, line),
+            Kind::DraftGraphEnd => {
+                let rank = self.rank(event.rank);
+                rank.graph_end(event.rest, line);
+                add_usage(&mut rank.draft_graph_gib, event.rest, line);
+            }
             Kind::Budget => {
                 // `…full_token=15955.85, available_bytes=45.78 GB`: what is left for the pool.
                 let gib = number_after(event.rest, "available_bytes=")
@@ -338,12 +345,18 @@ impl<'a> Run<'a> {
     }
 
     fn report_graph(&self, facts: &mut Facts) {
-        let graph = self
-            .speaker()
-            .and_then(|rank| rank.graph_gib)
-            .or_else(|| self.ranks.iter().find_map(|rank| rank.graph_gib));
-        if let Some((gib, line)) = graph {
-            facts.set("graph_gib", round2(gib), line);
+        let captured = |rank: &&Rank| rank.graph_gib.is_some();
+        let speaker = self.speaker().filter(captured);
+        let Some(rank) = speaker.or_else(|| self.ranks.iter().find(captured)) else {
+            return;
+        };
+        for (name, graph) in [
+            ("graph_gib", rank.graph_gib),
+            ("draft_graph_gib", rank.draft_graph_gib),
+        ] {
+            if let Some((gib, line)) = graph {
+                facts.set(name, round2(gib), line);
+            }
         }
     }
 
@@ -416,11 +429,22 @@ impl Rank<'_> {
     }
 
     fn graph_end(&mut self, rest: &str, line: usize) {
-        if let Some(gib) = number_after(rest, "mem usage=") {
-            let sum = self.graph_gib.map_or(0.0, |(gib, _)| gib) + gib.max(0.0);
-            self.graph_gib = Some((sum, line));
-        }
+        add_usage(&mut self.graph_gib, rest, line);
     }
+}
+
+/// Adds what a capture took to those before it.
+fn add_usage(sum: &mut Option<(f64, usize)>, rest: &str, line: usize) {
+    if let Some(gib) = number_after(rest, "mem usage=") {
+        *sum = Some((sum.map_or(0.0, |(gib, _)| gib) + gib.max(0.0), line));
+    }
+}
+
+/// Whether a capture is the draft's: `Capture draft extend cuda graph end.`
+pub(super) fn of_draft(doc: &super::super::text::Doc, at: usize) -> bool {
+    let before = doc.flat.get(..at).unwrap_or("");
+    let words = before.rsplit([']', '.']).next().unwrap_or("");
+    words.contains("draft")
 }
 
 fn begin_gib(rest: &str) -> Option<f64> {
