@@ -292,7 +292,7 @@ pub fn for_target(
     let carries = |plan: &Plan| plan.carries(context_tokens, requests) && plan.refusal.is_none();
     let slots = |plan: &Plan| plan.state_slots.map_or(u64::MAX, StateSlots::requests);
     let most = at(safe, context_tokens)?;
-    let (mut low, mut high) = if carries(&most) {
+    let (low, high) = if carries(&most) {
         (0.0, safe)
     } else if safe < ceiling && carries(&at(ceiling, context_tokens)?) {
         (safe, ceiling)
@@ -311,16 +311,19 @@ pub fn for_target(
             plan: most,
         });
     };
-    // Capacity grows with the fraction: halve the interval down to what an engine's flag resolves.
-    while high - low > 0.0005 {
-        let middle = 0.5 * (low + high);
-        if carries(&at(middle, context_tokens)?) {
+    // Capacity grows with the fraction: halve the interval among those that can be typed.
+    let thousandths = |fraction: f64| (fraction * 1000.0).round() as u32;
+    let as_fraction = |thousandths: u32| f64::from(thousandths) / 1000.0;
+    let (mut low, mut high) = (thousandths(low), thousandths(high));
+    while high > low + 1 {
+        let middle = u32::midpoint(low, high);
+        if carries(&at(as_fraction(middle), context_tokens)?) {
             high = middle;
         } else {
             low = middle;
         }
     }
-    let fraction = ((high * 1000.0).ceil() / 1000.0).min(ceiling);
+    let fraction = as_fraction(high);
     let plan = at(fraction, context_tokens)?;
     Ok(TargetAnswer {
         reached: true,

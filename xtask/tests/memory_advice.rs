@@ -186,3 +186,68 @@ fn no_fraction_is_advised_under_a_cut_that_the_engine_refuses() {
     assert!(text.starts_with("REFUSED"), "{text}");
     assert!(!text.contains("wanted"), "{text}");
 }
+
+/// `predict` named 0.932, hard under the wall, for eight requests that `plan` held with 0.886.
+#[test]
+fn plan_and_predict_name_the_same_least_fraction() {
+    let box_ = "--model qwen3-32b --quant fp8 --gpu rtx-pro-6000 --gpus 2 --tp 2 --context 64k";
+    for engine in ["sglang", "vllm"] {
+        let flags = format!("{box_} --concurrency 1,2,4,8 --engine {engine}");
+        let predict = run("predict", &flags);
+        let flag = match engine {
+            "sglang" => "(8 with --mem-fraction-static ",
+            _ => "(8 with --gpu-memory-utilization ",
+        };
+        let plan = run("plan", &flags);
+        let wanted = plan.lines().find(|line| line.starts_with("wanted"));
+        let wanted = wanted.unwrap_or_else(|| panic!("{plan}"));
+        let Some(named) = after(&predict, flag) else {
+            assert!(wanted.contains("they fit"), "{wanted} {predict}");
+            continue;
+        };
+        assert!(
+            wanted.ends_with(&format!("set --{} {named}", flag_name(flag))),
+            "{wanted} {named}"
+        );
+        let fraction: f64 = named.parse().expect("a fraction");
+        let holds = |fraction: f64| {
+            let plan = run("plan", &format!("{flags} --mem-fraction {fraction:.3}"));
+            !plan.contains("the load shown needs more")
+        };
+        assert!(holds(fraction) && !holds(fraction - 0.001), "{fraction}");
+    }
+}
+
+fn flag_name(words: &str) -> &str {
+    words.trim_end().split("--").nth(1).unwrap_or_default()
+}
+
+/// "(1 with --gpu-memory-utilization 0.975)" beside "beyond 1 user the KV pool is full".
+#[test]
+fn a_fraction_that_holds_no_more_requests_is_not_named() {
+    let flags = "--model qwen3-32b --quant fp8 --gpu rtx-pro-6000 --gpus 2 --tp 1 --context 128k \
+                 --concurrency 1,8 --engine vllm";
+    let predict = run("predict", flags);
+    assert!(
+        predict.contains("beyond 1 user the KV pool is full"),
+        "{predict}"
+    );
+    assert!(
+        !predict.contains("with --gpu-memory-utilization"),
+        "{predict}"
+    );
+}
+
+#[test]
+fn the_most_that_is_in_reach_does_not_move_when_it_is_followed() {
+    let flags = "--model gpt-oss-120b --gpu rtx-pro-6000 --gpus 2 --context 64k --concurrency 8 \
+                 --engine sglang --tp 1";
+    let most = |more: &str| {
+        let plan = run("plan", &format!("{flags} {more}"));
+        let line = plan.lines().find(|line| line.starts_with("wanted"));
+        line.unwrap_or_else(|| panic!("{plan}")).to_string()
+    };
+    let first = most("");
+    let fraction = after(&first, "--mem-fraction-static ").expect("a fraction");
+    assert_eq!(most(&format!("--mem-fraction {fraction}")), first);
+}

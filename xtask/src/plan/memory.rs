@@ -5,6 +5,7 @@ use kvplan::{EngineKind, Fit, Plan};
 
 use super::{Report, fraction_flag, limit, report, starts, text};
 use crate::cli::PlanArgs;
+use crate::input;
 use crate::predict::answer::{LedgerLine, Memory, MostAtOnce, Roomier};
 use crate::scenario::Scenario;
 use crate::table::thousands;
@@ -112,20 +113,34 @@ pub(super) fn with_slots(
     Ok(None)
 }
 
-/// The low end of the activation wall, where the loads shown do not fit the pool and that holds a
-/// tenth more requests.
+/// The least fraction that holds what the low end of the activation wall does of the loads shown,
+/// where these do not fit the pool and that is a tenth more requests.
 fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Roomier>> {
     let plan = &own.cost.with;
-    let requests = |plan: &Plan| requests(plan, scenario.context);
-    let most = scenario.concurrency.last().copied().unwrap_or(1);
-    let fraction = (plan.interval.max_low * 1000.0).floor() / 1000.0;
-    if requests(plan) >= f64::from(most) || fraction <= plan.fraction || fraction > 1.0 {
+    let context = scenario.context;
+    let most = f64::from(scenario.concurrency.last().copied().unwrap_or(1));
+    let top = (plan.interval.max_low * 1000.0).floor() / 1000.0;
+    let now = requests(plan, context).floor();
+    if now >= most || top <= plan.fraction || top > 1.0 {
         return Ok(None);
     }
-    let other = report(scenario, None, Some(fraction))?;
-    let more = requests(&other.cost.with);
-    let worth = good(&other.cost.with, scenario.context) && more > 1.1 * requests(plan);
-    Ok(worth.then(|| Roomier {
+    let at = |fraction: f64| report(scenario, None, Some(fraction));
+    let roomiest = at(top)?;
+    let more = requests(&roomiest.cost.with, context).min(most).floor();
+    if !good(&roomiest.cost.with, context) || more <= 1.1 * now {
+        return Ok(None);
+    }
+    let setup = super::setup(scenario, None)?;
+    let fail = |error: kvplan::PlanError| input::error(error.to_string());
+    let least = kvplan::for_target(&setup, context, more as u64).map_err(fail)?;
+    let held = at(least.fraction)?;
+    let holds = good(&held.cost.with, context) && requests(&held.cost.with, context) >= more;
+    let fraction = if least.reached && holds {
+        least.fraction
+    } else {
+        top
+    };
+    Ok(Some(Roomier {
         setting: format!("{} {fraction:.3}", fraction_flag(own)),
         requests: more as u32,
     }))
