@@ -29,6 +29,18 @@ pub struct Ledger {
     pub total_gib: f64,
 }
 
+/// The line that was added, if any was.
+pub(crate) struct Added<'a>(Option<&'a mut Line>);
+
+impl Added<'_> {
+    /// Marks it as the cost of speculation.
+    pub(crate) fn of_speculation(self) {
+        if let Some(line) = self.0 {
+            line.speculation = true;
+        }
+    }
+}
+
 impl Ledger {
     /// An empty ledger of a card.
     pub(crate) fn new(total_gib: f64) -> Self {
@@ -39,7 +51,7 @@ impl Ledger {
     }
 
     /// Adds an exact line; nothing where it is zero.
-    pub(crate) fn exact(&mut self, item: &str, gib: f64, source: &str) -> &mut Self {
+    pub(crate) fn exact(&mut self, item: &str, gib: f64, source: &str) -> Added<'_> {
         self.put(item, gib, 0.0, source, false)
     }
 
@@ -50,7 +62,7 @@ impl Ledger {
         gib: f64,
         spread: f64,
         source: &str,
-    ) -> &mut Self {
+    ) -> Added<'_> {
         self.put(item, gib, spread, source, true)
     }
 
@@ -61,8 +73,9 @@ impl Ledger {
         spread: f64,
         source: &str,
         estimated: bool,
-    ) -> &mut Self {
-        if gib != 0.0 && gib.is_finite() {
+    ) -> Added<'_> {
+        let adds = gib != 0.0 && gib.is_finite();
+        if adds {
             self.lines.push(Line {
                 item: item.to_string(),
                 gib,
@@ -73,15 +86,7 @@ impl Ledger {
                 speculation: false,
             });
         }
-        self
-    }
-
-    /// Marks the last line as the cost of speculation.
-    pub(crate) fn of_speculation(&mut self) -> &mut Self {
-        if let Some(line) = self.lines.last_mut() {
-            line.speculation = true;
-        }
-        self
+        Added(self.lines.last_mut().filter(|_| adds))
     }
 
     /// Adds the closing line, so that the lines add up to the card: what stays free, or (negative)
@@ -130,7 +135,7 @@ impl Ledger {
     /// GiB of the lines that exist only because of speculation.
     pub fn speculation_gib(&self) -> f64 {
         let lines = self.lines.iter().filter(|line| line.speculation);
-        lines.map(|line| line.gib).sum()
+        lines.map(|line| line.gib).fold(0.0, |sum, gib| sum + gib)
     }
 
     /// GiB of the lines whose item begins with `prefix`.
@@ -140,5 +145,21 @@ impl Ledger {
             .iter()
             .filter(|line| line.item.starts_with(prefix));
         lines.map(|line| line.gib).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Look-up drafts have no graphs and no pool: the line before them became their cost.
+    #[test]
+    fn a_line_that_is_not_there_leaves_its_neighbour_alone() {
+        let mut ledger = Ledger::new(80.0);
+        ledger.exact("target: KV pool", 10.0, "");
+        ledger.exact("draft: KV pool", 0.0, "").of_speculation();
+        assert_eq!(ledger.speculation_gib(), 0.0);
+        ledger.exact("draft: KV pool", 0.5, "").of_speculation();
+        assert_eq!(ledger.speculation_gib(), 0.5);
     }
 }

@@ -40,7 +40,8 @@ pub use model::{
 pub use params::{ParamGroup, ParamLine};
 pub use parts::usual_sm_count;
 pub use plan::{
-    CostBasis, SpeculationCost, TargetAnswer, for_target, plan, speculation_cost, state_beside_pool,
+    CostBasis, SpeculationCost, TargetAnswer, for_target, given_back, plan, speculation_cost,
+    state_beside_pool,
 };
 pub use pool::Pool;
 pub use quant::{QUANT_NAMES, Quant};

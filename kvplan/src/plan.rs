@@ -230,6 +230,17 @@ fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
     }
 }
 
+/// A setup whose observed figures are of a run with its draft, as that run would have been seen without
+/// one: what the draft is estimated to take is given back to the pool.
+///
+/// # Errors
+/// As [`plan`].
+pub fn given_back<'a>(setup: &Setup<'a>) -> Result<Setup<'a>, PlanError> {
+    let mut plain = setup.plain();
+    without_the_draft(&mut plain, &plan(setup)?);
+    Ok(plain)
+}
+
 /// The longest context below a limit that fits, 0 where none does: what is named must fit when it is
 /// asked for, and tables by context and windows move the pool.
 fn longest(limit: u64, fits: impl Fn(u64) -> Result<bool, PlanError>) -> Result<u64, PlanError> {

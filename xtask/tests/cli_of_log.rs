@@ -74,11 +74,13 @@ const DRAFTS: &str = "\
 [2025-11-12 09:16:09 TP0] max_total_num_tokens=437020, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=48, context_len=16384, available_gpu_mem=8.61 GB
 ";
 
+const A100: &str = "--gpu a100-80gb-sxm";
+
 fn plan_of(name: &str, log: &str, more: &str) -> String {
     let path = std::env::temp_dir().join(format!("drafts-{name}-{}.log", std::process::id()));
     std::fs::write(&path, log).expect("a file");
     let file = path.display().to_string();
-    let mut args = vec!["plan", "--from-log", &file, "--gpu", "a100-80gb-sxm"];
+    let mut args = vec!["plan", "--from-log", &file];
     args.extend(more.split_whitespace());
     let text = answers(&args);
     std::fs::remove_file(path).ok();
@@ -87,7 +89,7 @@ fn plan_of(name: &str, log: &str, more: &str) -> String {
 
 #[test]
 fn what_a_logs_draft_costs_is_all_that_the_log_shows_of_it() {
-    let text = plan_of("cost", DRAFTS, "");
+    let text = plan_of("cost", DRAFTS, A100);
     // 10.30 free before it loads, 8.61 when ready.
     assert!(text.contains("it takes 0 tokens and 1.69 GiB"), "{text}");
     assert!(text.contains("GiB: the log's)"), "{text}");
@@ -101,16 +103,34 @@ fn what_a_logs_draft_costs_is_all_that_the_log_shows_of_it() {
     let unnamed = DRAFTS
         .replace("draft extend cuda", "cuda")
         .replace("draft cuda", "cuda");
-    let text = plan_of("unnamed", &unnamed, "");
+    let text = plan_of("unnamed", &unnamed, A100);
     assert!(text.contains("without its graphs"), "{text}");
 }
 
 #[test]
 fn without_its_draft_a_logs_server_has_what_the_log_says_of_the_target() {
-    let text = plan_of("none", DRAFTS, "--draft none");
+    let text = plan_of("none", DRAFTS, &format!("{A100} --draft none"));
     // (45.03 - 0.15 x 77.92) GiB of 81,920 B.
     assert!(text.contains("437,020 tokens"), "{text}");
     assert!(!text.contains("not observed"), "{text}");
     let graphs = text.lines().find(|line| line.starts_with("target: graphs"));
     assert!(graphs.is_some_and(|line| line.ends_with("1.310")), "{text}");
+}
+
+/// `plan` said 87,248 tokens without the head of the log, and with `--draft none` 89,376 and TIGHT.
+#[test]
+fn without_its_draft_a_vllm_logs_server_has_the_pool_that_is_said_beside_it() {
+    let log = include_str!("data/shapes/vllm-compose-eagle3.log");
+    let card = "--gpu rtx-5090 --gpus 2";
+    let pool = |text: &str| {
+        let line = text.lines().find(|line| line.contains(" of KV, "));
+        line.unwrap_or_else(|| panic!("{text}")).trim().to_string()
+    };
+    for more in ["", "--mem-fraction 0.9"] {
+        let both = plan_of("vllm", log, &format!("{card} {more}"));
+        let none = plan_of("vllm", log, &format!("{card} {more} --draft none"));
+        assert_eq!(pool(&none), pool(&both), "{more}");
+        assert!(none.starts_with("FITS"), "{none}");
+        assert!(none.contains("the log's server drafted"), "{none}");
+    }
 }

@@ -251,3 +251,15 @@ fn the_most_that_is_in_reach_does_not_move_when_it_is_followed() {
     let fraction = after(&first, "--mem-fraction-static ").expect("a fraction");
     assert_eq!(most(&format!("--mem-fraction {fraction}")), first);
 }
+
+/// "it takes 0 tokens and 11.81 GiB": the whole pool was counted as the draft's.
+#[test]
+fn look_up_takes_no_memory() {
+    for engine in ["vllm", "sglang"] {
+        let flags = format!(
+            "--model qwen3-32b --quant fp8 --gpu rtx-5090 --gpus 2 --engine {engine} --draft ngram"
+        );
+        let plan = run("plan", &flags);
+        assert!(plan.contains("it takes 0 tokens and 0.00 GiB"), "{plan}");
+    }
+}

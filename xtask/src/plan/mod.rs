@@ -59,6 +59,8 @@ pub(crate) struct Report {
     /// Requests at once of a log's server, those asked for instead, and whether its pool is kept but
     /// for what these take.
     pub(crate) ran_with: Option<(u64, u64, bool)>,
+    /// Whether the pool is that of a log's server, with what its draft took given back.
+    pub(crate) given_back: bool,
     /// Tokens that a request holds.
     pub(crate) context: u64,
     /// The longest request that the log's server takes, where that is another, and the least
@@ -169,6 +171,7 @@ fn report(
         ran: scenario.ran.as_asked() && fraction.is_none() && ran_with(&setup).is_none(),
         ran_with: ran_with(&setup),
         ran_at: scenario.ran.at_another_fraction(),
+        given_back: scenario.given_back.is_some(),
         context: scenario.context,
     })
 }

@@ -6,7 +6,7 @@ use spec_decode::HeadKind;
 
 use crate::cli::PlanArgs;
 use crate::input;
-use crate::scenario::{self, Scenario};
+use crate::scenario::{self, Draft, Ran, Scenario};
 
 /// The library's engine for a scenario.
 fn engine(scenario: &Scenario) -> anyhow::Result<kvplan::Engine> {
@@ -30,8 +30,8 @@ fn engine(scenario: &Scenario) -> anyhow::Result<kvplan::Engine> {
 }
 
 /// Draft of a scenario as kvplan wants it.
-fn speculation(scenario: &Scenario) -> Option<Speculation<'_>> {
-    let draft = scenario.draft.as_ref()?;
+fn speculation<'a>(scenario: &'a Scenario, draft: Option<&'a Draft>) -> Option<Speculation<'a>> {
+    let draft = draft?;
     let kind = match (&draft.model, draft.model.as_ref().and_then(|m| m.draft)) {
         (None, _) if draft.head == HeadKind::NGram => SpecKind::Ngram,
         (None, _) => SpecKind::Mtp,
@@ -143,7 +143,7 @@ pub(crate) fn setup<'a>(
     // Left out where nobody asked for one, so that the plan does not say it was asked for.
     setup.kv_dtype = Some(scenario.kv_dtype).filter(|_| scenario.asks_kv_dtype());
     setup.fraction = scenario.mem_fraction;
-    setup.speculation = speculation(scenario);
+    setup.speculation = speculation(scenario, scenario.draft.as_ref());
     let asked = scenario.asked_context().is_some();
     // vLLM refuses a length that does not fit, so a length nobody asked for must not count.
     if asked || setup.engine.kind != EngineKind::Sglang {
@@ -171,7 +171,8 @@ pub(crate) fn setup<'a>(
         setup.observed.free_after_with_draft = drafts;
         setup.observed.pool_with_draft = drafts;
     }
-    of_the_log(&mut setup, scenario);
+    of_the_log(&mut setup, scenario, &scenario.ran);
+    without_the_logs_draft(&mut setup, scenario);
     let known = known(scenario, args);
     setup.observed.free_before_gib = known.free_before_gib;
     setup.observed.free_after_gib = known.free_after_gib;
@@ -187,8 +188,7 @@ pub(crate) fn setup<'a>(
 }
 
 /// What a log shows of the server that wrote it; figures of a run with the draft it had.
-fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
-    let ran = &scenario.ran;
+fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
     setup.max_running = setup.max_running.or(scenario.running());
     setup.batched_tokens = setup.batched_tokens.or(ran.batched_tokens);
     let seen = &mut setup.observed;
@@ -216,6 +216,22 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     if setup.engine.kind == EngineKind::Vllm {
         seen.pool_gib = ran.kv_gib;
         seen.pool_fraction = ran.fraction;
+    }
+}
+
+/// The pool of a log's server that drafted, as it would be without that draft: the same as `plan`
+/// says beside it.
+fn without_the_logs_draft<'a>(setup: &mut Setup<'a>, scenario: &'a Scenario) {
+    let Some(ran) = &scenario.ran.with_draft else {
+        return;
+    };
+    let mut drafted = setup.clone();
+    drafted.speculation = speculation(scenario, scenario.given_back.as_ref());
+    of_the_log(&mut drafted, scenario, ran);
+    if drafted.speculation.is_some()
+        && let Ok(plain) = kvplan::given_back(&drafted)
+    {
+        setup.observed = plain.observed;
     }
 }
 

@@ -203,8 +203,10 @@ fn at_another_fraction(report: &Report) -> Option<String> {
 
 /// What is left of a log beside other settings than its own.
 fn beside_the_log(report: &Report) -> impl Iterator<Item = String> {
+    let back = "the log's server drafted: its pool, and what that draft is estimated to have taken";
+    let back = report.given_back.then(|| back.to_string());
     let fraction = at_another_fraction(report).into_iter();
-    fraction.chain(with_others_at_once(report))
+    fraction.chain(with_others_at_once(report)).chain(back)
 }
 
 /// What is left of a log beside another number of requests at once than its own.

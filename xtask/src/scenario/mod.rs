@@ -83,6 +83,8 @@ pub(crate) struct Scenario {
     pub(crate) observed: ObservedFile,
     /// What the log shows of the server that wrote it.
     pub(crate) ran: Ran,
+    /// The draft of the log's server, where another or none is asked for and its pool is seen without.
+    pub(crate) given_back: Option<Draft>,
     /// Context at which the observed times were seen, tokens.
     pub(crate) observed_context: u64,
     pub(crate) inputs: Vec<Input>,
@@ -184,12 +186,10 @@ impl Scenario {
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
             observed: merged.observed.clone(),
             ran: merged.ran.clone(),
+            given_back: Ran::draft_given_back(merged, &model),
             observed_context: merged.assumed.context.as_ref().map_or(context, |c| c.value),
             quant_given: merged.quant.as_ref().map(|g| g.value.to_ascii_lowercase()),
-            model_given: merged
-                .model
-                .as_ref()
-                .map_or_else(String::new, |g| g.value.clone()),
+            model_given: merged.model.clone().map_or_else(String::new, |g| g.value),
             model,
             draft,
             gpu: hardware.gpu,

@@ -1,6 +1,7 @@
 //! What a log shows of the memory of the server that wrote it.
 
 use super::merge::{Given, Merged};
+use super::model::Draft;
 use super::{EngineKind, Notes};
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
@@ -43,6 +44,11 @@ pub(crate) struct Ran {
     pub(crate) speeds: Vec<LoadSpeed>,
     /// Whether it speculated.
     pub(crate) speculates: bool,
+    /// What it drafted with, as `--draft` takes it.
+    draft: Option<String>,
+    /// All that the log shows, where another draft or none is asked for and the engine's pool is what
+    /// is left beside the draft (vLLM).
+    pub(crate) with_draft: Option<Box<Self>>,
     /// Share of the decode lines that ran outside a graph.
     pub(crate) outside_graph: f64,
 }
@@ -226,6 +232,8 @@ impl Ran {
                 || log.draft.is_some()
                 || log.draft_weights_gib.is_some()
                 || log.accept_length.is_some(),
+            draft: super::merge::draft_of_log(log).map(|(name, _)| name),
+            with_draft: None,
             outside_graph: log.outside_graph,
         }
     }
@@ -256,7 +264,8 @@ impl Ran {
             left.speeds = Vec::new();
         }
         if left.speculates && other_draft(args, log) && !other_cut(args, log) {
-            return left.without_its_draft();
+            let vllm = log.engine.as_ref().is_some_and(|(name, _)| name == "vllm");
+            return left.without_its_draft(vllm);
         }
         if other_cut(args, log) {
             return Self {
@@ -281,7 +290,8 @@ impl Ran {
 
     /// The same server with another draft or none: what it says of its target alone. Its pool was
     /// what the draft left.
-    fn without_its_draft(self) -> Self {
+    fn without_its_draft(self, vllm: bool) -> Self {
+        let whole = vllm.then(|| Box::new(self.clone()));
         let apart = self.graph_gib.zip(self.draft_graph_gib);
         let target = apart.map(|(all, draft)| (all - draft).max(0.0));
         let alone = self.graph_gib.filter(|_| self.target_graphs);
@@ -295,8 +305,22 @@ impl Ran {
             state_gib: None,
             kv_tokens: None,
             speeds: Vec::new(),
+            with_draft: whole,
             ..self
         }
+    }
+
+    /// The draft of a log whose pool is to be seen without it.
+    pub(super) fn draft_given_back(merged: &Merged, target: &kvplan::Model) -> Option<Draft> {
+        let name = merged.ran.with_draft.as_ref()?.draft.clone()?;
+        let mut of_log = merged.clone();
+        of_log.draft = Some(Given {
+            value: name,
+            source: merged.ran.file.clone(),
+            assumed: false,
+        });
+        let unsaid = &mut super::Notes::default();
+        super::model::draft(&of_log, target, unsaid).ok().flatten()
     }
 
     /// The same server with another fraction: all but the pool, which moves with it where vLLM's log
