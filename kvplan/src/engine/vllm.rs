@@ -41,8 +41,12 @@ const CONTEXT_GIB: f64 = 0.18;
 /// board come out 1.8 and 2.1 too large without it.
 const HOST_GROWTH_GIB: f64 = 2.0;
 
-/// Memory outside torch that counts against the utilisation, GiB.
-fn non_torch_gib(setup: &Setup<'_>) -> f64 {
+/// How far graphs may lie from their estimate, as a share.
+const GRAPHS_SPREAD: f64 = 0.6;
+
+/// Memory outside torch that counts against the utilisation, GiB, and how much of it was there before
+/// the weights.
+fn non_torch_gib(setup: &Setup<'_>) -> (f64, f64) {
     let (version, ranks) = (setup.engine.version, setup.ranks());
     let growth = if ranks > 1 {
         GROWTH_RANKS_GIB
@@ -65,7 +69,7 @@ fn non_torch_gib(setup: &Setup<'_>) -> f64 {
     } else {
         0.0
     };
-    growth + context + nccl + host
+    (growth + context + nccl + host, context + nccl)
 }
 
 /// Bytes per logit of the sampler's dummy run, which sorts every row: logits, two copies, sorted
@@ -156,6 +160,8 @@ struct Budget {
     activation: f64,
     workspace: f64,
     non_torch: f64,
+    /// The part of it that was there before the weights.
+    counted_before: f64,
     graphs: f64,
     draft_graphs: f64,
     graphs_counted: bool,
@@ -172,6 +178,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
     // V0 did not profile the draft; V1 loads it inside the model.
     let draft_counted = v1(version) && setup.observed.weights_gib.is_none();
     let (graphs, draft_graphs) = graphs::gib(setup, max_seqs(setup));
+    let (non_torch, counted_before) = non_torch_gib(setup);
     let mut b = Budget {
         total,
         utilisation: setup
@@ -181,7 +188,8 @@ fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
         draft_counted,
         activation: activation_gib(setup),
         workspace: sparse_workspace_gib(setup),
-        non_torch: non_torch_gib(setup),
+        non_torch,
+        counted_before,
         graphs,
         draft_graphs,
         graphs_counted: version.since((0, 21, 0), (2026, 6)),
@@ -339,10 +347,23 @@ fn ledger_lines(
     } else {
         "captured after the pool, outside the utilisation"
     };
-    ledger.estimate("target: graphs", b.graphs, 0.6, where_graphs);
+    ledger.estimate("target: graphs", b.graphs, GRAPHS_SPREAD, where_graphs);
     ledger
-        .estimate("draft: graphs", b.draft_graphs, 0.6, where_graphs)
+        .estimate("draft: graphs", b.draft_graphs, GRAPHS_SPREAD, where_graphs)
         .of_speculation();
+    let beside = walls::beside(setup, b);
+    ledger.estimate(
+        "CUDA context and NCCL before the budget",
+        beside.before,
+        beside.before_spread,
+        "taken before the engine measures, outside the utilisation",
+    );
+    ledger.estimate(
+        "workspaces on demand (NCCL, experts)",
+        beside.on_demand,
+        1.0,
+        "2 % of the card: runs failed at 0.95 and worked at 0.93",
+    );
     ledger.close(if b.rest > 0.0 {
         "free"
     } else {

@@ -475,7 +475,7 @@ fn assumed(report: &Report, scenario: &Scenario, out: &mut String) {
     }
     if !report.ignored.is_empty() {
         out.push_str(&format!(
-            "ignored    {}: nothing in this ledger depends on it\n",
+            "ignored    {}: the ledger is the same without it\n",
             report.ignored.join(", ")
         ));
     }

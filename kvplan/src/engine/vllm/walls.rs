@@ -1,34 +1,54 @@
 //! The walls of vLLM's utilisation, and what helps where it does not start.
 
-use super::{Budget, batched_tokens, budget, max_seqs};
+use super::{Budget, GRAPHS_SPREAD, batched_tokens, budget, max_seqs};
 use crate::GIB;
 use crate::engine::sglang::first_legal;
 use crate::groups::Groups;
 use crate::parts;
 use crate::setup::{Interval, MORE_ROOM, Refusal, Setup};
 
-/// Least utilisation that holds one request; most that leaves room for what is not counted.
+/// What NCCL's and the experts' workspaces take on demand, of torch's total: runs failed at 0.95 and
+/// worked at 0.93.
+const ON_DEMAND_SHARE: f64 = 0.02;
+
+/// What lies on the card beside the utilisation's share and the graphs, GiB.
+pub(super) struct Beside {
+    /// There before the budget starts, and not counted in it.
+    pub(super) before: f64,
+    /// How much of that is an estimate: what a log shows is none.
+    pub(super) before_spread: f64,
+    /// Taken on demand while serving.
+    pub(super) on_demand: f64,
+}
+
+pub(super) fn beside(setup: &Setup<'_>, b: &Budget) -> Beside {
+    let seen = setup.observed.free_before_gib;
+    let free = parts::free_before_gib(setup).min(b.total);
+    Beside {
+        before: (b.total - free - b.counted_before).max(0.0),
+        before_spread: if seen.is_some() { 0.0 } else { 0.5 },
+        on_demand: ON_DEMAND_SHARE * b.total,
+    }
+}
+
+/// Least utilisation that holds one request; most that leaves room for what is not counted. The wall
+/// is where the ledger's free memory ends.
 pub(super) fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
     let fixed = b.total * b.utilisation - b.rest;
-    let free = setup
-        .observed
-        .free_before_gib
-        .unwrap_or(setup.card_gib - parts::runtime_gib(setup))
-        .min(b.total);
-    let most = setup
-        .observed
-        .free_before_gib
-        .unwrap_or(b.total)
-        .min(b.total);
-    // NCCL and MoE workspaces allocate on demand: runs failed at 0.95 and worked at 0.93.
-    let margin = 0.02 * b.total;
-    let wall = |gib: f64| (gib / b.total).clamp(0.0, 1.0);
+    let beside = beside(setup, b);
+    let wall = |share: f64| {
+        let down = |gib: f64, spread: f64| gib * (1.0 - share * spread);
+        let taken = down(b.outside, GRAPHS_SPREAD)
+            + down(beside.before, beside.before_spread)
+            + down(beside.on_demand, 1.0);
+        ((b.total - taken) / b.total).clamp(0.0, 1.0)
+    };
+    let (low, middle, high) = (wall(-1.0), wall(0.0), wall(1.0));
     Interval {
         min: ((fixed + request_gib) / b.total).max(0.0),
-        max: wall(free - b.outside - margin),
-        max_low: wall(free - 1.6 * b.outside - margin),
-        // Where what the driver takes lies within what torch does not see.
-        max_high: wall(most - 0.4 * b.outside),
+        max: middle,
+        max_low: low,
+        max_high: high,
     }
 }
 
