@@ -3,7 +3,7 @@
 mod common;
 
 use common::{model, mtp};
-use kvplan::{Fit, Plan, Setup, SpecKind, Speculation, plan, speculation_cost};
+use kvplan::{Fit, Plan, Setup, Speculation, plan};
 
 /// Models with states, with windows, plain; versions that take the draft's pool from the reserve and
 /// that price it; cards that are full and that are not.
@@ -118,30 +118,4 @@ fn a_remedy_for_states_starts_when_it_is_followed() {
         }
     }
     assert!(followed > 8, "{followed}");
-}
-
-/// Look-up has no weights and no pool, and its ledger no line for them: the target's pool stood there
-/// as the cost of speculation (12.8 GiB).
-#[test]
-fn the_cost_of_a_draft_is_never_a_line_of_the_targets() {
-    each(|setup, case| {
-        let mut setup = setup.clone();
-        setup.speculation = Some(Speculation {
-            kind: SpecKind::Ngram,
-            ..mtp(3)
-        });
-        let cost = speculation_cost(&setup).expect("a plan");
-        for line in cost
-            .with
-            .ledger
-            .lines
-            .iter()
-            .filter(|line| line.speculation)
-        {
-            let plain = ["weights: ", "target: KV pool", "target: graphs", "driver"];
-            let of_target = plain.iter().any(|name| line.item.starts_with(name));
-            assert!(!of_target, "{case}: {}", line.item);
-        }
-        assert!(!format!("{:.2}", cost.draft_gib).starts_with('-'), "{case}");
-    });
 }

@@ -301,22 +301,10 @@ fn warnings(report: &Report) -> Vec<String> {
     if starts(plan) && plan.fraction > plan.interval.max && plan.fraction <= plan.interval.max_high
     {
         let i = &plan.interval;
-        // Only what is held before the utilisation counts is estimated there: no lower half.
-        let wall = match i.max - i.max_low < 0.0005 {
-            true => format!(
-                "{:.3}, from where on it takes of what driver, context and NCCL are estimated to hold \
-                 uncounted and of the 2 % for what allocates on demand (surely so above {:.3})",
-                i.max, i.max_high
-            ),
-            false => format!(
-                "the middle of the activation wall, {:.3} ({:.3} to {:.3})",
-                i.max, i.max_low, i.max_high
-            ),
-        };
         out.push(format!(
-            "{:.3} is above {wall}: it may start and then run out; if it does, lower the fraction, the \
-             prefill chunk or the graph sizes",
-            plan.fraction
+            "{:.3} is above the middle of the activation wall, {:.3} ({:.3} to {:.3}): it may start and \
+             then run out; if it does, lower the fraction, the prefill chunk or the graph sizes",
+            plan.fraction, i.max, i.max_low, i.max_high
         ));
     }
     out
