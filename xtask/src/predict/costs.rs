@@ -205,6 +205,9 @@ impl<'a> Costs<'a> {
             cost.shift(&self.modelled_by(swept, chain), &self.modelled(chain));
             cost.moved = (cost.break_even() / as_swept.break_even()).ln().abs();
         }
+        if let Some(pin) = &self.pin {
+            cost.verify_ms = (cost.verify_ms + pin.excess_ms).max(cost.plain_ms);
+        }
         cost
     }
 
@@ -236,16 +239,23 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// The modelled verify without a pin, ms.
-    pub(super) fn modelled_verify_ms(&self, users: u32, tokens: u32, context: u64) -> f64 {
-        self.modelled(&Chain {
-            sequences: f64::from(users),
-            verified_tokens: f64::from(tokens),
-            draft_steps: 0.0,
-            context: context as f64,
-        })
-        .verify
-        .total()
+    /// A verify where none was observed, ms: by the user's sweep, else from the architecture.
+    pub(super) fn unpinned_verify_ms(&self, users: u32, tokens: u32, context: u64) -> f64 {
+        debug_assert!(self.pin.is_none());
+        self.cycle(users, context, tokens.saturating_sub(1), tokens)
+            .verify_ms
+    }
+
+    /// How much longer a cycle would be, ln, if the observed verify's excess grew with the verify
+    /// instead of staying what it was; 0 at the point where it was seen, and without one.
+    pub(super) fn pin_doubt(&self, cost: &CycleCost) -> f64 {
+        let Some(pin) = self.pin.as_ref().filter(|pin| pin.modelled_ms > 0.0) else {
+            return 0.0;
+        };
+        let unpinned_ms = (cost.verify_ms - pin.excess_ms).max(0.0);
+        let grown_ms = unpinned_ms * (1.0 + pin.excess_ms / pin.modelled_ms);
+        let cycle_ms = (cost.draft_ms + grown_ms).max(cost.plain_ms);
+        (cycle_ms / cost.cycle_ms()).ln()
     }
 }
 

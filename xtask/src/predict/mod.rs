@@ -258,16 +258,16 @@ pub(super) fn payload_bytes(scenario: &Scenario, users: u32, tokens: u32) -> u64
 /// Moves the modelled verify to the one observed, where the scenario has it and it was seen with
 /// the all-reduce that is asked for, or can be carried over by the difference of the two.
 fn pin(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Option<Pin>> {
-    // Steps of one's own say what a verify costs here.
-    let own = scenario.has_own_steps();
-    let Some(observed) = scenario.observed.verify_ms.as_ref().filter(|_| !own) else {
+    // Steps of a stand-in are of no engine.
+    let engines = scenario.served.is_none();
+    let Some(observed) = scenario.observed.verify_ms.as_ref().filter(|_| engines) else {
         return Ok(None);
     };
     let seen_with = Choice::parse(observed.allreduce.as_deref().unwrap_or("nccl"))?;
     let tokens = observed.tokens.unwrap_or(1);
     let all_reduce = all_reduces(scenario, links, seen_with);
     let costs = Costs::new(scenario, &all_reduce, links)?;
-    let modelled_ms = costs.modelled_verify_ms(1, tokens, scenario.observed_context);
+    let modelled_ms = costs.unpinned_verify_ms(1, tokens, scenario.observed_context);
     let public = scenario.observed.public.iter().flatten();
     let public_plain_ms = public
         .filter(|p| p.what == PublicKind::PlainTokS)

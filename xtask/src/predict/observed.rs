@@ -37,10 +37,11 @@ pub(super) fn rows(
         rows.push(row(
             &format!("verify of {tokens} tokens, {with}"),
             figure,
-            Some(costs.modelled_verify_ms(1, tokens, scenario.observed_context)),
+            Some(costs.unpinned_verify_ms(1, tokens, scenario.observed_context)),
             "ms",
             match own {
-                true => "not used: your own steps say what a verify costs",
+                true if scenario.served.is_some() => "not used beside the steps of a stand-in",
+                true => "the observed figure is used; what your plain steps make it stands beside",
                 false => "the observed figure is used; the model's own stands beside",
             },
         ));
@@ -53,7 +54,7 @@ pub(super) fn rows(
             spec_tok_s(scenario, links, with, true)?,
             "tok/s",
             match own {
-                true => "from your own steps, whatever their all-reduce was",
+                true => "from your plain steps, the observed verify and the difference of the two all-reduces",
                 false => "from the observed verify and the difference of the two all-reduces",
             },
         ));

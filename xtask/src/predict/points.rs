@@ -180,7 +180,11 @@ pub(super) fn most(accept_length: f64, tokens: u32, conditions: &Conditions) -> 
 fn band(scenario: &Scenario, costs: &Costs<'_>, tried: &Tried, conditions: &Conditions) -> Band {
     let most = most(tried.accept_length, tried.depth.tokens, conditions);
     let mut band = ResidualModel::shipped().band(tried.speedup, most, conditions);
-    if let Some(pin) = &costs.pin {
+    if costs.has_sweep() {
+        // Plain step and verify were seen, the verify at one point only.
+        let doubt = costs.pin_doubt(&tried.cost);
+        band = widened(&band, doubt, -doubt, most);
+    } else if let Some(pin) = &costs.pin {
         // The plain step was not seen: it may share the verify's excess, in proportion, or be as
         // fast as on other boxes of the class, where such a figure is known.
         let up = (1.0 + pin.excess_ms.max(0.0) / pin.modelled_ms.max(1e-9)).ln();
