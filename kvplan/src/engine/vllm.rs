@@ -330,6 +330,16 @@ fn ledger_lines(
         0.5,
         "40 and 5 contexts",
     );
+    beside_torch(ledger, setup, b);
+    ledger.close(if b.rest > 0.0 {
+        "free"
+    } else {
+        "missing (negative)"
+    });
+}
+
+/// What torch does not hold: inside the utilisation, and beside it.
+fn beside_torch(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget) {
     let buffers = parts::custom_all_reduce_gib(setup);
     ledger.exact(
         "custom all-reduce IPC buffers",
@@ -364,11 +374,6 @@ fn ledger_lines(
         1.0,
         "2 % of the card: runs failed at 0.95 and worked at 0.93",
     );
-    ledger.close(if b.rest > 0.0 {
-        "free"
-    } else {
-        "missing (negative)"
-    });
 }
 
 /// The draft's weights, by where they come from; a log's weight figure holds them already.

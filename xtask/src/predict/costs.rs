@@ -207,6 +207,10 @@ impl<'a> Costs<'a> {
         }
         if let Some(pin) = &self.pin {
             cost.verify_ms = (cost.verify_ms + pin.excess_ms).max(cost.plain_ms);
+            // The verify was seen: only plain steps may lie beyond the sweep.
+            let last = self.scenario.baseline.iter().flatten().last();
+            let beyond = last.map_or(0.0, |(users, _)| (chain.sequences / users).ln().max(0.0));
+            cost.beyond = cost.beyond.min(beyond);
         }
         cost
     }
