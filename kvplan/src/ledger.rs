@@ -91,8 +91,14 @@ impl Ledger {
 
     /// Adds the closing line, so that the lines add up to the card: what stays free, or (negative)
     /// what is missing.
-    pub(crate) fn close(&mut self, item: &str) {
+    pub(crate) fn close(&mut self) {
         let gib = self.total_gib - self.sum();
+        // A pool that gets nothing of its share may leave the card half empty: the sign says which.
+        let item = if gib < 0.0 {
+            "missing (negative)"
+        } else {
+            "free"
+        };
         let spread: f64 = self.lines.iter().map(|line| line.high - line.gib).sum();
         self.lines.push(Line {
             item: item.to_string(),

@@ -170,8 +170,10 @@ fn vllms_ledger_has_a_line_for_what_lies_beside_its_utilisation() {
         text.contains("CUDA context and NCCL before the budget"),
         "{text}"
     );
-    let free = text.lines().find(|line| line.starts_with("free"));
-    let free: Option<f64> = free.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    let free = text
+        .lines()
+        .find_map(|line| line.strip_prefix("missing (negative)"));
+    let free: Option<f64> = free.and_then(|line| line.split_whitespace().next()?.parse().ok());
     assert!(free.is_some_and(|gib| (-0.3..0.0).contains(&gib)), "{text}");
 }
 
@@ -261,5 +263,70 @@ fn look_up_takes_no_memory() {
         );
         let plan = run("plan", &flags);
         assert!(plan.contains("it takes 0 tokens and 0.00 GiB"), "{plan}");
+    }
+}
+
+/// 13.98 GiB of room on the card were called missing because the fraction gives the pool none of it.
+#[test]
+fn room_on_the_card_is_called_free_where_the_fraction_is_refused() {
+    for command in ["plan", "predict"] {
+        let text = run(command, "--mem-fraction 0.55");
+        assert!(!text.contains("missing"), "{text}");
+        let free = text
+            .lines()
+            .find(|line| line.trim_start().starts_with("free  "));
+        assert!(free.is_some_and(|line| line.contains(" 13.98")), "{text}");
+        assert!(text.contains("short by 21.59 GiB"), "{text}");
+    }
+}
+
+/// The least fraction that starts was advised: followed, it held 415 tokens.
+#[test]
+fn a_pool_too_small_for_one_request_names_the_fraction_that_holds_one() {
+    for (fraction, command) in [
+        ("0.55", "plan"),
+        ("0.78", "plan"),
+        ("0.55", "predict"),
+        ("0.78", "predict"),
+    ] {
+        let text = run(command, &format!("--mem-fraction {fraction}"));
+        let first = after(&text, "--mem-fraction-static 0.").map(|_| {
+            let (before, _) = text
+                .split_once(" is the first that holds one request of 2,048")
+                .expect("told");
+            before.rsplit(' ').next().unwrap_or_default().to_string()
+        });
+        let first = first.unwrap_or_else(|| panic!("{text}"));
+        let followed = run("plan", &format!("--mem-fraction {first}"));
+        assert!(followed.starts_with("FITS"), "{first}: {followed}");
+        let less = first.parse::<f64>().expect("a fraction") - 0.001;
+        let less = run("plan", &format!("--mem-fraction {less:.3}"));
+        assert!(less.starts_with("DOES NOT FIT"), "{less}");
+    }
+}
+
+/// "memory rules of vllm 0.30.0" stood above "those of 0.24.0 are used", and `plan` said nothing.
+#[test]
+fn a_release_after_those_known_has_the_rules_named_that_are_used() {
+    for (engine, rules) in [
+        ("vllm@0.30", "vllm 0.24.0"),
+        ("sglang@0.6.0", "sglang 0.5.18"),
+    ] {
+        let number = rules.split(' ').nth(1).expect("a number");
+        let said = format!("newer than the rules known here, those of {number} are used");
+        let predict = run("predict", &format!("--engine {engine}"));
+        assert!(
+            predict.contains(&format!("memory rules of {rules}")),
+            "{predict}"
+        );
+        assert!(predict.contains(&said), "{predict}");
+        let plan = run("plan", &format!("--engine {engine}"));
+        assert!(plan.contains(&said), "{plan}");
+        assert!(
+            plan.lines()
+                .next()
+                .is_some_and(|line| line.contains(number)),
+            "{plan}"
+        );
     }
 }

@@ -65,7 +65,6 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
             states_gib,
             buffers,
         ],
-        refusal.is_none(),
     );
     let fits = refusal.is_none();
     Ok(Plan {
@@ -183,7 +182,7 @@ fn states_bytes(setup: &Setup<'_>, slots: u64) -> f64 {
 }
 
 /// Lines of the card from [free before, draft, cache, states, buffers], GiB.
-fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 5], fits: bool) -> Ledger {
+fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 5]) -> Ledger {
     let [before, draft_gib, pool_gib, states_gib, buffers] = gib;
     let mut ledger = Ledger::new(setup.card_gib);
     let outside = setup.card_gib - before;
@@ -200,6 +199,6 @@ fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 5], fits: bool
     ledger.exact("recurrent states", states_gib, "one a slot, in 32 bits");
     let source = "one micro-batch; larger without flash attention";
     ledger.estimate("compute buffers", buffers, 0.8, source);
-    ledger.close(if fits { "free" } else { "missing (negative)" });
+    ledger.close();
     ledger
 }

@@ -152,6 +152,17 @@ impl Engine {
         }
     }
 
+    /// The engine whose rules are used for this one: itself, or the newest known here for a release
+    /// after that.
+    pub fn rules(self) -> Self {
+        match (self.version, Self::newest(self.kind).version) {
+            (Version::Number(a, b, c), Version::Number(x, y, z)) if (a, b, c) > (x, y, z) => {
+                Self::at(self.kind, Version::Number(x, y, z))
+            }
+            _ => self,
+        }
+    }
+
     /// Reads `sglang`, `vllm@0.11`, `sglang@2026-05`.
     ///
     /// # Errors

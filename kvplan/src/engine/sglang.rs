@@ -245,11 +245,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     parts::weight_lines(&mut ledger, &weights, observed);
     pool_lines(&mut ledger, setup, &b, &draft);
     reserve_lines(&mut ledger, setup, &b, &draft, running);
-    ledger.close(if b.rest > 0.0 {
-        "free"
-    } else {
-        "missing (negative)"
-    });
+    ledger.close();
     let interval = interval(setup, weights_gib, &draft, &b);
     let refusal = refusal(setup, weights_gib, &draft, &b, &interval);
     let context = setup.context();

@@ -137,7 +137,7 @@ fn ledger(setup: &Setup<'_>, weights: &parts::Weights, used: &Used) -> Ledger {
     ledger
         .exact("draft: KV pool", draft, "counted per token since #3497")
         .of_speculation();
-    ledger.close("free");
+    ledger.close();
     ledger
 }
 

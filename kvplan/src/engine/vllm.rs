@@ -331,11 +331,7 @@ fn ledger_lines(
         "40 and 5 contexts",
     );
     beside_torch(ledger, setup, b);
-    ledger.close(if b.rest > 0.0 {
-        "free"
-    } else {
-        "missing (negative)"
-    });
+    ledger.close();
 }
 
 /// What torch does not hold: inside the utilisation, and beside it.

@@ -43,6 +43,8 @@ pub(crate) struct Report {
     pub(crate) belief: Option<BeliefCheck>,
     /// The setting that carries the wanted load.
     pub(crate) target: Option<(u64, u64, TargetAnswer)>,
+    /// The least fraction that holds one request of the context, where the plan's own does not.
+    pub(crate) least_for_one: Option<f64>,
     /// Tokens in the other KV formats.
     pub(crate) other_kv: Vec<(&'static str, u64)>,
     /// What would let more requests run at once, where the pool is not what stops them.
@@ -125,7 +127,6 @@ fn report(
     let sglang = setup.engine.kind == EngineKind::Sglang;
     let inferred = sglang.then(|| known.infer());
     let mut inferred = inferred.unwrap_or_default();
-    let believed = believed(scenario);
     let seen = known.pool_gib.is_some() && pool_wins(scenario, args);
     let drafted = setup.observed.pool_with_draft;
     if seen {
@@ -146,7 +147,7 @@ fn report(
     room::name(scenario, &mut cost.with);
     let fourth = fourth(scenario, args, &inferred);
     // A fraction that gave one of the figures cannot be checked by them.
-    let belief = believed
+    let belief = believed(scenario)
         .filter(|_| fourth.is_none())
         .and_then(|believed| kvplan::check_belief(&inferred, believed));
     of_the_pool(&mut cost, seen && inferred.known.fraction.is_some());
@@ -157,6 +158,7 @@ fn report(
         engine: setup.engine,
         other_kv: other_kv(&setup, cost.with.kv_dtype),
         more_by: limit::more_by(&setup, &cost.with, scenario.context),
+        least_for_one: wanted::least_for_one(&setup, &cost.with, scenario.context),
         cost,
         fourth,
         said: setup::fraction_by_flag(scenario),

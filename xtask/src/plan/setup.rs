@@ -8,7 +8,7 @@ use crate::cli::PlanArgs;
 use crate::input;
 use crate::scenario::{self, Draft, Ran, Scenario};
 
-/// The library's engine for a scenario.
+/// The library's engine for a scenario; for a release after those known, the newest known.
 fn engine(scenario: &Scenario) -> anyhow::Result<kvplan::Engine> {
     let kind = match scenario.engine.kind {
         scenario::EngineKind::Sglang => EngineKind::Sglang,
@@ -19,7 +19,7 @@ fn engine(scenario: &Scenario) -> anyhow::Result<kvplan::Engine> {
     match &scenario.engine.version {
         None => Ok(kvplan::Engine::newest(kind)),
         Some(text) => kvplan::Version::find(text)
-            .map(|version| kvplan::Engine::at(kind, version))
+            .map(|version| kvplan::Engine::at(kind, version).rules())
             .ok_or_else(|| {
                 input::error(format!(
                     "--engine {}@{text}: no version; write {0}@0.5.12 or {0}@2026-05",

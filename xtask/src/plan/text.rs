@@ -4,7 +4,7 @@ use kvplan::{CostBasis, EngineKind, Fit, Plan};
 
 use super::basis::rests_on;
 use super::{Report, fraction_flag, limit, starts, wanted};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, newer_than_known};
 use crate::table::{needed, plain, text, thousands};
 
 /// The whole answer as text.
@@ -58,7 +58,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
             "         short by {:.2} GiB; {} says: {}",
             refusal.short_gib, report.engine, refusal.engine_says
         ));
-        line(format!("         do: {}", refusal.remedy));
+        line(format!("         do: {}", remedy(report, refusal)));
     }
     let alone = if report.speculates { plan } else { with };
     if starts(alone) {
@@ -310,14 +310,29 @@ fn warnings(report: &Report) -> Vec<String> {
     out
 }
 
+/// What to do about a refusal; the least fraction that starts may hold nothing yet.
+fn remedy(report: &Report, refusal: &kvplan::Refusal) -> String {
+    format!(
+        "{}{}",
+        refusal.remedy,
+        and_holds_one(report, &refusal.remedy)
+    )
+}
+
+/// The least fraction that holds one request, as the end of a sentence.
+fn and_holds_one(report: &Report, remedy: &str) -> String {
+    wanted::holds_one(report, remedy).map_or_else(String::new, |words| format!("; {words}"))
+}
+
 /// Why it starts and serves nothing, or not for long.
 fn does_not_serve(report: &Report) -> Option<String> {
     let plan = &report.cost.with;
     match plan.fit(report.context) {
         Fit::TooShort => Some(format!(
-            "the pool of {} tokens holds no request of {}",
+            "the pool of {} tokens holds no request of {}{}",
             thousands(plan.kv_tokens as f64),
-            thousands(report.context as f64)
+            thousands(report.context as f64),
+            and_holds_one(report, "")
         )),
         Fit::RunsOut => Some(format!(
             "{:.3} is above the activation wall {:.3}: it starts and then runs out; lower the \
@@ -335,7 +350,9 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     if let Some(refusal) = &plan.refusal {
         out.push(format!(
             "refused at {:.3}, short by {:.2} GiB: {}",
-            plan.fraction, refusal.short_gib, refusal.remedy
+            plan.fraction,
+            refusal.short_gib,
+            remedy(report, refusal)
         ));
     }
     out.extend(does_not_serve(report));
@@ -467,7 +484,10 @@ fn assumed(report: &Report, scenario: &Scenario, out: &mut String) {
             report.ignored.join(", ")
         ));
     }
-    for line in &plan.assumptions {
+    let engine = &scenario.engine;
+    let newer = engine.version.as_deref();
+    let newer = newer.and_then(|version| newer_than_known(engine.kind, version));
+    for line in newer.iter().chain(&plan.assumptions) {
         out.push_str(&format!("assumed    {line}\n"));
     }
     out.push_str(&format!(

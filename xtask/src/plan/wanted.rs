@@ -25,6 +25,30 @@ fn wanted_load(scenario: &Scenario, plan: &Plan) -> Option<(u64, u64)> {
     Some((scenario.context, u64::from(requests)))
 }
 
+/// The least fraction whose pool holds one request of a context, where the one planned starts with
+/// less or not at all.
+pub(super) fn least_for_one(setup: &Setup<'_>, plan: &Plan, context: u64) -> Option<f64> {
+    let short = matches!(plan.fit(context), Fit::TooShort | Fit::Refused);
+    if !short || setup.engine.kind == EngineKind::LlamaCpp {
+        return None;
+    }
+    let answer = kvplan::for_target(setup, context, 1).ok()?;
+    answer.reached.then_some(answer.fraction)
+}
+
+/// Says it; nothing where a remedy names that fraction already.
+pub(super) fn holds_one(report: &Report, remedy: &str) -> Option<String> {
+    let least = report.least_for_one.map(|least| format!("{least:.3}"))?;
+    let told = remedy.contains(&least) || report.uncut.is_some();
+    (!told).then(|| {
+        format!(
+            "{} {least} is the first that holds one request of {} tokens",
+            fraction_flag(report),
+            thousands(report.context as f64)
+        )
+    })
+}
+
 /// The setting that carries the load wanted.
 pub(super) fn target(
     scenario: &Scenario,

@@ -98,6 +98,18 @@ pub(super) fn resolve(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Engi
     Ok(EngineChoice { kind, version })
 }
 
+/// Says that a version is newer than the memory rules, which are then the newest known.
+pub(crate) fn newer_than_known(kind: EngineKind, version: &str) -> Option<String> {
+    let asked = kvplan::Engine::at(kind.rules(), kvplan::Version::find(version)?);
+    let used = asked.rules().version;
+    (used != asked.version).then(|| {
+        format!(
+            "{} {version}: newer than the rules known here, those of {used} are used",
+            kind.name()
+        )
+    })
+}
+
 /// A version is a number with a point (0.5.12) or a month (2026-05). One that no release had is
 /// refused; one newer than the rules known here takes the newest rules, and that is said.
 fn check_version(
@@ -127,20 +139,11 @@ fn check_version(
     }
     let found = kvplan::Version::find(version)
         .ok_or_else(|| wrong("not a version (two numbers with a point, or a month)"))?;
-    match (found, newest) {
-        (kvplan::Version::Number(0, 0, _), _) => Err(wrong("no release has this number")),
-        (kvplan::Version::Number(a, b, c), kvplan::Version::Number(x, y, z))
-            if (a, b, c) > (x, y, z) =>
-        {
-            notes.assume(
-                format!(
-                    "{} {version}: newer than the rules known here, those of {newest} are used",
-                    kind.name()
-                ),
-                "",
-            );
-            Ok(())
-        }
-        _ => Ok(()),
+    if matches!(found, kvplan::Version::Number(0, 0, _)) {
+        return Err(wrong("no release has this number"));
     }
+    if let Some(note) = newer_than_known(kind, version) {
+        notes.assume(note, "");
+    }
+    Ok(())
 }

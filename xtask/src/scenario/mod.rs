@@ -20,7 +20,7 @@ mod tree;
 
 pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH};
 pub(crate) use all_reduce::names_allreduce;
-pub(crate) use engine::{EngineChoice, EngineKind};
+pub(crate) use engine::{EngineChoice, EngineKind, newer_than_known};
 pub(crate) use model::Draft;
 pub(crate) use placement::list;
 pub(crate) use ran::Ran;
@@ -232,6 +232,19 @@ impl Scenario {
     /// Whether steps measured on the user's own server or box are given.
     pub(crate) fn has_own_steps(&self) -> bool {
         self.baseline.is_some() || self.served.is_some()
+    }
+
+    /// Loads at which they were measured.
+    pub(crate) fn own_loads(&self) -> Vec<u32> {
+        let swept = self.baseline.iter().flatten();
+        let saved = self.served.iter().flat_map(|served| &served.plain_step);
+        let saved = saved.map(|step| step.sequences);
+        let whole = |users: &f64| users.fract() == 0.0;
+        let swept = swept.map(|(users, _)| *users).filter(whole);
+        match self.baseline {
+            Some(_) => swept.map(|users| users as u32).collect(),
+            None => saved.collect(),
+        }
     }
 
     /// Whether the weights are in BF16 only because nobody named another format.
