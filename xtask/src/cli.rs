@@ -222,7 +222,7 @@ pub(crate) struct PredictArgs {
     /// Write a trace for ui.perfetto.dev
     #[arg(long, value_name = "FILE.json")]
     pub(crate) trace: Option<PathBuf>,
-    /// Print where every constant comes from (JSON always does)
+    /// Print where inputs, observed figures and ledger lines come from (JSON always does)
     #[arg(long)]
     pub(crate) sources: bool,
     /// Exit with 0 when it pays, 10 when it does not, 11 when it must be measured first; with
@@ -253,7 +253,7 @@ pub(crate) struct PlanArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print where every constant comes from (JSON always does)
+    /// Print where every line of the ledger comes from (JSON always does)
     #[arg(long)]
     pub(crate) sources: bool,
 }

@@ -105,3 +105,29 @@ fn a_compared_load_beyond_the_pool_is_marked() {
         assert_eq!(row.contains("too few for this load"), beyond, "{row}");
     }
 }
+
+/// KV tokens of two rows differed, and nothing said that their depths did.
+#[test]
+fn rows_of_a_comparison_say_their_draft_steps() {
+    let args = [
+        "predict",
+        "--steps",
+        "2",
+        "--compare",
+        "nccl,none",
+        "--json",
+    ];
+    let answer: serde_json::Value = serde_json::from_str(&answers(&args)).expect("JSON");
+    let rows = answer["compared"].as_array().expect("rows");
+    let steps: Vec<(&str, u64)> = rows
+        .iter()
+        .filter_map(|row| Some((row["name"].as_str()?, row["steps"].as_u64()?)))
+        .collect();
+    assert_eq!(steps, [("nccl", 2), ("nccl", 2), ("none", 0), ("none", 0)]);
+    let text = answers(&args[..5]);
+    let header = text.lines().find(|line| line.starts_with("compared"));
+    assert!(
+        header.is_some_and(|line| line.contains("  steps  ")),
+        "{text}"
+    );
+}

@@ -196,3 +196,34 @@ fn every_all_reduce_shown_can_be_asked_for_and_is_listed() {
         }
     }
 }
+
+/// The fraction was lowered under the wall and the figures stayed those of the one asked for.
+#[test]
+fn a_lowered_fraction_has_its_own_length_and_says_its_own_pool() {
+    let line = "predict --engine vllm --mem-fraction 0.97";
+    let text = common::answers(&line.split_whitespace().collect::<Vec<_>>());
+    let word = |flag: &str| {
+        let (_, rest) = text.rsplit_once(flag).unwrap_or_else(|| panic!("{text}"));
+        rest.split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .to_string()
+    };
+    let (fraction, length) = (word("--gpu-memory-utilization "), word("--max-model-len "));
+    assert!(
+        fraction
+            .parse::<f64>()
+            .is_ok_and(|fraction| fraction < 0.97)
+    );
+    let legal = text.lines().find(|line| line.contains("legal fraction:"));
+    let legal = legal.unwrap_or_else(|| panic!("{text}")).replace(',', "");
+    assert!(
+        legal.contains(&format!("one request of {length} tokens")),
+        "{legal}"
+    );
+    assert!(text.contains("; its pool is of"), "{text}");
+    let plan =
+        format!("plan --engine vllm --mem-fraction {fraction} --max-model-len {length} --steps 3");
+    let plan = common::answers(&plan.split_whitespace().collect::<Vec<_>>());
+    assert!(!plan.starts_with("REFUSED"), "{plan}");
+}

@@ -194,19 +194,19 @@ fn a_tree_is_pasted_with_its_own_tokens_at_every_depth() {
     );
 }
 
-/// The default scenario's verify stayed pinned beside a sweep of one's own, and the plain step just
-/// given was asked for.
+/// The plain step just given was asked for again.
 #[test]
-fn a_sweep_of_ones_own_stands_in_for_the_verify_that_was_observed() {
+fn a_sweep_of_ones_own_stands_beside_the_verify_that_was_observed() {
     let sweep = std::env::temp_dir().join(format!("own-{}.csv", std::process::id()));
     std::fs::write(&sweep, "concurrency,tok_s\n1,50\n8,200\n").expect("writes");
     let text = answers(&["predict", "--baseline", &sweep.display().to_string()]);
     assert!(!text.contains("measure plain tokens a second"), "{text}");
     assert!(
-        !text.contains("computed from scratch, without the observed verify"),
+        !text.contains("from scratch, without the observed verify"),
         "{text}"
     );
-    assert!(text.contains("not used: your own steps"), "{text}");
+    let used = "the observed figure is used; what your plain steps make it stands beside";
+    assert!(text.contains(used), "{text}");
 }
 
 #[test]

@@ -22,13 +22,14 @@ fn with(name: &str, more: &[&str]) -> (i32, String, String) {
         "8",
         "--engine",
         "vllm",
-        "--concurrency",
-        "1,4,8,16",
         "--accept",
         "2.1@3",
         "--baseline",
         &file,
     ];
+    if !more.contains(&"--concurrency") {
+        args.extend(["--concurrency", "1,4,8,16"]);
+    }
     args.extend(more);
     let output = common::xtask(&args);
     std::fs::remove_file(path).ok();
@@ -137,4 +138,19 @@ fn the_observed_verify_stands_beside_a_plain_sweep() {
     assert!(width(&own) < 0.8 * width(&plain));
     // 30 ms and some draft for 2.9 tokens, against 11.1 ms a token.
     assert!(first(&run(90.0), "speedup") < 1.0);
+}
+
+/// One point at 8 users stood behind rows of 1 to 16 as if all were the user's own figures.
+#[test]
+fn loads_that_a_sweep_does_not_have_are_said_to_be_modelled() {
+    let (_, few, _) = with("few", &["--context", "4k", "--concurrency", "2,4,32"]);
+    let said = "plain steps were measured at 1, 4, 8 and 16 users; 2 and 32 are modelled from them";
+    assert!(few.contains(said), "{few}");
+    assert!(few.contains("modelled from your own sweep"), "{few}");
+    let (_, all, _) = with("all", &["--context", "4k"]);
+    assert!(!all.contains("modelled from"), "{all}");
+    assert!(
+        all.contains("(from your own sweep: it has no parts)"),
+        "{all}"
+    );
 }

@@ -163,3 +163,17 @@ fn fewer_requests_at_once_are_named_where_they_make_room_for_the_loads_shown() {
     let text = answers(&told.split_whitespace().collect::<Vec<_>>());
     assert!(text.contains("up to 4 users"), "{text}");
 }
+
+/// The paste ran 64 at once, the ledger was for the 48 that SGLang runs by itself.
+#[test]
+fn a_paste_for_loads_asked_for_has_the_ledger_of_as_many() {
+    let table = |more: &str| {
+        let line = format!("predict --concurrency 64 --json {more}");
+        let json = answers(&line.split_whitespace().collect::<Vec<_>>());
+        let answer: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let flags = answer["engine_flags"]["sglang"].to_string();
+        assert!(flags.contains("--max-running-requests\",\"64"), "{flags}");
+        answer["memory"]["fraction_max"].as_f64().expect("a wall")
+    };
+    assert_eq!(table(""), table("--max-running 64"));
+}

@@ -86,3 +86,79 @@ fn the_fraction_of_that_night_was_0_88_and_0_55_can_never_start() {
     assert!(text.contains("20.6"), "{text}");
     assert!(text.contains("0.770") || text.contains("0.77"), "{text}");
 }
+
+fn seen(flags: &str) -> Vec<(String, Option<f64>)> {
+    let line = format!("predict --json {flags}");
+    let answer = json(&line.split_whitespace().collect::<Vec<_>>());
+    let rows = answer["observed"].as_array().expect("observed rows").iter();
+    let what = |row: &Value| row["what"].as_str().unwrap_or_default().to_string();
+    rows.map(|row| (what(row), row["computed"].as_f64()))
+        .collect()
+}
+
+/// 38 tok/s were set beside what 64k of context or other steps would give.
+#[test]
+fn what_was_observed_stands_beside_what_is_computed_for_the_same_conditions() {
+    let own = seen("");
+    for flags in [
+        "--context 64k",
+        "--steps 5",
+        "--allreduce one-shot",
+        "--concurrency 8",
+    ] {
+        assert_eq!(seen(flags), own, "{flags}");
+    }
+    assert_eq!(seen("--draft kimi-k2.5-eagle3"), own);
+    for flags in ["--draft none", "--draft ngram"] {
+        let left: Vec<_> = own
+            .iter()
+            .filter(|(what, _)| !what.starts_with("speculative"))
+            .cloned()
+            .collect();
+        assert_eq!(seen(flags), left, "{flags}");
+        let line = format!("predict --json {flags}");
+        let answer = json(&line.split_whitespace().collect::<Vec<_>>());
+        let said = answer["assumptions"].to_string();
+        assert!(said.contains("figures are left out"), "{said}");
+    }
+}
+
+/// 122 tok/s at accept length 2.3 stood beside 106 at 2.9.
+#[test]
+fn a_public_figure_stands_beside_its_own_accept_length_and_names_its_source() {
+    let public = |flags: &str| {
+        let rows = seen(flags).into_iter();
+        let mut rows = rows.filter(|(what, _)| what == "speculative, one user, public figure");
+        rows.next()
+            .and_then(|(_, computed)| computed)
+            .expect("a row")
+    };
+    assert_eq!(public(""), public("--accept 3.0@3"));
+    let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .arg("predict")
+        .output()
+        .expect("the tool starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    for said in [
+        "at that figure's accept length 2.3; seen with Kimi-K2.6",
+        "range from 32 to 101",
+    ] {
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+#[test]
+fn sources_are_those_of_inputs_observed_figures_and_ledger() {
+    let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["predict", "--sources"])
+        .output()
+        .expect("the tool starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    for said in [
+        "profile of the verify pass",
+        "from the architecture: shapes",
+        "data sheet",
+    ] {
+        assert!(text.contains(said), "{text}");
+    }
+}

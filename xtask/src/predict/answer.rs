@@ -138,6 +138,8 @@ pub(crate) struct Point {
     pub(crate) ties: Vec<u32>,
     /// Whether the KV pool holds this many requests of this context.
     pub(crate) fits: Option<bool>,
+    /// Whether the user's own plain steps were measured at this load.
+    pub(crate) load_measured: bool,
     /// What the pasted line does here, where it drafts another depth.
     pub(crate) as_pasted: Option<AsPasted>,
 }
@@ -160,6 +162,14 @@ impl Point {
     /// Verdict on the pasted line.
     pub(crate) fn pasted_verdict(&self) -> Verdict {
         self.as_pasted.map_or(self.verdict, |pasted| pasted.verdict)
+    }
+
+    /// What a row without parts rests on.
+    pub(crate) fn of_own_steps(&self) -> &'static str {
+        match self.load_measured {
+            true => "from your own sweep",
+            false => "modelled from your own sweep, which does not have this load",
+        }
     }
 
     /// What the pasted line does here, where that is more than a tie away from the best.
@@ -431,6 +441,8 @@ pub(crate) struct Compared {
     pub(crate) tp: u32,
     pub(crate) gpus: u32,
     pub(crate) concurrency: u32,
+    /// Draft steps of the row's speeds; 0: nothing drafts.
+    pub(crate) steps: u32,
     pub(crate) baseline_tok_s: f64,
     pub(crate) spec_tok_s: f64,
     pub(crate) speedup: f64,
@@ -450,6 +462,14 @@ impl Compared {
         match self.fits {
             Some(false) => format!("{tokens}: too few for this load"),
             _ => tokens,
+        }
+    }
+
+    /// The draft steps; nothing where nothing drafts.
+    pub(crate) fn drafted(&self) -> String {
+        match self.steps {
+            0 => String::new(),
+            steps => steps.to_string(),
         }
     }
 

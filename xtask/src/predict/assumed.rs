@@ -37,6 +37,7 @@ pub(super) fn all(
     }));
     all.extend(kernels::billed(setting.allreduce, links, scenario));
     all.extend(sweep_context(scenario, setting.memory));
+    all.extend(loads_between(scenario, points));
     for (what, settled_by) in links.assumptions() {
         let line = format!("wiring: {what}");
         if !all.iter().any(|a| a.what == line) {
@@ -58,6 +59,37 @@ pub(super) fn all(
                         .any(|link| a.what.contains(link))))
     });
     all
+}
+
+/// Loads shown that the user's own steps were not measured at.
+fn loads_between(scenario: &Scenario, points: &[Point]) -> Option<Assumption> {
+    let measured = scenario.own_loads();
+    let others = points.iter().filter(|point| !point.load_measured);
+    let others: Vec<u32> = others.map(|point| point.concurrency).collect();
+    if measured.is_empty() || others.is_empty() {
+        return None;
+    }
+    let is = if others.len() == 1 { "is" } else { "are" };
+    Some(Assumption {
+        what: format!(
+            "plain steps were measured at {} users; {} {is} modelled from them",
+            listed(&measured),
+            listed(&others)
+        ),
+        settled_by: "a plain sweep over those loads".into(),
+    })
+}
+
+/// `1, 2 and 4`.
+fn listed(loads: &[u32]) -> String {
+    let words: Vec<String> = loads.iter().map(u32::to_string).collect();
+    match words.as_slice() {
+        [most @ .., before, last] => {
+            let most: String = most.iter().map(|word| format!("{word}, ")).collect();
+            format!("{most}{before} and {last}")
+        }
+        words => words.concat(),
+    }
 }
 
 /// At which context the user's sweep is taken to have run, and what was done where another is asked

@@ -232,7 +232,8 @@ pub(super) fn memory_of(setting: &Setting<'_>, engine: EngineKind) -> Option<Mem
     other.mem_fraction = None;
     other.observed = ObservedFile::default();
     other.ran = Ran::default();
-    crate::plan::memory(&other).ok()
+    other.running_for_loads = None;
+    crate::plan::memory(&launch::for_loads(other).ok()?).ok()
 }
 
 /// Where the draft lies: the repository or folder that was named, else a word to be replaced.

@@ -11,6 +11,7 @@ use super::answer::{Answer, Assumption, Memory};
 use super::links::Links;
 use crate::gpus::Family;
 use crate::scenario::{EngineKind, Scenario};
+use crate::table::thousands;
 
 /// Stands where the checkpoint belongs that nobody named.
 pub(super) const MODEL: &str = "MODEL_PATH";
@@ -133,25 +134,28 @@ fn most_held(scenario: &Scenario, memory: Option<&Memory>) -> Option<u32> {
     Some(held.map_or(most, |held| most.min(held)))
 }
 
-/// The scenario for the loads asked for, where a log's server ran fewer requests at once: ledger and
-/// paste are for the heaviest of them that the pool then holds.
+/// The scenario for the loads asked for, where a log's server ran fewer requests at once or the
+/// engine does by itself: ledger and paste are for the heaviest of them, or as many of it as the pool
+/// then holds.
 ///
 /// # Errors
 /// Inputs no engine could run with.
 pub(super) fn for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
-    let (None, Some(ran)) = (scenario.max_running, scenario.ran.max_running) else {
+    let by_itself = by_itself(scenario.engine.kind, scenario.draft.is_some()).map(u64::from);
+    let limit = scenario.ran.max_running.or(by_itself);
+    let limit = limit.filter(|_| scenario.max_running.is_none() && asks_loads(&scenario));
+    let Some(limit) = limit else {
         return Ok(scenario);
     };
-    if !asks_loads(&scenario) {
-        return Ok(scenario);
-    }
     for users in scenario.concurrency.clone().into_iter().rev() {
-        if u64::from(users) <= ran {
+        if u64::from(users) <= limit {
             break;
         }
         scenario.running_for_loads = Some(u64::from(users));
         let memory = crate::plan::memory(&scenario)?;
-        if memory.fits != Some(false) && memory.holds(users, scenario.context) == Some(true) {
+        let held = memory.held(scenario.context).unwrap_or(0).min(users);
+        if memory.fits != Some(false) && u64::from(held) > limit {
+            scenario.running_for_loads = Some(u64::from(held));
             return Ok(scenario);
         }
     }
@@ -292,7 +296,7 @@ pub(super) fn placeholders(
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// A fraction asked for above the legal range, with one below that fits: the lines to paste are of
+/// A fraction asked for or in a log above the legal range, with one below that fits: the lines to paste are of
 /// the engine's own fraction, or inside the wall's band of the top of the range, where those start.
 pub(super) fn lower_fraction(
     scenario: &Scenario,
@@ -300,7 +304,6 @@ pub(super) fn lower_fraction(
     answer: &mut Answer,
 ) -> anyhow::Result<()> {
     let asked = scenario.input("mem_fraction");
-    let asked = asked.filter(|input| input.source.starts_with("--"));
     let above = scenario
         .mem_fraction
         .zip(answer.memory.fraction_max)
@@ -312,10 +315,15 @@ pub(super) fn lower_fraction(
         return Ok(());
     }
     let tight = answer.memory.fits.is_none();
+    let by_log = scenario.by_log("mem_fraction");
     let mut other = scenario.clone();
     // Inside the band the pasted one is as near to what was asked for as is legal.
     let nearest = answer.memory.typed_fraction();
     other.mem_fraction = nearest.filter(|_| tight).and_then(|f| f.parse().ok());
+    if by_log {
+        let vllm = scenario.engine.kind == EngineKind::Vllm;
+        other.ran = scenario.ran.clone().at_other_fraction(vllm);
+    }
     let lower = super::answer(&other, links)?;
     let Some(typed) = lower.memory.typed_fraction() else {
         return Ok(());
@@ -325,14 +333,17 @@ pub(super) fn lower_fraction(
     }
     answer.assumptions.push(Assumption {
         what: format!(
-            "the paste is what is best at {typed} of the card, not at {} as asked for: above {:.3} it \
-             {}",
+            "the paste is what is best at {typed} of the card, not at {} as {}: above {:.3} it {}{}",
             fraction.value,
+            if by_log { "in the log" } else { "asked for" },
             answer.memory.fraction_max.unwrap_or(1.0),
-            if tight { "may start and then run out" } else { "runs out" }
+            if tight { "may start and then run out" } else { "runs out" },
+            smaller_pool(scenario, answer, &lower.memory)
         ),
         settled_by: format!("--mem-fraction {typed} for its figures"),
     });
+    // The length that the paste serves is of its own pool.
+    answer.memory.pasted_limit = lower.memory.pasted_limit;
     // What its lines rest on beyond that.
     let known: Vec<String> = answer.assumptions.iter().map(|a| a.what.clone()).collect();
     let more = lower.assumptions.into_iter();
@@ -342,6 +353,32 @@ pub(super) fn lower_fraction(
     answer.engine_flags = lower.engine_flags;
     answer.placeholders = lower.placeholders;
     Ok(())
+}
+
+/// What the pool of a pasted fraction holds less than the one that the answer's rows are of.
+fn smaller_pool(scenario: &Scenario, answer: &Answer, pasted: &Memory) -> String {
+    let (Some(tokens), Some(own)) = (pasted.kv_tokens, answer.memory.kv_tokens) else {
+        return String::new();
+    };
+    let out = |users: &u32| {
+        let fits = |memory: &Memory| memory.holds(*users, scenario.context);
+        fits(&answer.memory) == Some(true) && fits(pasted) == Some(false)
+    };
+    let out: Vec<String> = scenario
+        .concurrency
+        .iter()
+        .filter(|users| out(users))
+        .map(u32::to_string)
+        .collect();
+    let loads = match out.as_slice() {
+        [] => String::new(),
+        loads => format!(", too few for {} users", loads.join(", ")),
+    };
+    format!(
+        "; its pool is of {} tokens{loads}, that of the figures above of {}",
+        thousands(tokens as f64),
+        thousands(own as f64)
+    )
 }
 
 /// The start lines to show, each as typed in a shell, with the engine's name.

@@ -146,6 +146,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     };
     let mut assumptions = assumed::all(&setting, links, &points);
     let observed = observed::rows(scenario, links, &memory)?;
+    assumptions.extend(observed::left_out(scenario));
     assumptions.extend(observed::by_log::outside(scenario, &observed));
     assumptions.extend(observed::by_sweep::outside(scenario, &observed));
     drop(map);

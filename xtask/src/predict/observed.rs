@@ -3,7 +3,7 @@
 pub(super) mod by_log;
 pub(super) mod by_sweep;
 
-use super::answer::{Memory, Observed};
+use super::answer::{Assumption, Memory, Observed};
 use super::costs::{Costs, all_reduces};
 use super::links::{Choice, Links};
 use super::points::{best, try_depths};
@@ -46,12 +46,12 @@ pub(super) fn rows(
             },
         ));
     }
-    if let Some(figure) = &seen.spec_tok_s {
+    if let Some(figure) = seen.spec_tok_s.as_ref().filter(|_| has_its_draft(scenario)) {
         let with = figure.allreduce.as_deref().unwrap_or("nccl");
         rows.push(row(
             &format!("speculative, one user, {with} forced"),
             figure,
-            spec_tok_s(scenario, links, with, true)?,
+            spec_tok_s(scenario, links, with)?,
             "tok/s",
             match own {
                 true => "from your plain steps, the observed verify and the difference of the two all-reduces",
@@ -84,52 +84,97 @@ fn row(
     }
 }
 
-/// Public figures for the class of box, beside the answer without the pinned verify.
+/// Whether the draft is the one of the observed speculative figures.
+fn has_its_draft(scenario: &Scenario) -> bool {
+    scenario.draft.is_some() && !scenario.observed.of_another_draft
+}
+
+/// Says that speculative figures are left out, where another draft or none is asked for.
+pub(super) fn left_out(scenario: &Scenario) -> Option<Assumption> {
+    let seen = &scenario.observed;
+    let mut public = seen.public.iter().flatten();
+    let speculates = public.any(|figure| figure.what == PublicKind::SpecTokS);
+    let has = seen.spec_tok_s.is_some() || (speculates && !scenario.has_own_steps());
+    (has && !has_its_draft(scenario)).then(|| Assumption {
+        what: "observed speculative figures are left out: they were seen with the scenario's own draft"
+            .to_string(),
+        settled_by: String::new(),
+    })
+}
+
+/// Public figures for the class of box, beside the answer without the pinned verify: at the context,
+/// the all-reduce, the steps and the accept length of what was seen, whatever is asked for.
 fn from_scratch(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec<Observed>> {
     // With steps of one's own nothing is computed from scratch.
     let public = scenario.observed.public.as_ref();
     let Some(public) = public.filter(|_| !scenario.has_own_steps()) else {
         return Ok(Vec::new());
     };
-    let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.allreduce)?);
+    let verify = scenario.observed.verify_ms.as_ref();
+    let with = verify.and_then(|figure| figure.allreduce.as_deref());
+    let with = Choice::parse(with.unwrap_or(&scenario.allreduce))?;
+    let all_reduce = all_reduces(scenario, links, with);
     let costs = Costs::new(scenario, &all_reduce, links)?;
+    let context = scenario.observed_context;
     let mut rows = Vec::new();
     for figure in public {
-        let (what, computed) = match figure.what {
-            PublicKind::PlainTokS => (
-                "plain, one user, public figure",
-                Some(1000.0 / costs.cycle(1, scenario.context, 1, 2).plain_ms),
-            ),
+        let (what, tok_s, at) = match figure.what {
+            PublicKind::PlainTokS => {
+                let plain_ms = costs.cycle(1, context, 1, 2).plain_ms;
+                ("plain", Some(1000.0 / plain_ms), String::new())
+            }
+            PublicKind::SpecTokS if !has_its_draft(scenario) => continue,
             PublicKind::SpecTokS => (
-                "speculative, one user, public figure",
-                spec_tok_s(scenario, links, &scenario.allreduce, false)?,
+                "speculative",
+                drafting(scenario, &costs, figure.steps, figure.accept_length),
+                figure.accept_length.map_or_else(String::new, |length| {
+                    format!(", at that figure's accept length {length}")
+                }),
             ),
         };
         rows.push(Observed {
-            what: what.to_string(),
+            what: format!("{what}, one user, public figure"),
             observed: figure.value,
-            computed,
+            computed: tok_s,
             computed_low: None,
             computed_high: None,
             unit: "tok/s",
             source: figure.source.clone(),
-            note: "computed from scratch, without the observed verify".to_string(),
+            note: format!(
+                "from scratch, without the observed verify{at}; seen with {}",
+                figure.source
+            ),
         });
     }
     Ok(rows)
 }
 
-fn spec_tok_s(
-    scenario: &Scenario,
-    links: &Links<'_>,
-    with: &str,
-    pinned: bool,
-) -> anyhow::Result<Option<f64>> {
+/// What was seen with an all-reduce, with the observed verify and its steps.
+fn spec_tok_s(scenario: &Scenario, links: &Links<'_>, with: &str) -> anyhow::Result<Option<f64>> {
     let all_reduce = all_reduces(scenario, links, Choice::parse(with)?);
     let mut costs = Costs::new(scenario, &all_reduce, links)?;
-    if pinned {
-        costs.pin = super::pin(scenario, links)?;
-    }
-    let tried = try_depths(scenario, &costs, 1, scenario.context);
-    Ok(best(&tried).map(|b| 1000.0 / b.cost.plain_ms * b.speedup))
+    costs.pin = super::pin(scenario, links)?;
+    let verify = scenario.observed.verify_ms.as_ref();
+    let steps = verify.and_then(|figure| figure.tokens?.checked_sub(1));
+    Ok(drafting(scenario, &costs, steps, None))
+}
+
+/// Tokens a second of one user at the observed context, with the steps and the accept length of what
+/// was seen where these are known, else the scenario's.
+fn drafting(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    steps: Option<u32>,
+    accept_length: Option<f64>,
+) -> Option<f64> {
+    let context = scenario.observed_context;
+    let Some(steps) = steps.filter(|steps| *steps > 0) else {
+        let tried = try_depths(scenario, costs, 1, context);
+        return best(&tried).map(|b| 1000.0 / b.cost.plain_ms * b.speedup);
+    };
+    let tokens = steps.saturating_add(1);
+    let expected = scenario.acceptance.tree_band(steps, 1, tokens, context).1;
+    let cost = costs.cycle(1, context, steps, tokens);
+    let tok_s = 1000.0 / cost.plain_ms * cost.speedup(accept_length.unwrap_or(expected));
+    tok_s.is_finite().then_some(tok_s)
 }

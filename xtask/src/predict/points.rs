@@ -237,7 +237,7 @@ pub(super) fn point(
     memory: Option<&Memory>,
 ) -> Option<Point> {
     if scenario.draft.is_none() {
-        return Some(plain_point(costs, users, context, memory));
+        return Some(plain_point(scenario, costs, (users, context), memory));
     }
     row(scenario, costs, users, context, memory).map(|(point, _)| point)
 }
@@ -279,13 +279,19 @@ pub(super) fn row(
         break_even_accept_length: best.cost.break_even(),
         ties,
         fits: memory.and_then(|memory| memory.holds(users, context)),
+        load_measured: scenario.own_loads().contains(&users),
         as_pasted: None,
     };
     Some((point, conditions))
 }
 
 /// A load without any draft: the plain figures, nothing gained.
-fn plain_point(costs: &Costs<'_>, users: u32, context: u64, memory: Option<&Memory>) -> Point {
+fn plain_point(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    (users, context): (u32, u64),
+    memory: Option<&Memory>,
+) -> Point {
     let cost = costs.cycle(users, context, 0, 1);
     let tok_s = f64::from(users) * 1000.0 / cost.plain_ms;
     Point {
@@ -311,6 +317,7 @@ fn plain_point(costs: &Costs<'_>, users: u32, context: u64, memory: Option<&Memo
         break_even_accept_length: 1.0,
         ties: Vec::new(),
         fits: memory.and_then(|memory| memory.holds(users, context)),
+        load_measured: scenario.own_loads().contains(&users),
         as_pasted: None,
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn render(answer: &Answer, sources: bool) -> String {
     }
     parts(answer, &mut out);
     allreduce(answer, &mut out);
-    observed(answer, &mut out);
+    observed(answer, sources, &mut out);
     memory(answer, sources, &mut out);
     closing(answer, &mut out);
     if sources {
@@ -234,12 +234,12 @@ fn parts(answer: &Answer, out: &mut String) {
     ) else {
         let _ = writeln!(
             out,
-            "\none cycle, {}, ms: plain step {:.2}, draft {:.2}, verify {:.2} (from your own sweep: \
-             it has no parts)",
+            "\none cycle, {}, ms: plain step {:.2}, draft {:.2}, verify {:.2} ({}: it has no parts)",
             users(point.concurrency),
             point.baseline_step_ms,
             point.draft_ms,
-            point.verify_ms
+            point.verify_ms,
+            point.of_own_steps()
         );
         return;
     };
@@ -317,22 +317,25 @@ fn allreduce(answer: &Answer, out: &mut String) {
     out.push_str(&table_text(&table, 0));
 }
 
-fn observed(answer: &Answer, out: &mut String) {
+fn observed(answer: &Answer, sources: bool, out: &mut String) {
     if answer.observed.is_empty() {
         return;
     }
-    let mut table = plain(
-        &["observed beside computed", "observed", "computed", "", ""],
-        &[0, 3, 4],
-    );
+    let mut header = vec!["observed beside computed", "observed", "computed", "", ""];
+    if sources {
+        header.push("source");
+    }
+    let mut table = plain(&header, &[0, 3, 4, 5]);
     for row in &answer.observed {
-        table.add_row([
+        let mut cells = vec![
             format!("  {}", row.what),
             three(row.observed),
             row.computed.map_or_else(|| "?".to_string(), three),
             row.unit.to_string(),
             row.note.clone(),
-        ]);
+        ];
+        cells.extend(sources.then(|| row.source.clone()));
+        table.add_row(cells);
     }
     out.push('\n');
     out.push_str(&table_text(&table, 0));

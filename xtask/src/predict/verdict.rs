@@ -135,11 +135,22 @@ fn whether_it_starts(memory: &Memory, first: &Point) -> Measure {
     } else {
         format!(" at that fraction (the paste has {pasted}, under the middle of the wall)")
     };
+    let free = memory.ledger.last().filter(|line| line.gib > 0.0);
+    let room = free.map_or_else(
+        || ", and only its low end leaves room".to_string(),
+        |free| {
+            format!(
+                "; by it {:.2} GiB stay free ({:.2} to {:.2}), less than is kept for what allocates on \
+                 demand",
+                free.gib, free.low_gib, free.high_gib
+            )
+        },
+    );
     Measure {
         what: format!("whether it starts and stays up at {asked:.3}"),
         how: format!(
-            "what lies outside the fraction (graphs, context, NCCL) is an estimate, and only its \
-             low end leaves room; start it{lower} and send one long prompt"
+            "what lies outside the fraction (graphs, context, NCCL) is an estimate{room}; start \
+             it{lower} and send one long prompt"
         ),
         concurrency: first.concurrency,
         width_now: None,

@@ -174,7 +174,8 @@ fn cycle(answer: &Answer) -> Markup {
                 (format!(": plain step {:.1} ms", point.baseline_step_ms))
                 @if point.steps > 0 {
                     (format!(", cycle {:.1} ms for {:.2} tokens", point.cycle_ms, point.accept_length))
-                } }
+                }
+                @if point.baseline_parts_ms.is_none() { (format!(" ({})", point.of_own_steps())) } }
             @let rows = [("plain", point.baseline_parts_ms), ("draft", point.draft_parts_ms),
                 ("verify", point.verify_parts_ms)];
             @let longest = point.baseline_step_ms.max(point.verify_ms).max(point.draft_ms);
@@ -215,13 +216,13 @@ fn bar(name: &str, parts: &Parts, longest: f64) -> Markup {
 fn compared(answer: &Answer) -> Markup {
     html! { div class="scroll" { table {
         thead { tr { th class="left" { "what" } th { "TP" } th { "users" } th { "plain tok/s" }
-            th { "spec tok/s" } th { "speedup" } th { "90 % band" } th class="left" { "verdict" } th { "KV tokens" } } }
+            th { "spec tok/s" } th { "speedup" } th { "90 % band" } th { "steps" } th class="left" { "verdict" } th { "KV tokens" } } }
         tbody { @for row in &answer.compared { tr {
             td class="left" { (row.name) } td { (row.cut()) } td { (row.concurrency) }
             td { (thousands(row.baseline_tok_s)) } td { (thousands(row.spec_tok_s)) }
             td { (format!("{:.2}", row.speedup)) }
             td { (format!("{:.2}–{:.2}", row.speedup_low, row.speedup_high)) }
-            td class="left" { (verdict_word(row.verdict).0) }
+            td { (row.drafted()) } td class="left" { (verdict_word(row.verdict).0) }
             td { (row.pool()) }
         } } }
     } }

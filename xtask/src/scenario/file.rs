@@ -66,6 +66,9 @@ pub(crate) struct ObservedFile {
     pub(crate) spec_tok_s: Option<Figure>,
     /// Public figures for boxes of this class.
     pub(crate) public: Option<Vec<Public>>,
+    /// Whether another draft is asked for than the one of the speculative figures.
+    #[serde(skip)]
+    pub(crate) of_another_draft: bool,
 }
 
 /// An observed figure.
@@ -87,6 +90,9 @@ pub(crate) struct Public {
     pub(crate) what: PublicKind,
     pub(crate) value: f64,
     pub(crate) source: String,
+    /// Accept length of a speculative figure, and the draft steps that it is of.
+    pub(crate) accept_length: Option<f64>,
+    pub(crate) steps: Option<u32>,
 }
 
 /// Which figure was published.
@@ -202,6 +208,13 @@ impl ScenarioFile {
                 return Err(input::error(format!(
                     "{name}: observed.public value = {} is not a positive figure",
                     public.value
+                )));
+            }
+            let steps = public.steps.unwrap_or(1);
+            let accepts = public.accept_length.unwrap_or(1.0);
+            if !(1..=64).contains(&steps) || !(1.0..=f64::from(steps) + 1.0).contains(&accepts) {
+                return Err(input::error(format!(
+                    "{name}: observed.public must have 1 <= accept_length <= steps + 1, and 1 to 64 steps"
                 )));
             }
         }

@@ -332,6 +332,8 @@ fn take_back(merged: &mut Merged, args: &ScenarioArgs) {
         // Cut, stored or served otherwise: the observed figures are of another server.
         merged.observed = ObservedFile::default();
     }
+    let own_draft = merged.draft.as_ref().map(|draft| &draft.value);
+    merged.observed.of_another_draft = args.draft.is_some() && args.draft.as_ref() != own_draft;
     if args.kv_dtype.is_some() || args.dcp.is_some() {
         // The cache is read otherwise: the times seen are not this run's, the memory still is.
         merged.observed.verify_ms = None;

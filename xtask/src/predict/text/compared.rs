@@ -18,6 +18,7 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
         "plain tok/s",
         "spec tok/s",
         "speedup (90 %)",
+        "steps",
         "verdict",
         "KV tokens",
     ]);
@@ -33,6 +34,7 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
                 "{:.2} ({:.2}-{:.2})",
                 row.speedup, row.speedup_low, row.speedup_high
             ),
+            row.drafted(),
             match row.speedup_low < row.speedup_high {
                 true => word(row.verdict).to_lowercase(),
                 // Nothing drafts.
