@@ -87,18 +87,20 @@ fn plan_of(name: &str, log: &str, more: &str) -> String {
     text
 }
 
+/// GiB of a line of the ledger that has no band.
+fn row(text: &str, item: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.starts_with(item))?;
+    line.split_whitespace().last()?.parse().ok()
+}
+
 #[test]
 fn what_a_logs_draft_costs_is_all_that_the_log_shows_of_it() {
     let text = plan_of("cost", DRAFTS, A100);
     // 10.30 free before it loads, 8.61 when ready.
     assert!(text.contains("it takes 0 tokens and 1.69 GiB"), "{text}");
     assert!(text.contains("GiB: the log's)"), "{text}");
-    let row = |item: &str| {
-        let line = text.lines().find(|line| line.starts_with(item))?;
-        line.split_whitespace().last()?.parse::<f64>().ok()
-    };
-    assert_eq!(row("target: graphs"), Some(1.31), "{text}");
-    assert_eq!(row("draft: graphs"), Some(0.65), "{text}");
+    assert_eq!(row(&text, "target: graphs"), Some(1.31), "{text}");
+    assert_eq!(row(&text, "draft: graphs"), Some(0.65), "{text}");
     // Captures that no line gives to the draft are not said to be in it.
     let unnamed = DRAFTS
         .replace("draft extend cuda", "cuda")
@@ -133,4 +135,32 @@ fn without_its_draft_a_vllm_logs_server_has_the_pool_that_is_said_beside_it() {
         assert!(none.starts_with("FITS"), "{none}");
         assert!(none.contains("the log's server drafted"), "{none}");
     }
+}
+
+/// `--kv-dtype` threw away all that the log had measured, even where it named the format in use.
+#[test]
+fn beside_another_kv_format_a_log_keeps_what_does_not_depend_on_it() {
+    let plain = plan_of("kv", DRAFTS, A100);
+    let fp8 = plan_of("kv-fp8", DRAFTS, &format!("{A100} --kv-dtype fp8"));
+    assert!(!fp8.contains("not observed"), "{fp8}");
+    for item in [
+        "driver, CUDA context, NCCL",
+        "weights: observed less computed",
+        "draft: weights",
+        "target: graphs",
+        "draft: graphs",
+    ] {
+        let (now, then) = (row(&fp8, item), row(&plain, item));
+        assert!(now.is_some() && now == then, "{item}: {now:?} {then:?}");
+    }
+    // Half the bytes a token in (45.03 - 0.15 x 77.92) GiB.
+    assert!(fp8.contains("of 40960 B"), "{fp8}");
+    assert!(fp8.contains("874,0"), "{fp8}");
+    // The format that the server took by itself is no other.
+    let same = plan_of("kv-bf16", DRAFTS, &format!("{A100} --kv-dtype bf16"));
+    let figures = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with("assumed"));
+        lines.map(String::from).collect::<Vec<_>>()
+    };
+    assert_eq!(figures(&same), figures(&plain));
 }

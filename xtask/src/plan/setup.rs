@@ -241,7 +241,7 @@ fn free_of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     let (ran, seen) = (&scenario.ran, &mut setup.observed);
     let given = seen.free_before_gib.is_some() || seen.free_after_gib.is_some();
     let loaded = ran.free_before_gib.is_some() && ran.free_after_gib.is_some();
-    let usable = loaded || ran.kv_tokens.is_some();
+    let usable = loaded || ran.came_up;
     if given || setup.engine.kind != EngineKind::Sglang || !usable {
         return;
     }

@@ -34,11 +34,13 @@ pub(crate) struct Ran {
     pub(crate) kv_gib: Option<f64>,
     /// States of linear and Mamba layers of one card beside that pool, drafted copies in, GiB.
     pub(crate) state_gib: Option<f64>,
-    /// Tokens in it; there where the server came up.
+    /// Tokens in it; there where the server came up as asked for.
     pub(crate) kv_tokens: Option<u64>,
+    /// Whether the server came up.
+    pub(crate) came_up: bool,
     /// The fraction of the card that it ran with.
     pub(crate) fraction: Option<f64>,
-    /// Whether another one is asked for, all else as it ran.
+    /// Whether another one is asked for.
     pub(crate) other_fraction: bool,
     /// Generation speeds by load.
     pub(crate) speeds: Vec<LoadSpeed>,
@@ -100,23 +102,64 @@ fn other_draft(args: &ScenarioArgs, log: &LogScenario) -> bool {
     })
 }
 
-/// Whether flags ask for another cut or format than a log has.
-fn other_cut(args: &ScenarioArgs, log: &LogScenario) -> bool {
-    let word = |asked: &Option<String>, said: &Option<(String, usize)>| match (asked, said) {
-        (None, _) => false,
-        (Some(asked), Some((said, _))) => !asked.eq_ignore_ascii_case(said),
-        (Some(_), None) => true,
-    };
-    let count = |asked: Option<u32>, said: Option<(u32, usize)>| {
-        asked.is_some_and(|asked| asked != said.map_or(1, |(said, _)| said))
-    };
-    // A model that the flag must name has its format named there too.
-    let model = log.model.as_ref();
-    let named = model.is_some_and(|(name, _)| kvplan::catalog::find(last(name)).is_ok());
-    count(args.tp, log.tp)
-        || count(args.dcp, log.dcp)
-        || (named && word(&args.quant, &log.quant))
-        || word(&args.kv_dtype, &log.kv_dtype)
+/// What flags ask for otherwise than a log's server had it, and so which of its figures no longer
+/// hold. Each flag takes those that depend on it:
+///
+/// | figure | ranks | weight format | decode ranks | KV format | depth |
+/// |---|---|---|---|---|---|
+/// | free before the weights | x | | | | |
+/// | free after them, the draft's weights | x | x | | | |
+/// | graphs | x | x | x | | |
+/// | states of linear layers | x | x | | | x |
+/// | KV pool | x | x | x | x, not vLLM's: what is left | x where states share it |
+/// | tokens in it | x | x | x | x | x where states share it |
+/// | speeds | x | x | x | x | x |
+///
+/// With another fraction the pool is another; `at_other_fraction` and `without_its_draft` see to the
+/// rest.
+#[derive(Debug, Clone, Copy)]
+struct Other {
+    ranks: bool,
+    weights: bool,
+    decode_ranks: bool,
+    kv_format: bool,
+    depth: bool,
+}
+
+impl Other {
+    fn of(args: &ScenarioArgs, log: &LogScenario) -> Self {
+        let count = |asked: Option<u32>, said: Option<(u32, usize)>| {
+            asked.is_some_and(|asked| asked != said.map_or(1, |(said, _)| said))
+        };
+        // A model that the flag must name has its format named there too.
+        let model = log.model.as_ref();
+        let model = model.and_then(|(name, _)| kvplan::catalog::find(last(name)).ok());
+        let stored = |asked: &String| match &log.quant {
+            Some((said, _)) => !asked.eq_ignore_ascii_case(said),
+            None => true,
+        };
+        Self {
+            ranks: count(args.tp, log.tp),
+            weights: model.is_some() && args.quant.as_ref().is_some_and(stored),
+            decode_ranks: count(args.dcp, log.dcp),
+            kv_format: args.kv_dtype.as_ref().is_some_and(|asked| {
+                let by_itself = model.and_then(|found| found.model.kv_dtype);
+                other_kv_format(asked, log, by_itself.unwrap_or_default())
+            }),
+            // Speeds are of the depth it drafted with.
+            depth: args.steps.is_some() || args.topk.is_some() || args.draft_tokens.is_some(),
+        }
+    }
+}
+
+/// Whether another KV format is asked for than a log says, or than its server took `by_itself`.
+fn other_kv_format(asked: &str, log: &LogScenario, by_itself: kvplan::KvDtype) -> bool {
+    let said = log.kv_dtype.as_ref().map(|(said, _)| said.as_str());
+    if said.is_some_and(|said| said.eq_ignore_ascii_case(asked)) {
+        return false;
+    }
+    let said = said.map_or(Some(by_itself), kvplan::KvDtype::parse);
+    said.is_none() || said != kvplan::KvDtype::parse(asked)
 }
 
 /// Fractions are typed with three digits, and pasted rounded up.
@@ -225,6 +268,7 @@ impl Ran {
                 .kv_tokens
                 .filter(|(tokens, _)| *tokens < 1e15)
                 .map(|(tokens, _)| tokens as u64),
+            came_up: log.kv_tokens.is_some(),
             fraction: log.mem_fraction.map(|(fraction, _)| fraction),
             other_fraction: false,
             speeds: log.speeds.clone(),
@@ -239,8 +283,8 @@ impl Ran {
     }
 
     /// What is left of it beside flags that ask for another server: nothing with another model, box
-    /// or engine; with another cut or format, how the engine was told to run; with another draft or
-    /// none, that and what was the target's alone; with another fraction alone all but the pool, which
+    /// or engine; with another cut or format, what does not depend on it; with another draft or none,
+    /// what was the target's alone; with another fraction alone all but the pool, which
     /// moves with it where the log says both.
     /// A card named by flag is the log's own where the log names none or the same, a flag that says
     /// what the log says asks for no other server, and a plain server's pool is that of any draft
@@ -256,36 +300,49 @@ impl Ran {
         if other_model(args, log) || other_engine(args, log) || other_card {
             return Self::default();
         }
-        let mut left = self;
-        // Speeds are of the depth it drafted with.
-        let other_depth =
-            args.steps.is_some() || args.topk.is_some() || args.draft_tokens.is_some();
-        if left.speculates && other_depth {
-            left.speeds = Vec::new();
-        }
-        if left.speculates && other_draft(args, log) && !other_cut(args, log) {
-            let vllm = log.engine.as_ref().is_some_and(|(name, _)| name == "vllm");
-            return left.without_its_draft(vllm);
-        }
-        if other_cut(args, log) {
-            return Self {
-                graph_gib: None,
-                draft_graph_gib: None,
-                free_before_gib: None,
-                free_after_gib: None,
-                draft_gib: None,
-                kv_gib: None,
-                state_gib: None,
-                kv_tokens: None,
-                speeds: Vec::new(),
-                ..left
-            };
-        }
-        if other_fraction(args, log) {
-            let vllm = log.engine.as_ref().is_some_and(|(name, _)| name == "vllm");
+        let vllm = log.engine.as_ref().is_some_and(|(name, _)| name == "vllm");
+        let other = Other::of(args, log);
+        let mut left = self.without(other, vllm);
+        if left.speculates && other_draft(args, log) {
+            // The pool that the draft left holds only where nothing else is asked for.
+            let alone = !(other.ranks || other.weights || other.decode_ranks || other.kv_format);
+            left = left.without_its_draft(vllm && alone);
+        } else if other_fraction(args, log) {
             left = left.at_other_fraction(vllm);
         }
         left
+    }
+
+    /// Less what depends on what is asked for otherwise.
+    fn without(mut self, other: Other, vllm: bool) -> Self {
+        let depth = self.speculates && other.depth;
+        let states = depth && self.state_gib.is_some();
+        let cut = other.ranks || other.weights;
+        let cache = cut || other.decode_ranks;
+        if other.ranks {
+            self.free_before_gib = None;
+        }
+        if cut {
+            self.free_after_gib = None;
+            self.draft_gib = None;
+        }
+        if cache {
+            self.graph_gib = None;
+            self.draft_graph_gib = None;
+        }
+        if cut || states {
+            self.state_gib = None;
+        }
+        if cache || states || other.kv_format && !vllm {
+            self.kv_gib = None;
+        }
+        if cache || states || other.kv_format {
+            self.kv_tokens = None;
+        }
+        if cache || depth || other.kv_format {
+            self.speeds = Vec::new();
+        }
+        self
     }
 
     /// The same server with another draft or none: what it says of its target alone. Its pool was
@@ -340,7 +397,7 @@ impl Ran {
     /// there.
     pub(crate) fn at_another_fraction(&self) -> Option<(f64, bool)> {
         let said = self.fraction.filter(|_| self.other_fraction)?;
-        Some((said, self.kv_tokens.is_some()))
+        Some((said, self.kv_gib.is_some()))
     }
 
     /// Whether the server came up as asked for: then it fits, whatever the estimates say.
