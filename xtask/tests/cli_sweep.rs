@@ -154,3 +154,68 @@ fn loads_that_a_sweep_does_not_have_are_said_to_be_modelled() {
         "{all}"
     );
 }
+
+/// Two cards whose pool holds 92 requests of 2,048 tokens, with a sweep up to 64 users.
+fn beside_a_sweep_to_64(name: &str, more: &[&str]) -> String {
+    let name = format!("to-64-{name}-{}.csv", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let sweep = "concurrency,tok_s\n1,98\n8,720\n32,2300\n64,3600\n";
+    std::fs::write(&path, sweep).expect("a file");
+    let file = path.display().to_string();
+    let mut args = vec![
+        "predict",
+        "--model",
+        "llama-3.1-8b",
+        "--gpu",
+        "rtx-4090",
+        "--gpus",
+        "2",
+    ];
+    args.extend([
+        "--engine",
+        "vllm@0.19",
+        "--draft",
+        "eagle3",
+        "--accept",
+        "2.48@3",
+    ]);
+    args.extend(["--context", "2k", "--baseline", &file]);
+    args.extend(more);
+    let said = common::answers(&args);
+    std::fs::remove_file(path).ok();
+    let advice = said
+        .lines()
+        .find(|line| line.starts_with("       measure "));
+    advice.unwrap_or_else(|| panic!("{said}")).to_string()
+}
+
+#[test]
+fn a_sweep_that_the_pool_does_not_hold_is_asked_for_with_shorter_requests() {
+    let said = beside_a_sweep_to_64("short", &["--concurrency", "64", "--steps", "3"]);
+    let words = "reaches 256 users, the tokens of a verify; the pool holds 92 of 2,048 tokens, so run \
+                 it with requests of at most 736 (--baseline-context)";
+    assert!(said.contains(words), "{said}");
+}
+
+#[test]
+fn the_sweep_asked_for_reaches_the_verify_of_the_depth_that_is_open() {
+    // One step is decided for 64 users, the three of the paste are not.
+    let said = beside_a_sweep_to_64("open", &["--concurrency", "1,32,64"]);
+    let words = "reaches 256 users, the tokens of a verify at the 3 steps pasted";
+    assert!(said.contains(words), "{said}");
+}
+
+#[test]
+fn where_no_sweep_reaches_the_verify_both_speeds_are_asked_for() {
+    let flags = [
+        "--concurrency",
+        "16",
+        "--steps",
+        "15",
+        "--mem-fraction",
+        "0.5",
+    ];
+    let said = beside_a_sweep_to_64("never", &flags);
+    let words = "measure plain and speculative speed at this load: run both; no sweep";
+    assert!(said.contains(words), "{said}");
+}

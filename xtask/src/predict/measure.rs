@@ -3,10 +3,15 @@
 use spec_decode::bands::{AcceptSource, Conditions, ResidualModel, Situation, StepSource};
 use spec_decode::verdict::{Measurement, doubts, worth};
 
-use super::answer::{Measure, Point, Verdict};
+use super::answer::{Measure, Memory, Point, Verdict};
 use super::costs::Costs;
 use super::{points, verdict};
 use crate::scenario::Scenario;
+use crate::table::thousands;
+
+/// Shortest requests that a plain sweep is asked to run with, tokens: a prompt, and output enough
+/// that most steps run with every request in them.
+const SHORTEST_REQUEST: u64 = 256;
 
 /// For the lightest load left open, at its best depth or at the pasted one, among those that the
 /// pool holds.
@@ -14,6 +19,7 @@ pub(super) fn of_the_open(
     scenario: &Scenario,
     costs: &Costs<'_>,
     points: &[Point],
+    memory: &Memory,
 ) -> Option<Measure> {
     let open = |p: &Point| {
         let verdicts = [p.verdict, p.pasted_verdict()];
@@ -22,13 +28,64 @@ pub(super) fn of_the_open(
     let lightest = points.first()?.concurrency;
     let runs = |p: &&Point| p.concurrency == lightest || p.fits != Some(false);
     let point = points.iter().filter(runs).find(|p| open(p))?;
-    let (_, conditions) = points::row(scenario, costs, point.concurrency, point.context, None)?;
-    let mut measure = of_the_point(scenario, point, &conditions);
+    let (steps, scenario) = open_depth(scenario, point);
+    let load = (point.concurrency, point.context);
+    let (point, conditions) = points::row(&scenario, costs, load.0, load.1, None)?;
+    let mut measure = of_the_point(&scenario, (&point, steps), &conditions, memory);
     if point.concurrency != lightest {
         let at = verdict::users(point.concurrency);
         measure.how = format!("{} (for what is open, from {at} on)", measure.how);
     }
     Some(measure)
+}
+
+/// The scenario at the depth that is open: the best one or, where that is decided, the pasted one,
+/// with its steps in words.
+fn open_depth(scenario: &Scenario, point: &Point) -> (Option<String>, Scenario) {
+    let mut at = scenario.clone();
+    let pasted = point
+        .as_pasted
+        .filter(|_| point.verdict != Verdict::MeasureFirst);
+    let Some(pasted) = pasted else {
+        return (None, at);
+    };
+    at.steps = Some(pasted.steps);
+    let plural = if pasted.steps == 1 { "" } else { "s" };
+    (Some(format!("{} step{plural}", pasted.steps)), at)
+}
+
+/// How a plain sweep reaches as many users as tokens are verified.
+enum Reach {
+    /// The pool holds them at the context asked for.
+    Held,
+    /// With requests no longer than that many tokens; so many users it holds at the context asked
+    /// for, tokens.
+    Shorter(u64, u64, u64),
+    /// No requests worth timing are short enough.
+    Never,
+}
+
+fn reach(scenario: &Scenario, memory: &Memory, tokens: u64) -> Reach {
+    let pool = memory.kv_tokens_without_speculation.or(memory.kv_tokens);
+    let Some(pool) = pool else {
+        return Reach::Held;
+    };
+    let users = u32::try_from(tokens).unwrap_or(u32::MAX);
+    if !memory.slots_carry(users) {
+        return Reach::Never;
+    }
+    let ran = scenario.input("baseline_context");
+    let ran = ran.and_then(|input| input.value.as_u64());
+    let context = ran.unwrap_or(scenario.context).max(1);
+    let longest = pool / tokens.max(1);
+    match longest {
+        longest if longest >= context => Reach::Held,
+        // Pools are paged: a round figure of whole pages.
+        longest if longest >= SHORTEST_REQUEST => {
+            Reach::Shorter(longest / 16 * 16, pool / context, context)
+        }
+        _ => Reach::Never,
+    }
 }
 
 /// Whether a verify was observed and no plain step that it can be compared with.
@@ -37,7 +94,31 @@ fn only_the_verify_was_seen(scenario: &Scenario) -> bool {
     seen.verify_ms.is_some() && seen.plain_tok_s.is_none() && !scenario.has_own_steps()
 }
 
-fn of_the_point(scenario: &Scenario, point: &Point, conditions: &Conditions) -> Measure {
+/// What the scenario itself leaves open, and how to settle it.
+fn named_by_the_scenario(scenario: &Scenario, point: &Point) -> Option<(String, &'static str)> {
+    if only_the_verify_was_seen(scenario) {
+        return Some((
+            "plain tokens a second with one user, speculation off".to_string(),
+            "the verify time is known, the plain step it must be compared with is not; one \
+             minute, one request",
+        ));
+    }
+    if scenario.acceptance.past_reach(point.context) {
+        return Some((
+            format!("the accept length at {} tokens of context", point.context),
+            "the head's config reaches less, and whether it falls there decides; a minute of your \
+             own requests at 3 steps",
+        ));
+    }
+    None
+}
+
+fn of_the_point(
+    scenario: &Scenario,
+    (point, steps): (&Point, Option<String>),
+    conditions: &Conditions,
+    memory: &Memory,
+) -> Measure {
     let measure = |what: String, how: &str| Measure {
         what,
         how: how.to_string(),
@@ -45,19 +126,8 @@ fn of_the_point(scenario: &Scenario, point: &Point, conditions: &Conditions) -> 
         width_now: Some(point.speedup_high / point.speedup_low),
         width_after: None,
     };
-    if only_the_verify_was_seen(scenario) {
-        return measure(
-            "plain tokens a second with one user, speculation off".to_string(),
-            "the verify time is known, the plain step it must be compared with is not; one \
-             minute, one request",
-        );
-    }
-    if scenario.acceptance.past_reach(point.context) {
-        return measure(
-            format!("the accept length at {} tokens of context", point.context),
-            "the head's config reaches less, and whether it falls there decides; a minute of your \
-             own requests at 3 steps",
-        );
+    if let Some((what, how)) = named_by_the_scenario(scenario, point) {
+        return measure(what, how);
     }
     let model = ResidualModel::shipped();
     let log_sd = |situation: Situation, beyond: bool| {
@@ -65,12 +135,21 @@ fn of_the_point(scenario: &Scenario, point: &Point, conditions: &Conditions) -> 
         model.band(1.0, f64::MAX, &at).log_sd
     };
     let beyond = conditions.situation.step == StepSource::Sweep && conditions.beyond > 0.0;
-    let found = doubts(conditions.situation, beyond, log_sd);
+    // Beyond its last point the steps are the model's.
+    let tokens = u64::from(point.concurrency) * u64::from(point.draft_tokens);
+    let reach = reach(scenario, memory, tokens);
+    let mut found = doubts(conditions.situation, beyond, log_sd);
+    found.retain(|doubt| !is_sweep(doubt.measurement) || !matches!(reach, Reach::Never));
     let best = worth(point.speedup.ln(), &found);
     let Some(value) = best.first() else {
         return measure(
             "plain and speculative speed at this load".to_string(),
-            "run both",
+            match reach {
+                Reach::Never => {
+                    "run both; no sweep that the pool holds reaches the tokens of a verify"
+                }
+                _ => "run both",
+            },
         );
     };
     let Situation { step, accept } = conditions.situation;
@@ -85,18 +164,35 @@ fn of_the_point(scenario: &Scenario, point: &Point, conditions: &Conditions) -> 
     let most = points::most(point.accept_length, point.draft_tokens, &at);
     let after = model.band(point.speedup, most, &at);
     let mut how = "it narrows the band most for its effort".to_string();
-    let sweeps = [Measurement::PlainSweep, Measurement::LongerSweep];
-    if sweeps.contains(&value.measurement) {
-        // Beyond its last point the steps are the model's.
-        let tokens = u64::from(point.concurrency) * u64::from(point.draft_tokens);
+    if is_sweep(value.measurement) {
+        let of = steps.map_or_else(String::new, |steps| format!(" at the {steps} pasted"));
         how.push_str(&format!(
-            ", where it reaches {tokens} users, the tokens of a verify"
+            ", where it reaches {tokens} users, the tokens of a verify{of}"
         ));
+        how.push_str(&shorter(&reach));
     }
     Measure {
         width_after: (value.measurement != Measurement::Both).then_some(after.high / after.low),
         ..measure(value.measurement.to_string(), &how)
     }
+}
+
+fn is_sweep(measurement: Measurement) -> bool {
+    matches!(
+        measurement,
+        Measurement::PlainSweep | Measurement::LongerSweep
+    )
+}
+
+fn shorter(reach: &Reach) -> String {
+    let Reach::Shorter(longest, held, context) = reach else {
+        return String::new();
+    };
+    format!(
+        "; the pool holds {held} of {} tokens, so run it with requests of at most {} (--baseline-context)",
+        thousands(*context as f64),
+        thousands(*longest as f64)
+    )
 }
 
 /// What a prediction rests on once a situation is reached, with what it knows already kept.

@@ -74,7 +74,7 @@ pub(super) fn summary(
     Summary {
         verdict: first.verdict,
         because,
-        measure: measure::of_the_open(scenario, costs, points),
+        measure: measure::of_the_open(scenario, costs, points, memory),
         pays_up_to,
     }
 }
