@@ -4,6 +4,7 @@ mod agree;
 mod figures;
 mod notes;
 mod reached;
+mod subject;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,8 @@ const COVERAGE: f64 = 0.9;
 /// Everything that is printed.
 struct Report {
     head: HeadKind,
+    /// Head, target and line, where a log says.
+    head_by_log: Option<String>,
     measured: Vec<String>,
     depths: Vec<AcceptanceBand>,
     posterior: Posterior,
@@ -62,16 +65,16 @@ pub(crate) fn run(args: &AcceptCommandArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
-    let head = HeadKind::parse(&args.head)
-        .map_err(|e| input::error(format!("--head {}: {e}", args.head)))?;
     let depths = parse::depths("--depths", &args.depths)?;
     let figures = figures::read(args)?;
-    let query = query(args, head)?;
+    let subject = subject::Subject::of(args, &figures)?;
+    let head = subject.head;
+    let query = query(args, &subject)?;
     let prior = AcceptancePrior::new(&query);
     let evidence: Vec<Evidence> = figures.iter().map(|f| f.evidence.clone()).collect();
     let posterior =
         Posterior::new(&prior, &evidence).map_err(|e| input::error(format!("--accept: {e}")))?;
-    let mut assumed = Vec::new();
+    let mut assumed = subject.notes;
     if figures.is_empty() {
         assumed.push(
             "nothing measured: the band is that of public pairs of draft and target; one accept \
@@ -86,12 +89,17 @@ fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
             "--temperature {temperature}: taken as {HOTTEST}; pairs are measured from 0 to 1"
         ));
     }
-    assumed.extend(notes::training(args.model.as_deref(), &query));
+    assumed.extend(notes::training(
+        subject.model.as_deref(),
+        args.model.is_some(),
+        &query,
+    ));
     let dispute = agree::dispute(&figures, &posterior);
     let mut warned = warnings(args, &figures);
     warned.extend(dispute.as_ref().map(|found| found.warning.clone()));
     Ok(Report {
         head,
+        head_by_log: subject.by_log,
         measured: figures.iter().map(|f| f.shown.clone()).collect(),
         depths: depths
             .iter()
@@ -109,8 +117,8 @@ fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
     })
 }
 
-fn query(args: &AcceptCommandArgs, head: HeadKind) -> anyhow::Result<PriorQuery> {
-    let mut query = PriorQuery::of(head);
+fn query(args: &AcceptCommandArgs, subject: &subject::Subject) -> anyhow::Result<PriorQuery> {
+    let mut query = PriorQuery::of(subject.head);
     if let Some(name) = &args.task {
         let task = Task::parse(name).map_err(|e| input::error(format!("--task {name}: {e}")))?;
         query.task = Some(task);
@@ -127,8 +135,8 @@ fn query(args: &AcceptCommandArgs, head: HeadKind) -> anyhow::Result<PriorQuery>
         let read = text.as_ref().map(|t| parse::count(flag, t)).transpose()?;
         Ok(read.map(|n| n as f64))
     };
-    let model = args.model.as_deref().unwrap_or_default();
-    query.trained_steps = trained_steps(head, model);
+    let model = subject.model.as_deref().unwrap_or_default();
+    query.trained_steps = trained_steps(subject.head, model);
     query.context_tokens = tokens("--context", &args.context)?;
     query.trained_context_tokens = tokens("--trained-context", &args.trained_context)?;
     Ok(query)
@@ -268,6 +276,7 @@ fn as_json(report: &Report) -> Value {
     json!({
         "schema": 1,
         "head": report.head.name(),
+        "head_by_log": report.head_by_log,
         "measured": report.measured,
         "depths": depths,
         "alpha": alpha,
@@ -294,7 +303,9 @@ fn as_text(report: &Report, sources: bool) -> String {
     } else {
         report.measured.join(", ")
     };
-    out.push_str(&format!("{} head, {what}\n\n", report.head.name()));
+    let usual = format!("{} head", report.head.name());
+    let head = report.head_by_log.as_ref().unwrap_or(&usual);
+    out.push_str(&format!("{head}, {what}\n\n"));
     let chain = report.posterior.chain();
     let mut rows = table::plain(
         &["depth", "accept length", "90 % band", "alpha", "reached"],

@@ -314,10 +314,12 @@ pub(crate) struct AcceptCommandArgs {
     /// Verify passes behind the figures that do not say: tightens the band
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) cycles: Option<f64>,
-    /// Head kind: eagle3, eagle, mtp, mtp-modules, parallel, draft-model, ngram
-    #[arg(long, alias = "draft", value_name = "KIND", default_value = "eagle3")]
-    pub(crate) head: String,
-    /// Target model's name: an MTP module that was trained for one position falls faster
+    /// Head kind: eagle3, eagle, mtp, mtp-modules, parallel, draft-model, ngram; where it is not
+    /// given, the one that a log names, else eagle3
+    #[arg(long, alias = "draft", value_name = "KIND")]
+    pub(crate) head: Option<String>,
+    /// Target model's name (else the one of a log that names its draft): an MTP module that was
+    /// trained for one position falls faster
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
     /// What the requests are (chat, code, math, …, or a data set's name)

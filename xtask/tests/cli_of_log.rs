@@ -164,3 +164,100 @@ fn beside_another_kv_format_a_log_keeps_what_does_not_depend_on_it() {
     };
     assert_eq!(figures(&same), figures(&plain));
 }
+
+/// A module of DeepSeek's own: the pool is sized before it is loaded and without its layer, 15.78 GiB
+/// are free when ready, and no line prints a version.
+const MODULE: &str = "xtask/tests/data/mtp.log";
+
+/// `accept` took an EAGLE-3 head, though the log names model and draft: 1.75 at one step where
+/// `predict` said 1.87 of the same log.
+#[test]
+fn accept_takes_head_and_model_of_the_log_and_agrees_with_predict() {
+    let told = answers(&["accept", "--accept", MODULE, "--depths", "1..3"]);
+    let first = told.lines().next().unwrap_or_default();
+    let head = format!("mtp head of deepseek-v3.1 by {MODULE}:1, accept length 2.60 from");
+    assert!(first.starts_with(&head), "{told}");
+    let log = ["predict", "--from-log", MODULE, "--gpu", "h200"];
+    for depth in ["1", "2"] {
+        let cell = |line: &str| {
+            let mut words = line.split_whitespace();
+            (words.next()? == depth).then(|| words.next().map(str::to_string))?
+        };
+        let length = told.lines().find_map(cell).unwrap_or_default();
+        let text = answers(&[&log[..], &["--steps", depth]].concat());
+        assert!(
+            text.contains(&format!("accept length {length} at {depth} step")),
+            "{text}"
+        );
+    }
+    let flag = answers(&["accept", "--accept", MODULE, "--head", "eagle3"]);
+    assert!(flag.starts_with("eagle3 head, accept"), "{flag}");
+    assert!(flag.contains("drafts with mtp, read as eagle3"), "{flag}");
+    let figure = answers(&["accept", "--accept", "2.6@3"]);
+    assert!(figure.contains("eagle3 head: the default"), "{figure}");
+}
+
+/// The head line said 0.5.6, "assumed" the rules of 2025-12 all the same.
+#[test]
+fn a_version_by_flag_settles_what_a_log_does_not_print() {
+    let log = ["predict", "--from-log", MODULE, "--gpu", "h200"];
+    let open = answers(&log);
+    assert!(open.contains("prints no version"), "{open}");
+    let settled = answers(&[&log[..], &["--engine", "sglang@0.5.6"]].concat());
+    assert!(!settled.contains("prints no version"), "{settled}");
+    assert!(
+        settled.contains("memory rules of sglang 0.5.6"),
+        "{settled}"
+    );
+}
+
+#[test]
+fn the_kv_format_that_a_log_prints_is_a_fact_and_no_default() {
+    let text = answers(&["plan", "--from-log", MODULE, "--gpu", "h200"]);
+    assert!(!text.contains("KV dtype bf16 (the default)"), "{text}");
+    let told = answers(&["explain", MODULE]);
+    let fact = told
+        .lines()
+        .find(|line| line.trim_start().starts_with("kv_dtype"));
+    let words: Vec<&str> = fact.unwrap_or_default().split_whitespace().collect();
+    assert_eq!(words, ["kv_dtype", "bf16", "line", "5"], "{told}");
+}
+
+/// "no draft" was advised, and gains no token there; the fraction does.
+#[test]
+fn a_draft_that_takes_no_tokens_is_not_advised_away_and_the_fraction_is_named() {
+    let advice = |text: &str| {
+        let from = text
+            .find("for more at a time")
+            .unwrap_or_else(|| panic!("{text}"));
+        let to = text[from..].find("\n\n").map_or(text.len(), |n| from + n);
+        text[from..to]
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let told = advice(&answers(&["explain", MODULE]));
+    assert!(
+        told.contains("a higher --mem-fraction-static (15.78 GiB stay free at 0.85"),
+        "{told}"
+    );
+    assert!(!told.contains("no draft"), "{told}");
+    // Loaded before the pool is sized, it does take tokens.
+    let log = include_str!("data/mtp.log");
+    let draft = |line: &&str| line.contains("avail mem=18.93 GB") || line.contains("NextN");
+    let (mut first, mut rest): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
+    let mut sized = false;
+    for line in log.lines() {
+        sized |= line.contains("KV Cache is allocated");
+        match sized && !draft(&line) {
+            true => rest.push(line),
+            false => first.push(line),
+        }
+    }
+    first.append(&mut rest);
+    let path = std::env::temp_dir().join(format!("draft-first-{}.log", std::process::id()));
+    std::fs::write(&path, first.join("\n")).expect("a file");
+    let told = advice(&answers(&["explain", &path.display().to_string()]));
+    std::fs::remove_file(path).ok();
+    assert!(told.contains("or no draft"), "{told}");
+}

@@ -8,8 +8,9 @@ use spec_decode::acceptance::warnings::Observed;
 use spec_decode::{AcceptanceError, Evidence};
 
 use crate::cli::AcceptCommandArgs;
-use crate::explain::{AcceptReading, accept_from_log};
+use crate::explain::{AcceptReading, accept_from_log, scenario_from_log};
 use crate::input;
+use crate::scenario::LoggedHead;
 use crate::scenario::parse::{self, AcceptFlag};
 
 /// One measurement as evidence, and for the checks.
@@ -20,6 +21,8 @@ pub(super) struct Figure {
     pub(super) shown: String,
     /// What was assumed of it.
     pub(super) assumed: Vec<String>,
+    /// What drafted, where a log says.
+    pub(super) logged: Option<LoggedHead>,
 }
 
 /// Reads every `--accept`.
@@ -209,6 +212,7 @@ fn figure(evidence: Evidence, shown: String) -> Figure {
         observed,
         shown,
         assumed,
+        logged: None,
     }
 }
 
@@ -226,7 +230,8 @@ fn from_log(path: &Path, cycles: Option<f64>) -> anyhow::Result<Figure> {
             "--accept {shown}: neither a figure (2.3@3, rates:.65,.40, …) nor a file that exists"
         )));
     }
-    let log = accept_from_log(&input::read_text(path)?, &shown)?;
+    let text = input::read_text(path)?;
+    let log = accept_from_log(&text, &shown)?;
     let needs_depth = || {
         input::error(format!(
             "--accept {shown}: accept length {:.2}, but the log does not say at which depth; give \
@@ -261,5 +266,7 @@ fn from_log(path: &Path, cycles: Option<f64>) -> anyhow::Result<Figure> {
         figure.observed.tree_flags = Some((depth, log.topk.unwrap_or(1), tokens));
     }
     figure.assumed.extend(log.notes.iter().cloned());
+    let settings = scenario_from_log(&text, &shown).ok();
+    figure.logged = settings.as_ref().and_then(LoggedHead::of);
     Ok(figure)
 }

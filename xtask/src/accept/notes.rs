@@ -37,18 +37,19 @@ pub(super) fn context(
 }
 
 /// What is taken of the head's training, where that decides how fast it falls.
-pub(super) fn training(model: Option<&str>, query: &PriorQuery) -> Option<String> {
+pub(super) fn training(model: Option<&str>, asked: bool, query: &PriorQuery) -> Option<String> {
     match (query.head, model, query.trained_steps) {
         (HeadKind::Mtp, Some(name), None) => Some(format!(
-            "--model {name}: not known to have trained its module for one position only; if it \
-             did, deep drafts accept less"
+            "{}{name}: not known to have trained its module for one position only; if it \
+             did, deep drafts accept less",
+            if asked { "--model " } else { "" }
         )),
         (HeadKind::Mtp, None, _) => Some(
             "the module was trained on its own states; one that was not (DeepSeek's) falls faster, \
              and --model NAME tells"
                 .to_string(),
         ),
-        (head, Some(_), None) => Some(format!("--model: no effect with --head {}", head.name())),
+        (head, Some(_), None) if asked => Some(format!("--model: no effect with --head {}", head.name())),
         _ => None,
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Given<T> {
 }
 
 impl<T> Given<T> {
-    fn new(value: T, source: impl Into<String>) -> Self {
+    pub(super) fn new(value: T, source: impl Into<String>) -> Self {
         Self {
             value,
             source: source.into(),
@@ -78,7 +78,7 @@ pub(crate) struct Merged {
     pub(crate) observed: ObservedFile,
     pub(crate) ran: Ran,
     /// Whether what a log says of the model is said of the one asked for.
-    log_is_of_the_model: bool,
+    pub(super) log_is_of_the_model: bool,
     pub(crate) assumed: Assumed,
     pub(crate) seed: u64,
 }
@@ -223,7 +223,14 @@ fn apply_log(
     merged.tp = number(log.tp).or(merged.tp.take());
     merged.dcp = number(log.dcp).or(merged.dcp.take());
     if let Some((engine, line)) = &log.engine {
-        let value = engine_at(engine, &whole, shown, notes);
+        // A flag replaces the log's engine, and with it what was taken of the version.
+        let unsaid = &mut Notes::default();
+        let said = if args.engine.is_some() {
+            unsaid
+        } else {
+            &mut *notes
+        };
+        let value = engine_at(engine, &whole, shown, said);
         merged.engine = Some(Given::new(value, at(*line)));
     }
     merged.lent_by = super::ran::engine_beside(args, &whole);

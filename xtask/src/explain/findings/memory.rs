@@ -1,6 +1,6 @@
 //! Memory: the fraction that was really in use, the wall that was hit, the context that fits.
 
-use super::pool::{Pool, fraction_in_use, pool};
+use super::pool::{Pool, draft_takes_from_the_pool, fraction_in_use, pool};
 use super::{Finding, Severity, any_of, count, fp8_cache, show};
 use crate::explain::facts::Facts;
 use crate::scenario::EngineKind;
@@ -12,6 +12,10 @@ const USEFUL_POOL_GIB: f64 = 0.5;
 /// Above this least fraction nothing is left for graphs and activations either (1.5 % of a 96 GiB
 /// card is 1.4 GiB).
 const FULL_CARD: f64 = 0.985;
+
+/// Free once ready from which SGLang's guide raises the fraction (hyperparameter tuning: 5 to 8 GB is
+/// good, 10 to 20 GB too much).
+const MUCH_FREE_GIB: f64 = 10.0;
 
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     match facts.text("engine") {
@@ -422,12 +426,26 @@ fn more_at_once(facts: &Facts, fits: f64) -> String {
     let shared = engine == Some(EngineKind::Vllm)
         && model.is_some_and(|found| found.model.layers.iter().any(latent));
     let room = any_of(&[
+        unused(facts),
         fp8_cache(facts),
         Some("a shorter context".to_string()),
         shared.then(|| "decode context parallel".to_string()),
-        super::drafts(facts).then(|| "no draft".to_string()),
+        (super::drafts(facts) && draft_takes_from_the_pool(facts)).then(|| "no draft".to_string()),
     ]);
     format!("for more at a time: {room}")
+}
+
+/// A higher fraction, where SGLang leaves more free than it works in.
+fn unused(facts: &Facts) -> Option<String> {
+    let free = facts.number("free_when_ready_gib")?;
+    let fraction = facts.number("mem_fraction_in_use")?;
+    (free > MUCH_FREE_GIB).then(|| {
+        format!(
+            "a higher --mem-fraction-static ({} GiB stay free at {}; `plan` says how far)",
+            show(free),
+            show(fraction)
+        )
+    })
 }
 
 /// Graphs that cost more than the pool.

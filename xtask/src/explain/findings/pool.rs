@@ -3,6 +3,7 @@
 use kvplan::{Inferred, Known};
 
 use crate::explain::facts::Facts;
+use crate::scenario::merge::is_look_up;
 
 /// The figures of one SGLang start, as kvplan ties them together.
 pub(super) struct Pool {
@@ -66,6 +67,28 @@ fn draft_share(facts: &Facts, before: f64, after: f64, target: f64) -> f64 {
         (off(share) < off(0.0)).then_some(share)
     });
     share.unwrap_or(0.0)
+}
+
+/// Whether the pool is smaller for the draft: builds of SGLang size the pool before the draft is
+/// loaded or after, and with its layer or without; the other engines' pools are what is left.
+pub(super) fn draft_takes_from_the_pool(facts: &Facts) -> bool {
+    if facts.text("engine") != Some("sglang") {
+        return true;
+    }
+    if facts.text("spec_algorithm").is_some_and(is_look_up) {
+        return false;
+    }
+    let (Some(sized), Some(draft)) = (facts.get("kv_gib"), facts.get("draft_weights_gib")) else {
+        return true;
+    };
+    let share = || {
+        let (before, after) = (
+            facts.number("free_before_gib")?,
+            facts.number("free_after_gib")?,
+        );
+        Some(draft_share(facts, before, after, target_pool(facts)?))
+    };
+    draft.line < sized.line || share().is_some_and(|gib| gib > 0.0)
 }
 
 /// Is the pool short of what the flag gives by no more than a draft layer takes whose pool was not

@@ -227,8 +227,8 @@ impl<'a> Run<'a> {
         if let Some((quant, line)) = self.quant {
             facts.set_if_absent("quant", quant, line);
         }
-        if let Some((dtype, line)) = self.dtype.filter(|(dtype, _)| dtype.starts_with("float8")) {
-            facts.set_if_absent("kv_dtype", dtype.replace("float8", "fp8"), line);
+        if let Some((dtype, line)) = self.dtype {
+            facts.set_if_absent("kv_dtype", cache_word(dtype), line);
         }
         if let Some((gib, line)) = self.window.filter(|_| facts.get("kv_gib").is_none()) {
             facts.set("kv_gib", gib, line);
@@ -454,4 +454,9 @@ fn begin_gib(rest: &str) -> Option<f64> {
 /// Two decimals, as the engine prints; sums of printed figures carry no more.
 fn round2(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
+}
+
+/// A torch type as `--kv-cache-dtype` takes it.
+fn cache_word(dtype: &str) -> String {
+    dtype.replace("bfloat", "bf").replace("float", "fp")
 }

@@ -1,0 +1,75 @@
+//! Whose acceptance is asked for: the head and its target, by flag, by the log, or by default.
+
+use spec_decode::HeadKind;
+
+use super::figures::Figure;
+use crate::cli::AcceptCommandArgs;
+use crate::input;
+
+/// The head where neither a flag nor a log says.
+const USUAL: HeadKind = HeadKind::Eagle3;
+
+/// Head and target.
+pub(super) struct Subject {
+    pub(super) head: HeadKind,
+    /// The target's name, where it is known.
+    pub(super) model: Option<String>,
+    /// Head, target and line, where a log says.
+    pub(super) by_log: Option<String>,
+    /// What was taken for granted, and what disagrees.
+    pub(super) notes: Vec<String>,
+}
+
+impl Subject {
+    /// `--head` and `--model`; where they are not given, what the first log says that names its draft.
+    pub(super) fn of(args: &AcceptCommandArgs, figures: &[Figure]) -> anyhow::Result<Self> {
+        let asked = match &args.head {
+            Some(name) => Some(
+                HeadKind::parse(name).map_err(|e| input::error(format!("--head {name}: {e}")))?,
+            ),
+            None => None,
+        };
+        let mut logged = figures.iter().filter_map(|figure| figure.logged.as_ref());
+        let first = logged.next();
+        let head = asked.or(first.map(|log| log.kind)).unwrap_or(USUAL);
+        // The target of another head than the log's may be another one.
+        let of_log = first.filter(|log| log.kind == head);
+        let model = args
+            .model
+            .clone()
+            .or_else(|| of_log.and_then(|log| log.model.clone()));
+        let by_log = of_log.filter(|_| asked.is_none()).map(|log| {
+            let of = model
+                .as_ref()
+                .map_or(String::new(), |model| format!(" of {model}"));
+            format!("{} head{of} by {}", head.name(), log.at)
+        });
+        let mut notes = Vec::new();
+        if asked.is_none() && by_log.is_none() {
+            notes.push(format!(
+                "{} head: the default (--head KIND where it is another)",
+                head.name()
+            ));
+        }
+        notes.extend(
+            first
+                .into_iter()
+                .chain(logged)
+                .filter(|log| log.kind != head)
+                .map(|log| {
+                    format!(
+                        "{}: drafts with {}, read as {} all the same",
+                        log.at,
+                        log.kind.name(),
+                        head.name()
+                    )
+                }),
+        );
+        Ok(Self {
+            head,
+            model,
+            by_log,
+            notes,
+        })
+    }
+}
