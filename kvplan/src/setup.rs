@@ -106,6 +106,8 @@ pub struct Observed {
     pub tokens_context: Option<u64>,
     /// Requests at once of the run that these figures are of; `None`: as many as asked for.
     pub running: Option<u64>,
+    /// Largest batch that the run whose graphs were seen captured; `None`: the engine's own.
+    pub graph_max_batch: Option<u64>,
     /// Weights as the engine printed them, GiB.
     pub weights_gib: Option<f64>,
     /// The draft's weights as the engine printed them, GiB, where it loads them apart.
@@ -328,7 +330,7 @@ impl<'a> Setup<'a> {
     /// Tokens that were seen in the pool, in as much of it as the utilisation asked for leaves.
     pub(crate) fn tokens_seen(&self, pool_gib: f64) -> Option<u64> {
         let tokens = self.observed.tokens?;
-        if self.fraction_moved() == 0.0 && !self.running_moved() {
+        if self.fraction_moved() == 0.0 && !self.batches_moved() {
             return Some(tokens);
         }
         let seen = self.observed.pool_gib.filter(|gib| *gib > 0.0)?;
@@ -345,6 +347,25 @@ impl<'a> Setup<'a> {
     fn running_moved(&self) -> bool {
         let both = self.max_running.zip(self.observed.running);
         both.is_some_and(|(asked, ran)| asked != ran)
+    }
+
+    /// Whether other batches are to be captured as graphs than on the server that was seen.
+    pub(crate) fn batches_moved(&self) -> bool {
+        self.running_moved() || self.graph_max_batch != self.observed.graph_max_batch
+    }
+
+    /// What graphs that were seen rest on where they are scaled to another largest batch.
+    pub(crate) fn graphs_by_size(&self) -> Option<String> {
+        self.observed.graph_gib.or(self.observed.target_graph_gib)?;
+        let asked = self.graph_max_batch.filter(|batch| *batch > 0)?;
+        let seen = self.observed.graph_max_batch;
+        let then = match seen {
+            Some(batch) => format!("up to {batch}"),
+            None => "up to the engine's own largest".to_string(),
+        };
+        (Some(asked) != seen).then(|| {
+            format!("graphs: the log's, by the number of sizes captured: up to {asked}, in the log {then}")
+        })
     }
 
     /// Tokens of the pool of a server that is known to have run with this setup.

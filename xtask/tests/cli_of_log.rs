@@ -261,3 +261,33 @@ fn a_draft_that_takes_no_tokens_is_not_advised_away_and_the_fraction_is_named() 
     std::fs::remove_file(path).ok();
     assert!(told.contains("or no draft"), "{told}");
 }
+
+/// Settings of graphs were left out without a word beside a log that shows what its graphs took.
+#[test]
+fn a_logs_graphs_follow_the_batches_that_are_captured() {
+    let graphs = |name: &str, more: &str| {
+        let text = plan_of(name, DRAFTS, &format!("{A100} {more}"));
+        let gib = |item: &str| {
+            let line = text.lines().find(|line| line.starts_with(item))?;
+            line[item.len()..].split_whitespace().next()?.parse().ok()
+        };
+        (
+            gib("target: graphs").unwrap_or(0.0_f64),
+            gib("draft: graphs").unwrap_or(0.0_f64),
+            text,
+        )
+    };
+    let (target, draft, none) = graphs("graphs-0", "--graph-max-batch 0");
+    assert_eq!((target, draft), (0.0, 0.0), "{none}");
+    // 8 sizes of the 23 that 48 requests at once come to.
+    for more in ["--graph-max-batch 8", "--max-running 8"] {
+        let (target, draft, text) = graphs("graphs-8", more);
+        assert!((target - 1.31 * 8.0 / 23.0).abs() < 1e-3, "{more}: {text}");
+        assert!((draft - 0.65 * 8.0 / 23.0).abs() < 1e-3, "{more}: {text}");
+    }
+    let (_, _, text) = graphs("graphs-said", "--graph-max-batch 8");
+    assert!(text.contains("by the number of sizes captured"), "{text}");
+    // More than ever run at once changes nothing.
+    let (target, _, text) = graphs("graphs-64", "--graph-max-batch 64");
+    assert!((target - 1.31).abs() < 1e-3, "{text}");
+}

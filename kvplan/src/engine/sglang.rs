@@ -5,6 +5,7 @@
 
 mod auto;
 mod cell;
+mod graphs;
 mod reserve;
 mod state;
 mod walls;
@@ -369,6 +370,7 @@ fn assumptions(setup: &Setup<'_>) -> Vec<String> {
         lines
             .push("free memory before weights not observed: capacity less context and NCCL".into());
     }
+    lines.extend(setup.graphs_by_size());
     if setup.kv_dtype.is_none() {
         lines.push(format!(
             "KV dtype {} (the default)",

@@ -425,6 +425,7 @@ fn assumptions(setup: &Setup<'_>, b: &Budget) -> Vec<String> {
     if setup.batched_tokens.is_none() {
         lines.push(format!("max_num_batched_tokens {}", batched_tokens(setup)));
     }
+    lines.extend(setup.graphs_by_size());
     if setup.kv_dtype.is_none() {
         lines.push(format!(
             "KV dtype {} (the default)",

@@ -53,6 +53,8 @@ pub(crate) struct LogScenario {
     pub(crate) max_running_requests: Option<(u32, usize)>,
     /// Tokens of one pass at most.
     pub(crate) batched_tokens: Option<(u32, usize)>,
+    /// Largest batch captured as a graph.
+    pub(crate) graph_max_batch: Option<(u32, usize)>,
     /// What the graphs took, GiB.
     pub(crate) graph_gib: Option<(f64, usize)>,
     /// What of that is the draft's, where its captures are named, GiB.
@@ -205,6 +207,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         accept_length: number("accept_length"),
         max_running_requests: whole("max_running_requests"),
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
+        graph_max_batch: whole("cuda_graph_max_bs"),
         graph_gib: number("graph_gib"),
         draft_graph_gib: number("draft_graph_gib"),
         draft_loaded: facts.get("draft_weights_gib").map(|fact| fact.line),

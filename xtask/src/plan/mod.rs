@@ -338,10 +338,10 @@ mod tests {
         expect_test::expect![[r#"
             FITS     --mem-fraction-static 0.880 (inferred from the observed pool)
                      10.42 GiB of KV, 159,215 tokens of 70272 B, 77.74 requests of 2,048 tokens
-                     with the draft 8.91 GiB of KV and 0.52 of the draft's, 136,134 tokens of 74368 B, 66.47 requests of 2,048 tokens: it takes 23,081 tokens and 4.19 GiB
+                     with the draft 8.91 GiB of KV and 0.52 of the draft's, 136,134 tokens of 74368 B, 66.47 requests of 2,048 tokens: it takes 23,081 tokens and 2.43 GiB
                      a request is taken to hold 2,048 tokens, as in predict (--context); the model takes up to 262,144
                      runs 48 requests at once: more is a matter of --max-running
-                     legal from 0.7797 (pool wall) to 0.928 (0.876 to 0.981, activation wall)
+                     legal from 0.7797 (pool wall) to 0.966 (0.943 to 0.988, activation wall)
                      with fp8 KV 272,268 tokens
                      the automatic fraction 0.757 would be refused: it must be set
                      the configured context of 262,144 tokens is not usable: 136,134 fit
@@ -369,10 +369,10 @@ mod tests {
             draft: KV pool                                                   0.519
             request-to-token table                                           0.047
             custom all-reduce IPC buffers                                    0.023
-            target: graphs                                                   2.680   (0.54 to 4.82)
-            draft: graphs                                                    2.680   (0.54 to 4.82)
+            target: graphs                                                   0.920   (0.18 to 1.66)
+            draft: graphs                                                    0.920   (0.18 to 1.66)
             activations of one prefill chunk                                 1.297   (0.65 to 1.95)
-            free                                                             4.553  (-0.75 to 9.86)
+            free                                                             8.073  (5.58 to 10.56)
             the card                                                        95.470
 
             weights    computed from the architecture 72.19 GiB, observed 72.30 GiB

@@ -18,6 +18,8 @@ pub(crate) struct Ran {
     pub(crate) context_limit: Option<u64>,
     /// Tokens of one pass at most.
     pub(crate) batched_tokens: Option<u64>,
+    /// Largest batch that it captured as a graph, where told.
+    pub(crate) graph_max_batch: Option<u64>,
     /// What the graphs took, GiB.
     pub(crate) graph_gib: Option<f64>,
     /// What of that is the draft's, where the log says, GiB.
@@ -253,6 +255,7 @@ impl Ran {
             max_running: whole(log.max_running_requests),
             context_limit: whole(log.context),
             batched_tokens: whole(log.batched_tokens),
+            graph_max_batch: whole(log.graph_max_batch),
             graph_gib: size(log.graph_gib).filter(|gib| *gib >= 0.0),
             draft_graph_gib: size(log.draft_graph_gib).filter(|gib| *gib >= 0.0),
             target_graphs: log

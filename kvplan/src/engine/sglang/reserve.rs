@@ -2,24 +2,11 @@
 //! the draft.
 
 use super::auto::chunk_and_batch;
-use super::{Budget, DraftEra, draft_era, req_to_token_gib};
+use super::{Budget, DraftEra, draft_era, graphs, req_to_token_gib};
 use crate::GIB;
 use crate::ledger::Ledger;
 use crate::parts::{self, DraftParts};
-use crate::setup::{Setup, SpecKind};
-
-/// Graph memory per captured batch size, GiB: 8 sizes 0.11 (0.6B) and 1.66 (GLM DSA tp8), 3 sizes
-/// 0.07; the geometric mean, so the band is wide.
-const GRAPH_GIB_PER_SIZE: f64 = 0.04;
-
-fn graph_gib(setup: &Setup<'_>) -> f64 {
-    let (_, batch) = chunk_and_batch(setup);
-    if batch <= 0.0 {
-        return 0.0;
-    }
-    // 1, 2, 4, then every 8.
-    (3.0 + batch / 8.0).min(68.0) * GRAPH_GIB_PER_SIZE
-}
+use crate::setup::Setup;
 
 /// Adds what the reserve must hold; returns what of it is needed, with its band.
 pub(super) fn reserve_lines(
@@ -42,7 +29,7 @@ pub(super) fn reserve_lines(
         buffers,
         "3 x 8 MiB; whoever holds them, the pool moves by no more than this",
     );
-    let (graphs, guessed_graphs) = graph_lines(ledger, setup);
+    let (graphs, guessed_graphs) = graphs::lines(ledger, setup, running);
     let (chunk, _) = chunk_and_batch(setup);
     let activations = parts::forward_gib(setup.model, &setup.sharding, chunk as u64);
     ledger.estimate(
@@ -76,56 +63,9 @@ pub(super) fn reserve_lines(
     }
     Reserve {
         needed: table + buffers + graphs + activations + outside,
-        spread: 0.8 * guessed_graphs + 0.5 * activations,
+        spread: graphs::SPREAD * guessed_graphs + 0.5 * activations,
     }
 }
-
-/// The graphs, as a log has them where there is one; GiB in all, and of them the estimated.
-fn graph_lines(ledger: &mut Ledger, setup: &Setup<'_>) -> (f64, f64) {
-    let drafts = setup
-        .speculation
-        .is_some_and(|spec| spec.kind != SpecKind::Ngram);
-    let seen = setup.observed;
-    if let Some(all) = seen.graph_gib.filter(|_| setup.pool_is_its_own()) {
-        if let Some(draft) = seen.draft_graph_gib.filter(|_| drafts) {
-            ledger.exact("target: graphs", all - draft, LOGGED_GRAPHS);
-            ledger
-                .exact("draft: graphs", draft, LOGGED_GRAPHS)
-                .of_speculation();
-            return (all, 0.0);
-        }
-        let item = if drafts {
-            "graphs of target and draft"
-        } else {
-            "target: graphs"
-        };
-        ledger.exact(item, all, LOGGED_GRAPHS);
-        return (all, 0.0);
-    }
-    // Graphs of a run without the draft are the target's.
-    let alone = seen.graph_gib.filter(|_| !seen.pool_with_draft);
-    let target_seen = seen.target_graph_gib.or(alone);
-    let graphs = match target_seen {
-        Some(gib) => {
-            ledger.exact("target: graphs", gib, LOGGED_GRAPHS);
-            gib
-        }
-        None => {
-            let gib = graph_gib(setup);
-            ledger.estimate("target: graphs", gib, 0.8, "0.04 GiB a captured size");
-            gib
-        }
-    };
-    let draft = if drafts { graphs } else { 0.0 };
-    ledger
-        .estimate("draft: graphs", draft, 0.8, "as many sizes as the target")
-        .of_speculation();
-    let target = target_seen.map_or(graphs, |_| 0.0);
-    (graphs + draft, target + draft)
-}
-
-/// Source of graphs that were seen.
-const LOGGED_GRAPHS: &str = "memory usage of the captures in the log";
 
 /// What of the reserve is needed, GiB.
 pub(super) struct Reserve {

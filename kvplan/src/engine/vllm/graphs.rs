@@ -27,10 +27,12 @@ pub(super) fn gib(setup: &Setup<'_>, max_seqs: u64) -> (f64, f64) {
 }
 
 /// Captured shapes over those of the server whose graphs were seen, where that ran another number
-/// of requests at once.
+/// of requests at once or captured up to another batch.
 fn grown(setup: &Setup<'_>, max_seqs: u64) -> f64 {
     let then = setup.observed.running.unwrap_or(max_seqs);
-    let (now, then) = (shapes(setup, max_seqs), shapes(setup, then));
+    let mut ran = setup.clone();
+    ran.graph_max_batch = setup.observed.graph_max_batch;
+    let (now, then) = (shapes(setup, max_seqs), shapes(&ran, then));
     if then > 0.0 { now / then } else { 1.0 }
 }
 

@@ -16,6 +16,7 @@ pub(super) fn pool_gib(
     let own = setup.pool_is_its_own();
     let mut ran = if own { setup.clone() } else { setup.plain() };
     ran.max_running = setup.observed.running.or(ran.max_running);
+    ran.graph_max_batch = setup.observed.graph_max_batch;
     let graphs_grow = graphs_gib.map_or(0.0, |now| {
         let (target, draft) = graphs::gib(&ran, max_seqs(&ran));
         now - target - draft

@@ -1,0 +1,166 @@
+//! Which batch sizes SGLang captures as graphs, and what these take. Sources:
+//! `_generate_cuda_graph_batch_sizes` of server_args.py (0.5.4 to 2026) and
+//! `get_batch_sizes_to_capture` of cuda_graph_runner.py (2025 and 2026). Builds before captured lists
+//! that differ by a few sizes.
+
+use super::auto::chunk_and_batch;
+use crate::ledger::{Added, Ledger};
+use crate::setup::{Setup, SpecKind};
+
+/// Graph memory per captured batch size, GiB: 8 sizes 0.11 (0.6B) and 1.66 (GLM DSA tp8), 3 sizes
+/// 0.07; the geometric mean, so the band is wide.
+const GIB_PER_SIZE: f64 = 0.04;
+/// Half width of the band of graphs that are estimated, over the estimate.
+pub(super) const SPREAD: f64 = 0.8;
+
+/// Sizes without a draft: first, last, step.
+const PLAIN: [(u64, u64, u64); 5] = [
+    (1, 2, 1),
+    (4, 16, 4),
+    (24, 256, 8),
+    (272, 496, 16),
+    (512, u64::MAX, 32),
+];
+/// Sizes with one, which pads less.
+const DRAFTED: [(u64, u64, u64); 5] = [
+    (1, 8, 1),
+    (10, 32, 2),
+    (40, 64, 4),
+    (72, 256, 8),
+    (272, u64::MAX, 16),
+];
+
+/// Sizes captured up to `largest` by a server that runs `at_once` requests: larger batches never
+/// come up and are left out, and the largest that does is captured though no list has it.
+fn sizes(setup: &Setup<'_>, largest: u64, at_once: u64) -> u64 {
+    let steps = match setup.speculation {
+        Some(_) => DRAFTED,
+        None => PLAIN,
+    };
+    let up_to = |cap: u64| {
+        let count = |(first, last, step): &(u64, u64, u64)| {
+            let last = cap.min(*last);
+            last.checked_sub(*first).map_or(0, |span| span / step + 1)
+        };
+        steps.iter().map(count).sum::<u64>()
+    };
+    // With attention by data parallelism each rank runs its share of the requests.
+    let rows = at_once / setup.sharding.dp_attention.max(1);
+    let (all, kept) = (up_to(largest), up_to(largest.min(rows)));
+    let listed = rows > 0 && kept > up_to(rows - 1);
+    kept + u64::from(all > kept && !listed)
+}
+
+/// Sizes that this setup captures.
+fn captured(setup: &Setup<'_>, running: u64) -> u64 {
+    sizes(setup, chunk_and_batch(setup).1 as u64, running)
+}
+
+/// Sizes captured over those of the server whose graphs were seen, where other batches are asked for.
+fn grown(setup: &Setup<'_>, running: u64) -> f64 {
+    if !setup.batches_moved() {
+        return 1.0;
+    }
+    let mut ran = setup.clone();
+    ran.graph_max_batch = setup.observed.graph_max_batch;
+    let then = captured(&ran, setup.observed.running.unwrap_or(running));
+    match then {
+        0 => 1.0,
+        then => captured(setup, running) as f64 / then as f64,
+    }
+}
+
+/// A line of graphs that a log shows, as much of them as is captured now; GiB, and of them the
+/// estimated.
+fn logged<'a>(ledger: &'a mut Ledger, item: &str, gib: f64, grown: f64) -> (f64, f64, Added<'a>) {
+    let now = gib * grown;
+    if grown == 1.0 || grown == 0.0 {
+        let line = ledger.exact(item, now, "memory usage of the captures in the log");
+        return (now, 0.0, line);
+    }
+    let source = "the captures in the log, by the number of sizes captured";
+    (now, now, ledger.estimate(item, now, SPREAD, source))
+}
+
+/// The graphs, as a log has them where there is one; GiB in all, and of them the estimated.
+pub(super) fn lines(ledger: &mut Ledger, setup: &Setup<'_>, running: u64) -> (f64, f64) {
+    let drafts = setup
+        .speculation
+        .is_some_and(|spec| spec.kind != SpecKind::Ngram);
+    let seen = setup.observed;
+    let grown = grown(setup, running);
+    if let Some(all) = seen.graph_gib.filter(|_| setup.pool_is_its_own()) {
+        let Some(draft) = seen.draft_graph_gib.filter(|_| drafts) else {
+            let item = if drafts {
+                "graphs of target and draft"
+            } else {
+                "target: graphs"
+            };
+            let (gib, guessed, _) = logged(ledger, item, all, grown);
+            return (gib, guessed);
+        };
+        let (target, guessed, _) = logged(ledger, "target: graphs", all - draft, grown);
+        let (draft, guessed_draft, line) = logged(ledger, "draft: graphs", draft, grown);
+        line.of_speculation();
+        return (target + draft, guessed + guessed_draft);
+    }
+    // Graphs of a run without the draft are the target's.
+    let alone = seen.graph_gib.filter(|_| !seen.pool_with_draft);
+    let (graphs, guessed) = match seen.target_graph_gib.or(alone) {
+        Some(gib) => {
+            let (gib, guessed, _) = logged(ledger, "target: graphs", gib, grown);
+            (gib, guessed)
+        }
+        None => {
+            let gib = captured(setup, running) as f64 * GIB_PER_SIZE;
+            ledger.estimate("target: graphs", gib, SPREAD, "0.04 GiB a captured size");
+            (gib, gib)
+        }
+    };
+    let draft = if drafts { graphs } else { 0.0 };
+    ledger
+        .estimate(
+            "draft: graphs",
+            draft,
+            SPREAD,
+            "as many sizes as the target",
+        )
+        .of_speculation();
+    (graphs + draft, guessed + draft)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setup::Speculation;
+    use crate::{Engine, EngineKind, Sharding, catalog};
+
+    /// `--max-running 8` left the graphs of 67 sizes in the ledger.
+    #[test]
+    fn sizes_above_the_requests_at_once_are_not_captured() {
+        let model = catalog::find("qwen3-32b").expect("in the catalogue").model;
+        let engine = Engine::newest(EngineKind::Sglang);
+        let setup = Setup::new(&model, Sharding::tp(8), engine, 140.3);
+        // 1, 2, 4, 8, 12, then every 8 to 256, every 16 to 496, 512.
+        assert_eq!(sizes(&setup, 512, 4096), 52);
+        assert_eq!(sizes(&setup, 128, 4096), 20);
+        assert_eq!(sizes(&setup, 512, 8), 4);
+        // 1, 2, 4, 8, and 9 for itself.
+        assert_eq!(sizes(&setup, 512, 9), 5);
+        assert_eq!(sizes(&setup, 0, 8), 0);
+        let mut split = setup.clone();
+        split.sharding.dp_attention = 8;
+        assert_eq!(sizes(&split, 512, 64), 4);
+        let mut drafted = setup.clone();
+        drafted.speculation = Some(Speculation {
+            kind: SpecKind::Ngram,
+            draft: None,
+            steps: 3,
+            topk: 1,
+            draft_tokens: 4,
+        });
+        // Every size to 8, every 2 to 32, every 4 to 64, every 8.
+        assert_eq!(sizes(&drafted, 512, 48), 8 + 12 + 3);
+        assert_eq!(sizes(&drafted, 512, 4096), 67);
+    }
+}
