@@ -207,3 +207,21 @@ fn a_drafts_pool_in_vllm_is_its_bytes_of_the_tokens_that_the_pool_holds() {
     let by_hand = tokens * bytes_per_token / 1_073_741_824.0;
     assert!((gib - by_hand).abs() < 0.01 * by_hand, "{gib} {by_hand}");
 }
+
+/// Four slots where a request takes five: "short by 1280007.25 GiB"; and a flag without effect was taken
+/// in silence, or pasted for a model without states.
+#[test]
+fn state_slots_that_no_request_runs_with_are_refused() {
+    let refused = |model: &str, engine: &str, slots: &str| -> String {
+        let args = [
+            "plan", "--model", model, "--gpu", "h100", "--gpus", "4", "--engine", engine,
+        ];
+        common::refusal(&[&args[..], &["--state-slots", slots]].concat())
+    };
+    let few = refused("qwen3-next-80b-a3b", "sglang", "1");
+    assert!(few.contains("--state-slots 1: a request takes"), "{few}");
+    let none = refused("qwen3-32b", "sglang", "5");
+    assert!(none.contains("has none to set"), "{none}");
+    let engine = refused("qwen3-next-80b-a3b", "vllm", "5");
+    assert!(engine.contains("has none to set"), "{engine}");
+}

@@ -330,3 +330,48 @@ fn a_release_after_those_known_has_the_rules_named_that_are_used() {
         );
     }
 }
+
+/// "--quant fp8 … would fit" was planned without the flags it was said beside, and at a fraction that it
+/// did not name.
+#[test]
+fn what_would_fit_instead_starts_with_the_same_flags_when_it_is_followed() {
+    let mut followed = 0;
+    for line in [
+        "--model llama-3.1-70b --gpu rtx-4090 --gpus 4 --engine vllm --max-model-len 131072",
+        "--model llama-3.1-70b --gpu rtx-4090 --gpus 4 --engine vllm --batched-tokens 65536",
+        "--model llama-3.1-70b --gpu rtx-4090 --gpus 4 --engine sglang",
+        "--model gpt-oss-120b --gpu rtx-5090 --engine sglang",
+        "--model qwen3-next-80b-a3b --gpu h100-sxm --gpus 2 --engine sglang --state-slots 4000",
+    ] {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let text = common::answers(&[&["plan"], &words[..]].concat());
+        let Some(ways) = text
+            .lines()
+            .find_map(|l| l.split_once(" would fit").map(|(ways, _)| ways))
+        else {
+            continue;
+        };
+        let ways = &ways[ways.find("--").expect(ways)..];
+        for way in ways.replace(" or ", ", ").split(", ") {
+            let change: Vec<&str> = way.split_whitespace().collect();
+            // A flag given again takes the place of the first.
+            let first = change[0];
+            let mut args: Vec<&str> = Vec::new();
+            let mut skip = false;
+            for word in &words {
+                if skip || *word == first {
+                    skip = !skip;
+                    continue;
+                }
+                args.push(word);
+            }
+            let followed_text = common::answers(&[&["plan"], &args[..], &change[..]].concat());
+            assert!(
+                !followed_text.starts_with("REFUSED"),
+                "{line}: {way}\n{followed_text}"
+            );
+            followed += 1;
+        }
+    }
+    assert!(followed >= 4, "{followed}");
+}

@@ -140,11 +140,12 @@ fn report(
         }
     }
     let mut cost = kvplan::speculation_cost(&setup).map_err(fail)?;
+    slots_for_one(&setup, &cost.with)?;
     if seen && drafted && inferred.known.fraction.is_some() {
         // The draft's pool came out of the same fraction.
         inferred.known.fraction = Some(cost.with.fraction);
     }
-    room::name(scenario, &mut cost.with);
+    room::name(scenario, args, &mut cost.with);
     let fourth = fourth(scenario, args, &inferred);
     // A fraction that gave one of the figures cannot be checked by them.
     let belief = believed(scenario)
@@ -305,6 +306,31 @@ fn fraction_flag(report: &Report) -> &'static str {
 /// Whether a plan starts.
 fn starts(plan: &Plan) -> bool {
     plan.refusal.is_none()
+}
+
+/// Refuses state slots that no request could run with, or that nothing has.
+fn slots_for_one(setup: &kvplan::Setup<'_>, plan: &Plan) -> anyhow::Result<()> {
+    let Some(asked) = setup.state_slots else {
+        return Ok(());
+    };
+    let why = match plan.state_slots {
+        Some(slots) if asked < slots.per_request => format!(
+            "a request takes {} here (with what the drafted tokens need); give at least that",
+            slots.per_request
+        ),
+        // Where the weights fill the card no slot is counted.
+        Some(_) => return Ok(()),
+        None if setup.engine.kind == EngineKind::Sglang
+            && setup.model.state_bytes_per_request(&setup.sharding).total() > 0 =>
+        {
+            return Ok(());
+        }
+        None => format!(
+            "{} on {} has none to set; leave the flag out",
+            setup.model.name, setup.engine
+        ),
+    };
+    Err(input::error(format!("--state-slots {asked}: {why}")))
 }
 
 #[cfg(test)]

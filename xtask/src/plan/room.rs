@@ -3,6 +3,8 @@
 use kvplan::MORE_ROOM;
 
 use super::setup;
+use super::wanted::one_request;
+use crate::cli::PlanArgs;
 use crate::gpus::{self, Family, Gpu};
 use crate::scenario::file::ObservedFile;
 use crate::scenario::{EngineKind, Ran, Scenario};
@@ -13,28 +15,37 @@ const FORMATS: [&str; 2] = ["fp8", "int4"];
 const ABOUT_AS_FAST: f64 = 0.9;
 
 /// Puts what would hold the weights into a refusal that asks for more room in general.
-pub(super) fn name(scenario: &Scenario, plan: &mut kvplan::Plan) {
+pub(super) fn name(scenario: &Scenario, args: Option<&PlanArgs>, plan: &mut kvplan::Plan) {
     if let Some(refusal) = &mut plan.refusal
         && refusal.remedy.contains(MORE_ROOM)
     {
-        refusal.remedy = named(scenario, &refusal.remedy);
+        // The settings asked for stay; figures of another run do not.
+        let knobs = args.cloned().map(|mut args| {
+            args.free_before_gib = None;
+            args.free_after_gib = None;
+            args.kv_gib = None;
+            args.state_gib = None;
+            args
+        });
+        refusal.remedy = named(scenario, knobs.as_ref(), &refusal.remedy);
     }
 }
 
 /// A remedy with what fits in the place of its general words.
-fn named(scenario: &Scenario, remedy: &str) -> String {
+fn named(scenario: &Scenario, args: Option<&PlanArgs>, remedy: &str) -> String {
     let mut plain = scenario.clone();
     // Figures and settings of a server that ran are not those of another card or format.
     plain.observed = ObservedFile::default();
     plain.ran = Ran::default();
     plain.mem_fraction = None;
-    let mut found: Vec<String> = formats(&plain);
-    found.extend(count(&plain));
-    found.extend(card(&plain));
+    let mut found: Vec<String> = formats(&plain, args);
+    found.extend(count(&plain, args));
+    found.extend(card(&plain, args));
     let words = match found.as_slice() {
         [] => format!(
-            "neither {} nor a larger count or card known here holds it with one request of {} tokens",
-            FORMATS.join(" nor "),
+            "none of {}, more of these cards or a larger card known here alone holds it with one request \
+             of {} tokens",
+            FORMATS.join(", "),
             crate::table::thousands(scenario.context as f64)
         ),
         [only] => format!("{only} would fit"),
@@ -43,40 +54,37 @@ fn named(scenario: &Scenario, remedy: &str) -> String {
     remedy.replace(MORE_ROOM, &words)
 }
 
-/// Whether the engine starts at some fraction and holds one request.
-fn fits(scenario: &Scenario) -> bool {
-    let Ok(mut setup) = setup(scenario, None) else {
-        return false;
-    };
-    let holds = |plan: &kvplan::Plan| plan.fit(scenario.context) == kvplan::Fit::Fits;
-    let Ok(own) = kvplan::plan(&setup) else {
-        return false;
-    };
-    if holds(&own) {
-        return true;
+/// A change, with the fraction that it needs; `None` where it does not start and hold one request at
+/// any.
+fn fits(scenario: &Scenario, args: Option<&PlanArgs>, change: &str) -> Option<String> {
+    let setup = setup(scenario, args).ok()?;
+    let own = kvplan::plan(&setup).ok()?;
+    if own.fit(scenario.context) == kvplan::Fit::Fits {
+        return Some(change.to_string());
     }
-    setup.fraction = Some((own.interval.max * 1000.0).floor() / 1000.0);
-    own.interval.max > 0.0 && kvplan::plan(&setup).is_ok_and(|plan| holds(&plan))
+    let answer = kvplan::for_target(&setup, one_request(&setup, scenario.context), 1).ok()?;
+    answer
+        .reached
+        .then(|| format!("{change} --mem-fraction {:.3}", answer.fraction))
 }
 
 /// Weight formats in which it fits as it stands.
-fn formats(scenario: &Scenario) -> Vec<String> {
-    let fits_in = |name: &&&str| {
+fn formats(scenario: &Scenario, args: Option<&PlanArgs>) -> Vec<String> {
+    let fits_in = |name: &&str| {
         let found = kvplan::catalog::find_in(&scenario.model_given, Some(name));
         let mut other = scenario.clone();
         other.model = match (found, kvplan::Quant::parse(name)) {
             (Ok(found), _) => found.model,
             (Err(_), Some(quant)) => scenario.model.clone().requantised(&quant),
-            (Err(_), None) => return false,
+            (Err(_), None) => return None,
         };
-        fits(&other)
+        fits(&other, args, &format!("--quant {name}"))
     };
-    let tried = FORMATS.iter().filter(fits_in);
-    tried.map(|name| format!("--quant {name}")).collect()
+    FORMATS.iter().filter_map(fits_in).collect()
 }
 
 /// The least count of these cards that holds it, of those the box or a board of them has.
-fn count(scenario: &Scenario) -> Option<String> {
+fn count(scenario: &Scenario, args: Option<&PlanArgs>) -> Option<String> {
     let have = u32::try_from(scenario.wiring.gpu_count()).unwrap_or(u32::MAX);
     let shown = scenario.input("box").map(|input| input.source.as_str());
     // Only a box that is nothing but cards and their number can have more.
@@ -87,22 +95,22 @@ fn count(scenario: &Scenario) -> Option<String> {
         have
     };
     let doubled = |tp: &u32| tp.checked_mul(2);
-    let tp = std::iter::successors(doubled(&scenario.tp), doubled)
+    std::iter::successors(doubled(&scenario.tp), doubled)
         .take_while(|tp| *tp <= most)
-        .find(|tp| {
+        .find_map(|tp| {
             let mut other = scenario.clone();
-            other.tp = *tp;
-            let cut = kvplan::Sharding::tp(u64::from(*tp)).check(&scenario.model);
-            cut.is_ok() && fits(&other)
-        })?;
-    Some(match tp <= have {
-        true => format!("--tp {tp}"),
-        false => format!("--gpus {tp}"),
-    })
+            other.tp = tp;
+            let cut = kvplan::Sharding::tp(u64::from(tp)).check(&scenario.model);
+            let change = match tp <= have {
+                true => format!("--tp {tp}"),
+                false => format!("--gpus {tp}"),
+            };
+            cut.ok().and_then(|_| fits(&other, args, &change))
+        })
 }
 
 /// The smallest larger card of the same kind of box that holds it.
-fn card(scenario: &Scenario) -> Option<String> {
+fn card(scenario: &Scenario, args: Option<&PlanArgs>) -> Option<String> {
     let own = scenario.gpu;
     let kind = |gpu: &Gpu| (gpu.family == Family::Cdna3, gpu.most_gpus >= scenario.tp);
     let boards = |gpu: &Gpu| matches!(gpu.nvlink, gpus::Nvlink::Switch | gpus::Nvlink::Mesh);
@@ -117,10 +125,9 @@ fn card(scenario: &Scenario) -> Option<String> {
         .filter(|_| scenario.engine.kind != EngineKind::LlamaCpp)
         .collect();
     cards.sort_by(|a, b| a.memory_gib.total_cmp(&b.memory_gib));
-    let found = cards.into_iter().find(|gpu| {
+    cards.into_iter().find_map(|gpu| {
         let mut other = scenario.clone();
         other.gpu = gpu;
-        fits(&other)
-    })?;
-    Some(format!("--gpu {}", found.name))
+        fits(&other, args, &format!("--gpu {}", gpu.name))
+    })
 }

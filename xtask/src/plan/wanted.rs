@@ -25,6 +25,14 @@ fn wanted_load(scenario: &Scenario, plan: &Plan) -> Option<(u64, u64)> {
     Some((scenario.context, u64::from(requests)))
 }
 
+/// Tokens of the one request that must fit: vLLM wants room for the longest it is told to serve.
+pub(super) fn one_request(setup: &Setup<'_>, context: u64) -> u64 {
+    match setup.engine.kind {
+        EngineKind::Vllm => context.max(setup.context_tokens.unwrap_or(0)),
+        _ => context,
+    }
+}
+
 /// The least fraction whose pool holds one request of a context, where the one planned starts with
 /// less or not at all.
 pub(super) fn least_for_one(setup: &Setup<'_>, plan: &Plan, context: u64) -> Option<f64> {
@@ -32,7 +40,7 @@ pub(super) fn least_for_one(setup: &Setup<'_>, plan: &Plan, context: u64) -> Opt
     if !short || setup.engine.kind == EngineKind::LlamaCpp {
         return None;
     }
-    let answer = kvplan::for_target(setup, context, 1).ok()?;
+    let answer = kvplan::for_target(setup, one_request(setup, context), 1).ok()?;
     answer.reached.then_some(answer.fraction)
 }
 

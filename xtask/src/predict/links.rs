@@ -68,7 +68,7 @@ impl Choice {
     }
 
     /// The kernel that takes a size; `None` where it is the fastest.
-    pub(super) fn at(self, bytes: u64) -> Option<Algorithm> {
+    pub(crate) fn at(self, bytes: u64) -> Option<Algorithm> {
         match self {
             Self::One(algorithm) => Some(algorithm),
             Self::UpTo(algorithm, most) if bytes <= most => Some(algorithm),

@@ -127,9 +127,12 @@ fn asked(text: &str) -> anyhow::Result<String> {
             "--allreduce {text}: {name} has no largest size; give it to a kernel, such as one-shot@64k"
         )));
     }
-    let flag = format!("--allreduce {name}@");
-    let bytes = parse::byte_sizes(&flag, most)?;
-    Ok(format!("{name}@{}", bytes.first().copied().unwrap_or(1)))
+    let [bytes] = parse::byte_sizes(&format!("--allreduce {name} @"), most)?[..] else {
+        return Err(input::error(format!(
+            "--allreduce {text}: give one largest size, such as {name}@64k"
+        )));
+    };
+    Ok(format!("{name}@{bytes}"))
 }
 
 /// What the log's server runs, where that stands, and what is to be said of it.

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::merge::Merged;
 use super::{Notes, hardware::Hardware};
+use crate::predict::links::Choice;
 use crate::table::{bytes as size, three};
 
 /// Largest box of which all ways to cut it into groups are tried: 105 for pairs of 8.
@@ -109,11 +110,10 @@ impl Search {
     fn new(topology: Topology, algorithm: &str, bytes: u64, each: usize) -> Self {
         Self {
             topology,
-            // A kernel up to a size (`one-shot@65536`) is placed as the kernel.
-            algorithm: algorithm
-                .split('@')
-                .next()
-                .and_then(|name| name.parse().ok()),
+            // Beyond the size up to which a kernel runs the group is placed for what takes its place.
+            algorithm: Choice::parse(algorithm)
+                .ok()
+                .and_then(|choice| choice.at(bytes)),
             bytes,
             each,
             options: Options {

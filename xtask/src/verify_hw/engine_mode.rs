@@ -10,6 +10,7 @@ use super::steps::Progress;
 use super::table::Row;
 use crate::cli::VerifyHwArgs;
 use crate::input;
+use crate::predict::links::Choice;
 use crate::scenario::{EngineKind, Scenario};
 
 /// Error of a speedup that holds against a real engine, calibrated from its plain sweep.
@@ -299,8 +300,10 @@ pub(crate) fn catalogue_all_reduce_us(scenario: &Scenario, bytes: f64) -> f64 {
     let Ok(topology) = Topology::from_spec(&scenario.wiring, arch) else {
         return 0.0;
     };
-    let algorithm = scenario.allreduce.parse().unwrap_or(Algorithm::Engine);
     let bytes = bytes.clamp(0.0, 1e15) as u64;
+    let choice = Choice::parse(&scenario.allreduce).ok();
+    let algorithm = choice.and_then(|choice| choice.at(bytes));
+    let algorithm = algorithm.unwrap_or(Algorithm::Engine);
     all_reduce(
         &topology,
         &scenario.ranks,

@@ -186,13 +186,17 @@ fn widened(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> String {
         !interval(setup, weights_gib, draft, &b).is_empty()
     };
     let mut other = setup.clone();
-    other.graph_max_batch = Some(other.graph_max_batch.unwrap_or(8).min(8));
+    let graphs = other.graph_max_batch.unwrap_or(8).min(8);
+    other.graph_max_batch = Some(graphs);
     if opens(&other, draft) {
-        return "with --cuda-graph-max-bs 8 one does".to_string();
+        return format!("with --cuda-graph-max-bs {graphs} one does");
     }
-    other.batched_tokens = Some(other.batched_tokens.unwrap_or(1024).min(1024));
+    let chunk = other.batched_tokens.unwrap_or(1024).min(1024);
+    other.batched_tokens = Some(chunk);
     if opens(&other, draft) {
-        return "with --cuda-graph-max-bs 8 and --chunked-prefill-size 1024 one does".to_string();
+        return format!(
+            "with --cuda-graph-max-bs {graphs} and --chunked-prefill-size {chunk} one does"
+        );
     }
     if setup.speculation.is_some() && opens(&setup.plain(), &DraftParts::default()) {
         return "without the draft one does".to_string();
@@ -256,7 +260,7 @@ fn remedy_for_states(
         starts(&b) && b.tokens >= tokens
     };
     let per_request = slots.per_request.max(1);
-    let pinned = setup.state_slots.unwrap_or(per_request);
+    let pinned = setup.state_slots.unwrap_or(per_request).max(per_request);
     let pin = |n: u64| helps(&|other: &mut Setup<'_>| other.state_slots = Some(n));
     if let Some(n) = most(per_request, pinned, pin) {
         ways.push(format!("--max-mamba-cache-size {n}"));

@@ -73,12 +73,15 @@ fn remedy_without_pool(setup: &Setup<'_>, weights_gib: f64, b: &Budget, need_gib
         other.fraction = Some(b.utilisation);
         budget(&other, weights_gib).rest >= need_gib
     };
+    let (tokens, seqs) = (2048.min(batched_tokens(setup)), 64.min(max_seqs(setup)));
     let small = |other: &mut Setup<'_>| {
-        other.batched_tokens = Some(2048.min(batched_tokens(setup)));
-        other.max_running = Some(64.min(max_seqs(setup)));
+        other.batched_tokens = Some(tokens);
+        other.max_running = Some(seqs);
     };
     if at(&small) {
-        ways.push("serve with --max-num-batched-tokens 2048 --max-num-seqs 64".to_string());
+        ways.push(format!(
+            "serve with --max-num-batched-tokens {tokens} --max-num-seqs {seqs}"
+        ));
     }
     if setup.speculation.is_some() && at(&|other: &mut Setup<'_>| other.speculation = None) {
         ways.push("drop the draft".to_string());
