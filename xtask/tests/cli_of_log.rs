@@ -291,3 +291,31 @@ fn a_logs_graphs_follow_the_batches_that_are_captured() {
     let (target, _, text) = graphs("graphs-64", "--graph-max-batch 64");
     assert!((target - 1.31).abs() < 1e-3, "{text}");
 }
+
+/// The wall was that of the draft's pool at the log's fraction: "at most, with 0.955", and followed
+/// 0.955 lay in the band of another wall.
+#[test]
+fn the_wall_of_a_log_is_the_one_that_stands_where_its_advice_is_followed() {
+    let card = "--gpu h200 --context 16k --concurrency 64";
+    let wall = |text: &str| {
+        let line = text.lines().find(|line| line.contains("activation wall)"));
+        line.unwrap_or_else(|| panic!("{text}")).trim().to_string()
+    };
+    let run = |more: &str| {
+        let more = format!("{card} {more}");
+        let mut args = vec!["plan", "--from-log", MODULE];
+        args.extend(more.split_whitespace());
+        answers(&args)
+    };
+    let first = run("");
+    let (_, said) = first
+        .split_once("at most, with --mem-fraction-static ")
+        .unwrap_or_else(|| panic!("{first}"));
+    let fraction = said.split(',').next().unwrap_or_default();
+    let followed = run(&format!("--mem-fraction {fraction}"));
+    assert_eq!(wall(&first), wall(&followed));
+    assert!(
+        followed.contains(said.lines().next().unwrap_or_default()),
+        "{followed}"
+    );
+}

@@ -19,6 +19,13 @@ pub(super) fn interval(
     draft: &DraftParts,
     b: &Budget,
 ) -> Interval {
+    let pool_wall = least(setup, b);
+    // The pool of a server that ran is that of its own fraction: a draft's pool grows beyond it.
+    let mut other = setup.clone();
+    if setup.served_tokens().is_some() {
+        other.observed.served = false;
+    }
+    let setup = &other;
     let base = base(setup, weights_gib, draft);
     let wall = |spreads: f64| {
         // How far a fraction lies below the wall that it makes itself.
@@ -32,7 +39,7 @@ pub(super) fn interval(
         crossing(b.fraction.clamp(0.0, 1.0), below)
     };
     Interval {
-        min: least(setup, b),
+        min: pool_wall,
         max: wall(0.0),
         max_low: wall(1.0),
         max_high: wall(-1.0),
