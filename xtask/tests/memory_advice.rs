@@ -375,3 +375,16 @@ fn what_would_fit_instead_starts_with_the_same_flags_when_it_is_followed() {
     }
     assert!(followed >= 4, "{followed}");
 }
+
+/// `plan --max-model-len 4096` counted requests of 2,048 tokens "as in predict", which counts 4,096.
+#[test]
+fn the_longest_context_told_is_what_a_request_holds_in_plan_as_in_predict() {
+    let card = "--model llama-3.1-8b --gpu rtx-4090 --gpus 1 --engine vllm@0.19";
+    let plan = |more: &str| run("plan", &format!("{card} {more}"));
+    let told = plan("--max-model-len 4096");
+    assert!(told.contains("requests of 4,096 tokens"), "{told}");
+    assert!(!told.contains("2,048"), "{told}");
+    // A context of its own goes before it.
+    let own = plan("--max-model-len 4096 --context 1k");
+    assert!(own.contains("requests of 1,024 tokens"), "{own}");
+}

@@ -1,6 +1,7 @@
 //! Flags that were given and change nothing: found by leaving each out.
 
 use super::json::to_json;
+use super::knobs::asked_load;
 use super::{Report, asked};
 use crate::cli::PlanArgs;
 use crate::scenario::Scenario;
@@ -93,7 +94,7 @@ pub(super) fn flags(args: &PlanArgs, answer: &Report) -> Vec<&'static str> {
         }
         let mut without = args.clone();
         take_back(&mut without);
-        let Ok(mut scenario) = Scenario::resolve(&without.scenario) else {
+        let Ok(mut scenario) = Scenario::resolve(&asked_load(&without)) else {
             return false;
         };
         asked(&mut scenario, &without).is_ok_and(|answer| to_json(&answer) == with)

@@ -2,13 +2,15 @@
 
 use kvplan::Known;
 
-use crate::cli::PlanArgs;
+use crate::cli::{PlanArgs, ScenarioArgs};
 use crate::input;
+use crate::scenario::parse;
 
 /// Engine settings that only memory depends on.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Knobs {
-    /// Longest context the engine is told to serve (--context-length, --max-model-len)
+    /// Longest context the engine is told to serve (--context-length, --max-model-len); requests
+    /// are taken to hold that many tokens where --context does not say, as in predict
     #[arg(long, aliases = ["context-length"], value_name = "TOKENS")]
     pub(crate) max_model_len: Option<u64>,
     /// Requests at once the engine is told to run (--max-running-requests, --max-num-seqs)
@@ -46,6 +48,15 @@ pub(crate) struct Knobs {
     pub(crate) observed_with_draft: bool,
 }
 
+/// The scenario asked for: requests of the longest context that the engine is told to serve, where
+/// nobody says what they hold. `predict` takes the flag so.
+pub(super) fn asked_load(args: &PlanArgs) -> ScenarioArgs {
+    let mut wanted = args.scenario.clone();
+    let told = args.knobs.max_model_len.map(|tokens| tokens.to_string());
+    wanted.context = wanted.context.or(told);
+    wanted
+}
+
 /// Largest count of tokens that any setting can mean.
 const MAX_TOKENS: u64 = 1 << 32;
 /// Most requests at once, graph sizes or slots that any setting can mean.
@@ -57,7 +68,7 @@ const MAX_GIB: f64 = 10_000.0;
 pub(super) fn check(args: &PlanArgs) -> anyhow::Result<()> {
     let knobs = &args.knobs;
     let counts = [
-        ("--max-model-len", knobs.max_model_len, 1, MAX_TOKENS),
+        ("--max-model-len", knobs.max_model_len, 1, parse::MAX_TOKENS),
         ("--max-running", knobs.max_running, 1, MAX_COUNT),
         ("--batched-tokens", knobs.batched_tokens, 1, MAX_TOKENS),
         ("--graph-max-batch", knobs.graph_max_batch, 0, MAX_COUNT),

@@ -83,7 +83,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     check(args)?;
-    let mut scenario = Scenario::resolve(&args.scenario)?;
+    let mut scenario = Scenario::resolve(&knobs::asked_load(args))?;
     setup::own_figures(&mut scenario, args);
     let mut report = asked(&mut scenario, args)?;
     report.ignored = ignored::flags(args, &report);

@@ -3,7 +3,7 @@
 use crate::input;
 
 /// Largest context and list entry taken: beyond this a value is a slip of the keyboard.
-const MAX_TOKENS: u64 = 100_000_000;
+pub(crate) const MAX_TOKENS: u64 = 100_000_000;
 /// Largest number of requests at a time.
 const MAX_CONCURRENCY: u32 = 100_000;
 /// Longest list taken from one flag.
