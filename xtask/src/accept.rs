@@ -4,15 +4,14 @@ mod agree;
 mod figures;
 mod notes;
 mod reached;
+mod simulated;
 mod subject;
 
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use spec_decode::acceptance::metrics::truncated_by_request_end;
 use spec_decode::acceptance::prior::{HOTTEST, trained_steps};
 use spec_decode::acceptance::warnings::{Observed, Severity, Warning, diagnose};
-use spec_decode::montecarlo::run_batch;
 use spec_decode::trees::{TreeBasis, TreeEstimate, tree_accept_length};
 use spec_decode::{
     AcceptanceBand, AcceptancePrior, Evidence, HeadKind, Posterior, PriorQuery, Task,
@@ -22,9 +21,8 @@ use crate::cli::AcceptCommandArgs;
 use crate::input;
 use crate::scenario::parse;
 use crate::table;
+use simulated::Simulated;
 
-/// Requests that `--simulate` runs.
-const SIMULATED_REQUESTS: usize = 256;
 /// Coverage of the bands printed.
 const COVERAGE: f64 = 0.9;
 
@@ -41,16 +39,6 @@ struct Report {
     warnings: Vec<Warning>,
     assumed: Vec<String>,
     sources: Vec<String>,
-}
-
-/// What a benchmark of short requests would print.
-struct Simulated {
-    depth: u32,
-    output_tokens: u32,
-    seed: u64,
-    long_run: f64,
-    printed: f64,
-    printed_exact: f64,
 }
 
 /// Runs `cargo xtask accept`.
@@ -109,7 +97,7 @@ fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
             })
             .collect(),
         tree: tree(args, &posterior, &depths)?,
-        simulated: simulate(args, &posterior, &depths)?,
+        simulated: simulated::simulate(args, &posterior, &depths)?,
         warnings: warned,
         assumed,
         sources: prior.sources,
@@ -172,37 +160,6 @@ fn tree(
     }
     let estimate = tree_accept_length(&posterior.chain(), steps, args.topk, draft_tokens);
     Ok(Some((steps, draft_tokens, estimate)))
-}
-
-fn simulate(
-    args: &AcceptCommandArgs,
-    posterior: &Posterior,
-    depths: &[u32],
-) -> anyhow::Result<Option<Simulated>> {
-    let Some(text) = &args.simulate else {
-        return Ok(None);
-    };
-    let output_tokens = parse::count("--simulate", text)?;
-    let output_tokens = u32::try_from(output_tokens)
-        .ok()
-        .filter(|n| (1..=65_536).contains(n))
-        .ok_or_else(|| {
-            input::error(format!(
-                "--simulate {text}: give output tokens from 1 to 65536"
-            ))
-        })?;
-    let depth = depths.last().copied().unwrap_or(1);
-    let chain = posterior.chain();
-    let requests = vec![output_tokens; SIMULATED_REQUESTS];
-    let run = run_batch(&chain, depth, &requests, |_| 1.0, args.seed);
-    Ok(Some(Simulated {
-        depth,
-        output_tokens,
-        seed: run.seed,
-        long_run: run.accept_length(),
-        printed: run.delivered_per_cycle(),
-        printed_exact: truncated_by_request_end(&chain, depth, output_tokens),
-    }))
 }
 
 /// Warnings on every figure, and on the tree's flags.
@@ -268,11 +225,7 @@ fn as_json(report: &Report) -> Value {
                "low": rounded((t.accept_length - t.half_width).max(1.0)),
                "high": rounded(t.accept_length + t.half_width), "basis": basis(t.basis)})
     });
-    let simulated = report.simulated.as_ref().map(|s| {
-        json!({"depth": s.depth, "output_tokens": s.output_tokens, "seed": s.seed,
-               "accept_length": rounded(s.long_run), "printed": rounded(s.printed),
-               "printed_exact": rounded(s.printed_exact)})
-    });
+    let simulated = report.simulated.as_ref().map(Simulated::as_json);
     json!({
         "schema": 1,
         "head": report.head.name(),
@@ -335,17 +288,7 @@ fn as_text(report: &Report, sources: bool) -> String {
         ));
     }
     if let Some(s) = &report.simulated {
-        out.push_str(&format!(
-            "simulated  {} requests of {} tokens at depth {}, seed {}: accept length {:.3}; a \
-             benchmark prints {:.3} (exactly {:.3}), because the last cycle of a request is cut\n",
-            SIMULATED_REQUESTS,
-            s.output_tokens,
-            s.depth,
-            s.seed,
-            s.long_run,
-            s.printed,
-            s.printed_exact
-        ));
+        out.push_str(&s.as_text());
     }
     for warning in &report.warnings {
         out.push_str(&format!(
