@@ -12,6 +12,7 @@ use crate::explain::{AcceptReading, accept_from_log, scenario_from_log};
 use crate::input;
 use crate::scenario::LoggedHead;
 use crate::scenario::parse::{self, AcceptFlag};
+use crate::table::thousands;
 
 /// One measurement as evidence, and for the checks.
 pub(super) struct Figure {
@@ -239,6 +240,8 @@ fn from_log(path: &Path, cycles: Option<f64>) -> anyhow::Result<Figure> {
             log.accept_length, log.accept_length
         ))
     };
+    let counted = cycles.is_none().then_some(log.passes).flatten();
+    let cycles = cycles.or(log.passes);
     let evidence = match &log.reading {
         AcceptReading::Rates(cumulative) => Evidence::PositionRates {
             cumulative: cumulative.clone(),
@@ -249,10 +252,10 @@ fn from_log(path: &Path, cycles: Option<f64>) -> anyhow::Result<Figure> {
             accept_length: *accept_length,
             cycles,
         },
-        AcceptReading::Counts { drafts, .. } => Evidence::AcceptLength {
+        AcceptReading::Counts { .. } => Evidence::AcceptLength {
             depth: log.depth.ok_or_else(needs_depth)?,
             accept_length: log.accept_length,
-            cycles: drafts.or(cycles),
+            cycles,
         },
     };
     evidence
@@ -260,7 +263,12 @@ fn from_log(path: &Path, cycles: Option<f64>) -> anyhow::Result<Figure> {
         .map_err(|e| input::error(format!("--accept {shown}: {e}")))?;
     let mut figure = figure(
         evidence,
-        format!("accept length {:.2} from {}", log.accept_length, log.source),
+        format!(
+            "accept length {:.2}{} from {}",
+            log.accept_length,
+            counted.map_or_else(String::new, over),
+            log.source
+        ),
     );
     if let (Some(depth), Some(tokens)) = (log.depth, log.draft_tokens) {
         figure.observed.tree_flags = Some((depth, log.topk.unwrap_or(1), tokens));
@@ -269,4 +277,10 @@ fn from_log(path: &Path, cycles: Option<f64>) -> anyhow::Result<Figure> {
     let settings = scenario_from_log(&text, &shown).ok();
     figure.logged = settings.as_ref().and_then(LoggedHead::of);
     Ok(figure)
+}
+
+/// Verify passes that a log itself counts, in words.
+fn over(passes: f64) -> String {
+    let plural = if passes.round() == 1.0 { "" } else { "es" };
+    format!(" over {} verify pass{plural}", thousands(passes))
 }

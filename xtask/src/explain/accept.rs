@@ -23,8 +23,6 @@ pub(crate) enum AcceptReading {
         accepted: f64,
         /// Draft tokens proposed.
         drafted: f64,
-        /// Draft cycles, where they follow from the depth.
-        drafts: Option<f64>,
         /// Draft steps.
         depth: Option<u32>,
     },
@@ -45,6 +43,8 @@ pub(crate) struct LogAcceptance {
     pub(crate) topk: Option<u32>,
     /// Intervals or lines averaged.
     pub(crate) intervals: usize,
+    /// Verify passes behind it, where the log prints counts.
+    pub(crate) passes: Option<f64>,
     /// `file:line` of the last one.
     pub(crate) source: String,
     /// What was left out and why.
@@ -62,7 +62,7 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
         .or_else(|| vllm_v0_counts(&doc, from))
         .or_else(|| sglang_lines(&doc, from))
         .or_else(|| counters(text, &facts));
-    let (reading, accept_length, intervals, line, notes) = match found {
+    let found = match found {
         Some(found) => found,
         None => {
             let fact = facts.get("accept_length").ok_or_else(|| {
@@ -77,10 +77,13 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
                 accept_length,
                 depth: None,
             };
-            (reading, accept_length, 1, fact.line, Vec::new())
+            Found {
+                passes: super::llamacpp::passes(&doc),
+                ..Found::new(reading, accept_length, fact.line)
+            }
         }
     };
-    let reading = with_depth(reading, depth);
+    let reading = with_depth(found.reading, depth);
     let depth = depth.or(match &reading {
         AcceptReading::Rates(rates) => u32::try_from(rates.len()).ok(),
         AcceptReading::Counts { depth, .. } => *depth,
@@ -88,25 +91,51 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
     });
     Ok(LogAcceptance {
         reading,
-        accept_length,
+        accept_length: found.accept_length,
         depth,
         draft_tokens: whole(&facts, "spec_draft_tokens"),
         topk: whole(&facts, "spec_topk"),
-        intervals,
-        source: format!("{name}:{line}"),
-        notes,
+        intervals: found.intervals,
+        passes: found.passes,
+        source: format!("{name}:{}", found.line),
+        notes: found.notes,
     })
 }
 
 /// vLLM's counters on a page of `/metrics`.
 fn counters(text: &str, facts: &Facts) -> Option<Found> {
-    let (rates, length, _) = super::prometheus::rates(text)?;
+    let (rates, length, drafts) = super::prometheus::rates(text)?;
     let line = facts.get("accept_length").map_or(1, |fact| fact.line);
     let notes = vec!["means since the server's start, warm-up included".to_string()];
-    Some((AcceptReading::Rates(rates), length, 1, line, notes))
+    Some(Found {
+        passes: Some(drafts),
+        notes,
+        ..Found::new(AcceptReading::Rates(rates), length, line)
+    })
 }
 
-type Found = (AcceptReading, f64, usize, usize, Vec<String>);
+/// What lines of one form amount to.
+struct Found {
+    reading: AcceptReading,
+    accept_length: f64,
+    intervals: usize,
+    passes: Option<f64>,
+    line: usize,
+    notes: Vec<String>,
+}
+
+impl Found {
+    fn new(reading: AcceptReading, accept_length: f64, line: usize) -> Self {
+        Self {
+            reading,
+            accept_length,
+            intervals: 1,
+            passes: None,
+            line,
+            notes: Vec::new(),
+        }
+    }
+}
 
 /// vLLM's speculation lines, summed up.
 #[derive(Debug, Clone)]
@@ -136,16 +165,15 @@ pub(crate) fn vllm_acceptance(
             "vllm v0 emitted tokens over drafts",
         ),
     };
-    let (reading, accept_length, intervals, line, _) = found;
-    let depth = match reading {
+    let depth = match found.reading {
         AcceptReading::Rates(rates) => u32::try_from(rates.len()).ok(),
         AcceptReading::Counts { depth, .. } | AcceptReading::Length { depth, .. } => depth,
     };
     Some(VllmAcceptance {
-        accept_length,
+        accept_length: found.accept_length,
         depth,
-        intervals,
-        line,
+        intervals: found.intervals,
+        line: found.line,
         source,
     })
 }
@@ -180,7 +208,7 @@ fn own<'a>(doc: &'a Doc, phrase: &'a str, from: usize) -> impl Iterator<Item = u
 fn vllm_intervals(doc: &Doc, from: usize, depth: Option<f64>) -> Option<Found> {
     let mut sums: Vec<f64> = Vec::new();
     let (mut weight_sum, mut lengths, mut intervals, mut line) = (0.0, 0.0, 0, 0);
-    let mut tiny = 0;
+    let (mut tiny, mut passes) = (0, 0.0);
     for at in own(doc, "SpecDecoding metrics:", from) {
         let window = doc.window(at, 4000);
         let window = window.split("SpecDecoding metrics:").next().unwrap_or("");
@@ -202,6 +230,9 @@ fn vllm_intervals(doc: &Doc, from: usize, depth: Option<f64>) -> Option<Found> {
         if drafted.is_some_and(|n| n <= 2.0 * positions) {
             tiny += 1;
             continue;
+        }
+        if depth.is_some() || !rates.is_empty() {
+            passes += drafted.unwrap_or(0.0) / positions;
         }
         let weight = drafted.unwrap_or(1.0);
         if sums.len() < rates.len() {
@@ -233,7 +264,12 @@ fn vllm_intervals(doc: &Doc, from: usize, depth: Option<f64>) -> Option<Found> {
     } else {
         AcceptReading::Rates(mean)
     };
-    Some((reading, length, intervals, line, notes))
+    Some(Found {
+        intervals,
+        passes: Some(passes).filter(|passes| *passes >= 1.0),
+        notes,
+        ..Found::new(reading, length, line)
+    })
 }
 
 /// vLLM V0: running totals, so the last line counts. The acceptance rate of V0 counts tokens
@@ -252,10 +288,12 @@ fn vllm_v0_counts(doc: &Doc, from: usize) -> Option<Found> {
     let reading = AcceptReading::Counts {
         accepted: (emitted - drafts).max(0.0),
         drafted,
-        drafts: Some(drafts),
         depth: Some(depth as u32),
     };
-    Some((reading, length, 1, doc.line_at(at), Vec::new()))
+    Some(Found {
+        passes: Some(drafts),
+        ..Found::new(reading, length, doc.line_at(at))
+    })
 }
 
 /// SGLang decode lines: the mean over lines, weighted by the requests running.
@@ -282,7 +320,10 @@ fn sglang_lines(doc: &Doc, from: usize) -> Option<Found> {
         accept_length: length,
         depth: None,
     };
-    Some((reading, length, count, line, Vec::new()))
+    Some(Found {
+        intervals: count,
+        ..Found::new(reading, length, line)
+    })
 }
 
 /// `0.706, 0.488, 0.328` behind `key`.
@@ -299,4 +340,27 @@ fn number_list_after(text: &str, key: &str) -> Vec<f64> {
         }
     }
     rates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verify_passes_are_those_that_the_lines_of_an_engine_count() {
+        let passes = |text: &str| accept_from_log(text, "f").ok().and_then(|a| a.passes);
+        let line = "SpecDecoding metrics: Mean acceptance length: 2.31, Accepted: 612 tokens, Drafted: \
+            1401 tokens, Per-position acceptance rate: 0.664, 0.405, 0.241\n";
+        assert_eq!(passes(line), Some(467.0));
+        assert_eq!(passes(&line.repeat(2)), Some(934.0));
+        let v0 = "Speculative metrics: Number of speculative tokens: 2, Number of accepted tokens: 6455, \
+            Number of draft tokens: 18802, Number of emitted tokens: 13783.";
+        assert_eq!(passes(v0), Some(9401.0));
+        let sglang =
+            "Decode batch. #running-req: 8, #token: 900, accept len: 2.31, gen throughput: 9\n";
+        assert_eq!(passes(sglang), None);
+        let llama = "statistics draft-mtp: #calls(b,g,a) = 1 12 12, #gen drafts = 12, #acc drafts = 11, \
+            #gen tokens = 33, #acc tokens = 26, dur(b,g,a) = 0.009, 95.186, 0.056 ms\n";
+        assert_eq!(passes(llama), Some(12.0));
+    }
 }

@@ -176,16 +176,23 @@ fn acceptance(doc: &Doc, facts: &mut Facts) {
     let Some(at) = doc.after_all("#calls(b,g,a) =").last() else {
         return;
     };
-    let window = doc.window(at, 300);
-    let mut calls = window.split_whitespace().skip(1);
-    let passes = calls.next().and_then(|word| word.parse::<f64>().ok());
-    let accepted = number_after(window, "#acc tokens =");
-    if let (Some(passes), Some(accepted)) = (passes.filter(|n| *n >= 1.0), accepted) {
+    let accepted = number_after(doc.window(at, 300), "#acc tokens =");
+    if let (Some(passes), Some(accepted)) = (passes(doc), accepted) {
         let line = doc.line_at(at);
         let how = "1 + accepted tokens over draft calls, since the start";
         facts.derive("accept_length", 1.0 + accepted / passes, line, how);
         facts.set("accept_length_source", source, line);
     }
+}
+
+/// Draft calls of the totals that a log ends with: `#calls(b,g,a) = 1 861 690`, the second.
+pub(super) fn passes(doc: &Doc) -> Option<f64> {
+    let at = doc.after_all("#calls(b,g,a) =").last()?;
+    let second = doc.window(at, 300).split_whitespace().nth(1)?;
+    second
+        .parse::<f64>()
+        .ok()
+        .filter(|n| n.is_finite() && *n >= 1.0)
 }
 
 /// Draft depth, by the positions that rates are printed for.

@@ -369,17 +369,17 @@ fn from_log(path: &std::path::Path, steps: Option<u32>) -> anyhow::Result<(Evide
     let evidence = match &log.reading {
         AcceptReading::Rates(cumulative) => Evidence::PositionRates {
             cumulative: cumulative.clone(),
-            cycles: None,
+            cycles: log.passes,
         },
         AcceptReading::Length { accept_length, .. } => Evidence::AcceptLength {
             depth,
             accept_length: *accept_length,
-            cycles: None,
+            cycles: log.passes,
         },
-        AcceptReading::Counts { drafts, .. } => Evidence::AcceptLength {
+        AcceptReading::Counts { .. } => Evidence::AcceptLength {
             depth,
             accept_length: log.accept_length,
-            cycles: *drafts,
+            cycles: log.passes,
         },
     };
     evidence
