@@ -319,3 +319,28 @@ fn the_wall_of_a_log_is_the_one_that_stands_where_its_advice_is_followed() {
         "{followed}"
     );
 }
+
+/// The log's three steps were priced at every load, and nothing said that two gain more at some.
+#[test]
+fn a_depth_that_gains_more_than_the_logs_is_told_with_its_load() {
+    let log = ["predict", "--from-log", MODULE, "--gpu", "h200"];
+    let told = |more: &[&str]| {
+        let text = answers(&[&log[..], more].concat());
+        let line = text
+            .lines()
+            .find(|line| line.contains("(the best depth at"));
+        line.map(|line| line.trim().to_string())
+    };
+    let line = told(&["--concurrency", "16"]).unwrap_or_default();
+    assert!(
+        line.ends_with("2 draft steps (the best depth at 16 users)"),
+        "{line}"
+    );
+    let gain = line
+        .trim_start_matches('+')
+        .split(' ')
+        .next()
+        .map(str::parse::<u32>);
+    assert!(matches!(gain, Some(Ok(2..=10))), "{line}");
+    assert_eq!(told(&["--concurrency", "16", "--steps", "2"]), None);
+}

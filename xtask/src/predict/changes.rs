@@ -1,6 +1,6 @@
 //! What to change first, ranked by predicted gain, and comparisons side by side.
 
-use super::answer::{Answer, Assumption, Change, Compared, Verdict};
+use super::answer::{Answer, Assumption, Change, Compared, Point, Verdict};
 use super::costs::{Costs, all_reduces};
 use super::kernels::{self, Group};
 use super::links::{Choice, Links};
@@ -12,18 +12,61 @@ use crate::scenario::{Known, Scenario};
 /// Gains smaller than this are inside the model's own error and not worth a line.
 const WORTH: f64 = 1.02;
 
-/// Changes that are predicted to gain tokens a second at the lightest load, best first.
+/// Changes that are predicted to gain tokens a second, best first: at the lightest load, a depth also
+/// at the first load that another one serves better.
 pub(super) fn changes(
     scenario: &Scenario,
     links: &Links<'_>,
     costs: &Costs<'_>,
+    points: &[Point],
 ) -> anyhow::Result<Vec<Change>> {
     let Some(users) = scenario.concurrency.first().copied() else {
         return Ok(Vec::new());
     };
-    if costs.has_sweep() || scenario.draft.is_none() {
+    if scenario.draft.is_none() {
         return Ok(Vec::new());
     }
+    let mut found = Vec::new();
+    found.extend(another_depth(scenario, costs, points));
+    if !costs.has_sweep() {
+        found.extend(of_the_box(scenario, links, costs, users)?);
+    }
+    found.retain(|c| c.gain.is_finite() && c.gain > WORTH);
+    found.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    Ok(found)
+}
+
+/// The best depth where a flag, a log or a scenario fixes another one: of the loads that the pool
+/// holds, at the first where that gains.
+fn another_depth(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> Option<Change> {
+    scenario.steps?;
+    let mut free = scenario.clone();
+    free.steps = None;
+    free.draft_tokens = None;
+    let held = points.iter().filter(|point| point.fits != Some(false));
+    let mut tried = held.filter_map(|point| {
+        let users = point.concurrency;
+        let tried = try_depths(&free, costs, users, scenario.context);
+        let best = best(&tried)?;
+        let best_tok_s = f64::from(users) * 1000.0 / best.cost.plain_ms * best.speedup;
+        let s = if users == 1 { "" } else { "s" };
+        let steps = best.depth.steps;
+        Some(Change {
+            change: format!("{steps} draft step{}", if steps == 1 { "" } else { "s" }),
+            gain: best_tok_s / tok_s(scenario, costs, users),
+            why: format!("the best depth at {users} user{s}"),
+        })
+    });
+    tried.find(|change| change.gain > WORTH)
+}
+
+/// Other all-reduces, and the draft whole on every GPU.
+fn of_the_box(
+    scenario: &Scenario,
+    links: &Links<'_>,
+    costs: &Costs<'_>,
+    users: u32,
+) -> anyhow::Result<Vec<Change>> {
     let now = tok_s(scenario, costs, users);
     let mut found = Vec::new();
     found.extend(of_the_links(scenario, links, costs, users, now)?);
@@ -40,22 +83,6 @@ pub(super) fn changes(
                 .to_string(),
         });
     }
-    if scenario.steps.is_some() {
-        let mut free = scenario.clone();
-        free.steps = None;
-        free.draft_tokens = None;
-        let tried = try_depths(&free, costs, users, scenario.context);
-        if let Some(best) = best(&tried) {
-            let gain = f64::from(users) * 1000.0 / best.cost.plain_ms * best.speedup / now;
-            found.push(Change {
-                change: format!("{} draft steps", best.depth.steps),
-                gain,
-                why: "best depth at this load".to_string(),
-            });
-        }
-    }
-    found.retain(|c| c.gain.is_finite() && c.gain > WORTH);
-    found.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     Ok(found)
 }
 

@@ -140,7 +140,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let (flips, changes) = match setting.runs {
         true => (
             flips::flips(scenario, &costs, links, &points, &depth_map),
-            changes::changes(scenario, links, &costs)?,
+            changes::changes(scenario, links, &costs, &points)?,
         ),
         false => (Vec::new(), Vec::new()),
     };

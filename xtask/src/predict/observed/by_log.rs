@@ -8,7 +8,8 @@ use crate::explain::speeds::LoadSpeed;
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
-/// Loads that are shown: the one seen most, and the lightest and the heaviest.
+/// Loads that are shown: those nearest to what a flag asks for, the one seen most, the lightest and
+/// the heaviest.
 const MOST_ROWS: usize = 3;
 
 /// ln half-width of the 90 % band of a plain decode speed from scratch: one row in ten of 1,423
@@ -31,13 +32,35 @@ pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec
     let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.allreduce)?);
     let costs = Costs::new(scenario, &all_reduce, links)?;
     let row = |speed: &LoadSpeed| row(scenario, &costs, speed);
-    Ok(shown(&ran.speeds).into_iter().filter_map(row).collect())
+    let input = scenario.input("concurrency");
+    let by_flag = input.is_some_and(|input| input.source.starts_with("--concurrency"));
+    let asked = if by_flag {
+        &scenario.concurrency[..]
+    } else {
+        &[]
+    };
+    Ok(shown(&ran.speeds, asked)
+        .into_iter()
+        .filter_map(row)
+        .collect())
 }
 
-fn shown(speeds: &[LoadSpeed]) -> Vec<&LoadSpeed> {
+fn shown<'a>(speeds: &'a [LoadSpeed], asked: &[u32]) -> Vec<&'a LoadSpeed> {
+    let off = |speed: &LoadSpeed, users: u32| (speed.running / f64::from(users)).ln().abs();
+    let nearest = asked.iter().filter_map(|&users| {
+        let all = speeds.iter();
+        all.min_by(|a, b| off(a, users).total_cmp(&off(b, users)))
+    });
+    let mut most: Vec<&LoadSpeed> = speeds.iter().collect();
+    most.sort_by_key(|speed| std::cmp::Reverse(speed.lines));
+    let usual = most.first().copied();
+    let ends = speeds.first().into_iter().chain(speeds.last());
     let mut kept: Vec<&LoadSpeed> = Vec::new();
-    let most = speeds.iter().rev().max_by_key(|speed| speed.lines);
-    for speed in most.into_iter().chain(speeds.first()).chain(speeds.last()) {
+    for speed in nearest
+        .chain(usual)
+        .chain(ends)
+        .chain(most.into_iter().skip(1))
+    {
         if !kept.contains(&speed) && kept.len() < MOST_ROWS {
             kept.push(speed);
         }
@@ -185,8 +208,32 @@ mod tests {
             line: 1,
         };
         let all = [speed(1.0, 2), speed(2.0, 3), speed(4.0, 9), speed(8.0, 2)];
-        let loads: Vec<f64> = shown(&all).iter().map(|s| s.running).collect();
+        let loads: Vec<f64> = shown(&all, &[]).iter().map(|s| s.running).collect();
         assert_eq!(loads, [1.0, 4.0, 8.0]);
-        assert_eq!(shown(&all[..1]).len(), 1);
+        assert_eq!(shown(&all[..1], &[]).len(), 1);
+        // The lightest is the usual one too: room for another.
+        assert_eq!(shown(&all[2..], &[]).len(), 2);
+        assert_eq!(
+            shown(&[speed(1.0, 3), speed(16.0, 2), speed(64.0, 1)], &[]).len(),
+            3
+        );
+    }
+
+    #[test]
+    fn the_load_nearest_to_what_was_asked_is_shown_first_of_all() {
+        let all = [1.0, 4.0, 16.0, 32.0, 64.0].map(|running| LoadSpeed {
+            running,
+            tok_s: 100.0,
+            held_tokens: None,
+            accept_length: None,
+            lines: 2,
+            line: 1,
+        });
+        let loads = |asked: &[u32]| {
+            let rows = shown(&all, asked).into_iter();
+            rows.map(|row| row.running).collect::<Vec<f64>>()
+        };
+        assert!(loads(&[20]).contains(&16.0) && !loads(&[]).contains(&16.0));
+        assert_eq!(loads(&[4, 16, 40]), [4.0, 16.0, 32.0]);
     }
 }
