@@ -69,7 +69,7 @@ pub(super) fn table(doc: &Doc, name: &str) -> Option<anyhow::Result<Table>> {
         tok_s: 1,
         context: None,
     });
-    let summed = header && says_sum(&first);
+    let summed = header && first.get(columns.tok_s).is_some_and(|cell| says_sum(cell));
     let rows = lines_of(doc).skip(usize::from(header));
     Some(read(rows, columns, name).map(|(rows, contexts)| Table {
         rows,
@@ -350,15 +350,11 @@ pub(super) fn plausible(sweep: &[(f64, f64)], name: &str) -> anyhow::Result<()> 
 /// share a pass, and a server past its knee stays level.
 const LEAST_SHARE: f64 = 0.95;
 
-/// Whether a header says that the throughput is of all users together.
-fn says_sum(header: &[String]) -> bool {
-    let header = header
-        .iter()
-        .map(|cell| plain(cell))
-        .collect::<Vec<_>>()
-        .join(" ");
+/// Whether the name of the throughput's column says that it is of all users together.
+fn says_sum(cell: &str) -> bool {
+    let cell = plain(cell);
     let sum = ["aggregate", "total tok", "all users"];
-    sum.iter().any(|word| header.contains(word)) && !header.contains("per user")
+    sum.iter().any(|word| cell.contains(word)) && !cell.contains("per user")
 }
 
 /// Refuses a sweep whose total falls as users grow: it gives the tokens of one user.
@@ -470,6 +466,15 @@ mod tests {
                 "{why}"
             );
         }
+    }
+
+    #[test]
+    fn another_column_of_totals_does_not_make_speeds_of_one_user_a_total() {
+        let why = |text: &str| sweep_from_text(text, "f").map_err(|why| why.to_string());
+        let fall = "concurrency,tok_s,total_tokens\n1,90,1000\n8,40,8000\n";
+        assert!(why(fall).is_err_and(|why| why.contains("per user")));
+        let cliff = "concurrency,total_tok_s\n1,90\n8,40\n";
+        assert_eq!(why(cliff), Ok(vec![(1.0, 90.0), (8.0, 40.0)]));
     }
 
     #[test]
