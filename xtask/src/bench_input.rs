@@ -2,6 +2,7 @@
 //! the text blocks of SGLang's and vLLM's serving benches, their JSON, and the tables and JSON of
 //! other tools.
 
+mod columns;
 mod contexts;
 mod csv;
 mod decode;

@@ -1,6 +1,7 @@
 //! A plain sweep as CSV, read strictly: a row that cannot be read is named by its line.
 
 use super::BenchPoint;
+use super::columns::{Columns, names_something_else, other_rate, says_sum};
 use crate::explain::text::Doc;
 use crate::input;
 
@@ -49,6 +50,15 @@ pub(super) fn table(doc: &Doc, name: &str) -> Option<anyhow::Result<Table>> {
     };
     if !like_csv {
         return None;
+    }
+    let other = first
+        .iter()
+        .find_map(|cell| Some((cell, other_rate(cell)?)));
+    if let (Some((cell, counts)), None) = (other, known) {
+        return Some(Err(input::error(format!(
+            "--baseline {name}:{line}: column `{cell}` of the header counts {counts}, and no other gives \
+             output tokens a second over all users; give `concurrency,tok_s`"
+        ))));
     }
     if header && known.is_none() && names_something_else(&first) {
         return Some(Err(input::error(format!(
@@ -188,102 +198,6 @@ fn is_pair(row: &[String]) -> bool {
     row.len() >= 2 && row.iter().take(2).all(|cell| figure_of(cell).is_some())
 }
 
-/// Where a header puts what.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Columns {
-    users: usize,
-    tok_s: usize,
-    context: Option<usize>,
-}
-
-impl Columns {
-    fn of(header: &[String]) -> Option<Self> {
-        let header: Vec<String> = header.iter().map(|cell| plain(cell)).collect();
-        let users = first_of(&header, &USERS, &NOT_USERS)?;
-        let tok_s = first_of(&header, &OVER_ALL_USERS, &NOT_TOK_S)
-            .or_else(|| first_of(&header, &OUTPUT, &NOT_TOK_S))
-            .or_else(|| first_of(&header, &TOK_S, &NOT_TOK_S))?;
-        let context = first_of(&header, &["context", "ctx"], &[]);
-        (users != tok_s).then_some(Self {
-            users,
-            tok_s,
-            context: context.filter(|at| *at != users && *at != tok_s),
-        })
-    }
-}
-
-/// What a column of users may be called, the surest first, and what it is not.
-const USERS: [&str; 7] = [
-    "concurren",
-    "users",
-    "clients",
-    "streams",
-    "parallel",
-    "batch",
-    "requests",
-];
-const NOT_USERS: [&str; 5] = ["tok", "throughput", "rate", "per", "/"];
-
-/// The same of tokens a second: of all users, of output alone, of which nothing more is said.
-const OVER_ALL_USERS: [&str; 2] = ["aggregate", "all users"];
-const OUTPUT: [&str; 8] = [
-    "output tok s",
-    "output tok/s",
-    "output tok per",
-    "output token throughput",
-    "output throughput",
-    "generation throughput",
-    "decode tok",
-    "gen tok",
-];
-const TOK_S: [&str; 8] = [
-    "tok s",
-    "tok/s",
-    "tok per s",
-    "throughput",
-    "tps",
-    "t/s",
-    "tok",
-    "rate",
-];
-const NOT_TOK_S: [&str; 13] = [
-    "input", "prompt", "prefill", "per user", "/user", "per req", "/req", "request", "accept",
-    "ttft", "tpot", "itl", "latency",
-];
-
-/// A cell of a header in lower case, words set apart by blanks, tokens as `tok`.
-fn plain(cell: &str) -> String {
-    let cell = cell.to_ascii_lowercase().replace(['_', '-', '(', ')'], " ");
-    let words: Vec<&str> = cell.split_whitespace().collect();
-    words
-        .join(" ")
-        .replace("tokens", "tok")
-        .replace("tok sec", "tok s")
-}
-
-/// The column that holds the first of some words, and none of others.
-fn first_of(header: &[String], words: &[&str], not: &[&str]) -> Option<usize> {
-    words.iter().find_map(|word| {
-        header
-            .iter()
-            .position(|cell| cell.contains(word) && !not.iter().any(|not| cell.contains(not)))
-    })
-}
-
-/// Whether a header of two columns whose words are not those of a sweep says what they are.
-fn names_something_else(header: &[String]) -> bool {
-    const OTHER: [&str; 12] = [
-        "byte", "size", "time", "us", "ms", "latency", "rate", "per user", "/user", "input", "gib",
-        "gb/s",
-    ];
-    header.iter().take(2).map(|cell| plain(cell)).any(|cell| {
-        OTHER.iter().any(|word| match word.len() {
-            2 => cell.split([' ', '/']).any(|part| part == *word),
-            _ => cell.contains(word),
-        })
-    })
-}
-
 fn wrong(name: &str, line: usize, what: &str) -> anyhow::Error {
     input::error(format!(
         "--baseline {name}:{line}: {what}; give users,tok_s such as 8,500 (tokens a second over all users)"
@@ -349,13 +263,6 @@ pub(super) fn plausible(sweep: &[(f64, f64)], name: &str) -> anyhow::Result<()> 
 /// A total at the largest load below this share of that at the smallest is no total: more users
 /// share a pass, and a server past its knee stays level.
 const LEAST_SHARE: f64 = 0.95;
-
-/// Whether the name of the throughput's column says that it is of all users together.
-fn says_sum(cell: &str) -> bool {
-    let cell = plain(cell);
-    let sum = ["aggregate", "total tok", "all users"];
-    sum.iter().any(|word| cell.contains(word)) && !cell.contains("per user")
-}
 
 /// Refuses a sweep whose total falls as users grow: it gives the tokens of one user.
 pub(super) fn over_all_users(sweep: &[(f64, f64)], name: &str) -> anyhow::Result<()> {
@@ -466,6 +373,26 @@ mod tests {
                 "{why}"
             );
         }
+    }
+
+    #[test]
+    fn rates_that_are_not_output_tokens_are_refused_by_name() {
+        for rate in [
+            "throughput (req/s)",
+            "requests/s",
+            "request_throughput",
+            "req_s",
+            "total_token_throughput",
+            "Total Token throughput (tok/s)",
+        ] {
+            let text = format!("concurrency,{rate}\n1,90\n8,500\n");
+            assert_eq!(both(&text), (None, None), "{text}");
+            let why = sweep_from_text(&text, "f").expect_err(rate).to_string();
+            let named = why.contains("--baseline f:1") && why.contains(&format!("`{rate}`"));
+            assert!(named && why.contains(" counts "), "{why}");
+        }
+        let beside = "concurrency,throughput (req/s),tok_s\n8,1.5,500\n";
+        assert_eq!(both(beside).0, Some(vec![(8.0, 500.0)]));
     }
 
     #[test]
