@@ -1,5 +1,7 @@
 //! A plain sweep as CSV, read strictly: a row that cannot be read is named by its line.
 
+use std::collections::HashMap;
+
 use super::BenchPoint;
 use super::columns::{Columns, names_something_else, other_rate, says_sum};
 use crate::explain::text::Doc;
@@ -277,19 +279,29 @@ pub(super) fn over_all_users(sweep: &[(f64, f64)], name: &str) -> anyhow::Result
     }
 }
 
+/// Most notes on what looks odd in one sweep.
+const MOST_NOTES: usize = 8;
+
 /// What looks odd in a sweep, for the user to judge: repeats, and a throughput that falls. Where the
 /// file says that it is of all users together, the fall is the server's.
 pub(super) fn oddities(rows: &[Row], sweep: &[(f64, f64)], summed: bool) -> Vec<String> {
     let mut notes = Vec::new();
-    for (index, (users, tok_s, line)) in rows.iter().enumerate() {
-        let again = rows.iter().skip(index + 1).find(|later| later.0 == *users);
-        if let Some(later) = again {
-            notes.push(format!(
-                "{users} users stand in line {line} ({tok_s} tok/s) and again in line {} ({} tok/s): the \
-                 last is taken",
-                later.2, later.1
-            ));
+    let mut last: HashMap<u64, &Row> = HashMap::new();
+    for row in rows {
+        let (users, tok_s, line) = row;
+        if notes.len() == MOST_NOTES {
+            return notes;
         }
+        let Some((_, before, at)) = last.insert(users.to_bits(), row) else {
+            continue;
+        };
+        let places = match at == line {
+            true => format!("twice in line {line} ({before} tok/s, then {tok_s})"),
+            false => {
+                format!("in line {at} ({before} tok/s) and again in line {line} ({tok_s} tok/s)")
+            }
+        };
+        notes.push(format!("{users} users stand {places}: the last is taken"));
     }
     for pair in sweep.windows(2) {
         if let [(few, fast), (many, slow)] = pair
@@ -304,7 +316,7 @@ pub(super) fn oddities(rows: &[Row], sweep: &[(f64, f64)], summed: bool) -> Vec<
             ));
         }
     }
-    notes.truncate(8);
+    notes.truncate(MOST_NOTES);
     notes
 }
 
@@ -393,6 +405,19 @@ mod tests {
         }
         let beside = "concurrency,throughput (req/s),tok_s\n8,1.5,500\n";
         assert_eq!(both(beside).0, Some(vec![(8.0, 500.0)]));
+    }
+
+    #[test]
+    fn many_rows_are_looked_through_once_and_eight_repeats_are_told() {
+        let rows: Vec<super::Row> = (0..200_000)
+            .map(|n| (f64::from(n % 99_990 + 1), 500.0, n as usize + 1))
+            .collect();
+        let began = std::time::Instant::now();
+        let notes = super::oddities(&rows, &[], true);
+        // Every row against every later one took minutes.
+        assert!(began.elapsed().as_secs() < 5);
+        assert_eq!(notes.len(), super::MOST_NOTES);
+        assert!(notes[0].contains("line 1 (500 tok/s) and again in line 99991"));
     }
 
     #[test]
