@@ -175,20 +175,23 @@ fn at_one_context(
     context: Option<f64>,
     name: &str,
 ) -> anyhow::Result<Sweep> {
-    let mut sweep: BTreeMap<u64, (decode::DecodeSpeed, &BenchPoint)> = BTreeMap::new();
-    for (users, tok_s, point) in points {
-        let speed = decode::speed(point, *users, *tok_s);
-        sweep.insert(users.to_bits(), (speed, point));
-    }
-    let mut notes: Vec<String> = sweep.values().filter_map(|s| s.0.note.clone()).collect();
-    notes.truncate(4);
-    let held: Vec<f64> = sweep.values().filter_map(|s| s.1.held_tokens()).collect();
-    let found = sweep
+    let mut read: Vec<_> = points
         .iter()
-        .map(|(bits, (speed, _))| (f64::from_bits(*bits), speed.tok_s))
-        .collect::<Vec<_>>();
+        .map(|(users, tok_s, point)| (*users, decode::speed(point, *users, *tok_s), *point))
+        .collect();
+    read.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let rows: Vec<csv::Row> = read.iter().map(|r| (r.0, r.1.tok_s, r.2.line)).collect();
+    // Of a load that is measured again the last is taken.
+    let last = |at: usize| {
+        rows.get(at + 1)
+            .is_none_or(|next| Some(next.0) != rows.get(at).map(|row| row.0))
+    };
+    let taken = || read.iter().enumerate().filter(|(at, _)| last(*at));
+    let mut notes: Vec<String> = taken().filter_map(|(_, r)| r.1.note.clone()).collect();
+    notes.truncate(4);
+    let held: Vec<f64> = taken().filter_map(|(_, r)| r.2.held_tokens()).collect();
+    let found: Vec<(f64, f64)> = taken().map(|(_, r)| (r.0, r.1.tok_s)).collect();
     csv::plausible(&found, name)?;
-    let rows = found.iter().map(|point| (point.0, point.1, 0)).collect();
     let summed = points.iter().all(|point| point.2.summed);
     let held = crate::score::quantile(&held, 0.5);
     let sweep = finished(rows, held, notes, (name, summed))?;
@@ -297,6 +300,27 @@ mod tests {
         let why = sweep_with_notes(&spec, "srv.log", None).expect_err("speculative");
         let why = why.to_string();
         assert!(why.contains("server with speculation") && why.contains("--accept"));
+    }
+
+    #[test]
+    fn a_load_measured_again_is_told_by_its_lines_in_json_and_beside_a_context() {
+        let result = |tok_s: f64| {
+            format!(
+                "{{\"max_concurrency\": 8, \"output_throughput\": {tok_s}, \"completed\": 80}}\n"
+            )
+        };
+        let json = result(500.0) + &result(520.0);
+        let table = "users,context,tok_s\n8,2k,500\n8,2k,520\n".to_string();
+        for (text, lines) in [(json, [1, 2]), (table, [2, 3])] {
+            let sweep = sweep_with_notes(&text, "f", None).expect("a sweep");
+            assert_eq!(sweep.points, [(8.0, 520.0)]);
+            let [first, again] = lines;
+            let told = format!(
+                "8 users stand in line {first} (500 tok/s) and again in line {again} (520 tok/s): the last \
+                 is taken"
+            );
+            assert_eq!(sweep.notes, [told], "{text}");
+        }
     }
 
     #[test]
