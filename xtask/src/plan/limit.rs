@@ -104,3 +104,25 @@ pub(super) fn of_the_log(
     let holds = plan.pool.requests(limit) >= 1.0;
     Some((limit, Some(wall).filter(|_| holds)))
 }
+
+/// Tokens that the pool would hold in the other KV formats.
+pub(super) fn other_kv(
+    setup: &kvplan::Setup<'_>,
+    dtype: kvplan::KvDtype,
+) -> Vec<(&'static str, u64)> {
+    let smaller = match setup.engine.kind {
+        EngineKind::LlamaCpp => kvplan::KvDtype::Q8_0,
+        _ => kvplan::KvDtype::Fp8,
+    };
+    [kvplan::KvDtype::Bf16, smaller]
+        .into_iter()
+        .filter(|other| *other != dtype)
+        .filter_map(|dtype| {
+            let mut setup = setup.clone();
+            setup.kv_dtype = Some(dtype);
+            setup.observed.tokens = None;
+            let plan = kvplan::plan(&setup).ok()?;
+            Some((dtype.name(), plan.kv_tokens))
+        })
+        .collect()
+}

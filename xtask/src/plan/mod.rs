@@ -125,8 +125,7 @@ fn report(
         known.state_gib = states(&known, &setup);
     }
     let sglang = setup.engine.kind == EngineKind::Sglang;
-    let inferred = sglang.then(|| known.infer());
-    let mut inferred = inferred.unwrap_or_default();
+    let mut inferred = sglang.then(|| known.infer()).unwrap_or_default();
     let seen = known.pool_gib.is_some() && pool_wins(scenario, args);
     let drafted = setup.observed.pool_with_draft;
     if seen {
@@ -157,7 +156,7 @@ fn report(
     Ok(Report {
         speculates: setup.speculation.is_some(),
         engine: setup.engine,
-        other_kv: other_kv(&setup, cost.with.kv_dtype),
+        other_kv: limit::other_kv(&setup, cost.with.kv_dtype),
         more_by: limit::more_by(&setup, &cost.with, scenario.context),
         least_for_one: wanted::least_for_one(&setup, &cost.with, scenario.context),
         cost,
@@ -261,25 +260,6 @@ fn foreign(
     });
     let too_large = known.free_before_gib.is_some_and(|gib| gib > card_gib);
     Ok(too_large || off.is_some_and(|off| off > 0.1))
-}
-
-/// Tokens that the pool would hold in the other KV formats.
-fn other_kv(setup: &kvplan::Setup<'_>, dtype: kvplan::KvDtype) -> Vec<(&'static str, u64)> {
-    let smaller = match setup.engine.kind {
-        EngineKind::LlamaCpp => kvplan::KvDtype::Q8_0,
-        _ => kvplan::KvDtype::Fp8,
-    };
-    [kvplan::KvDtype::Bf16, smaller]
-        .into_iter()
-        .filter(|other| *other != dtype)
-        .filter_map(|dtype| {
-            let mut setup = setup.clone();
-            setup.kv_dtype = Some(dtype);
-            setup.observed.tokens = None;
-            let plan = kvplan::plan(&setup).ok()?;
-            Some((dtype.name(), plan.kv_tokens))
-        })
-        .collect()
 }
 
 /// Why the engine refuses the cut, of a server that no log shows running.
