@@ -227,3 +227,19 @@ fn a_lowered_fraction_has_its_own_length_and_says_its_own_pool() {
     let plan = common::answers(&plan.split_whitespace().collect::<Vec<_>>());
     assert!(!plan.starts_with("REFUSED"), "{plan}");
 }
+
+/// Rates that two parameters do not meet: 2.48 was measured at 3 steps, "2.47 at 3, as measured" said.
+#[test]
+fn the_accept_length_called_measured_is_the_one_that_was() {
+    let log = std::env::temp_dir().join(format!("measured-{}.log", std::process::id()));
+    let line = "SpecDecoding metrics: Mean acceptance length: 2.48, Accepted: 1183 tokens, Drafted: 2399 \
+                tokens, Per-position acceptance rate: 0.712, 0.482, 0.286\n";
+    std::fs::write(&log, line).expect("a file");
+    let file = log.display().to_string();
+    let words = "predict --model llama-3.1-8b --gpu rtx-4090 --gpus 2 --engine vllm --draft eagle3 --steps 4";
+    let mut args: Vec<&str> = words.split(' ').collect();
+    args.extend(["--accept", &file]);
+    let said = answers(&args);
+    std::fs::remove_file(log).ok();
+    assert!(said.contains("(2.48 at 3, as measured)"), "{said}");
+}

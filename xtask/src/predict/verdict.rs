@@ -182,10 +182,12 @@ fn expected(scenario: &Scenario, first: &Point) -> String {
     let chain = scenario.topk.unwrap_or(1) <= 1;
     if let Some((depth, how)) = known.filter(|(depth, _)| chain && *depth != u64::from(first.steps))
     {
-        let there = scenario
-            .acceptance
-            .band(u32::try_from(depth).unwrap_or(u32::MAX))
-            .1;
+        let band = |depth| scenario.acceptance.band(depth).1;
+        let there = band(u32::try_from(depth).unwrap_or(u32::MAX));
+        // What was measured, not what is made of it: two parameters do not meet every reading.
+        let read = scenario.input("accept_length");
+        let read = read.and_then(|length| length.value.as_f64());
+        let there = read.filter(|_| how == "measured").unwrap_or(there);
         words.push_str(&format!(" ({there:.2} at {depth}, as {how})"));
     }
     words
