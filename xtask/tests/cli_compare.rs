@@ -131,3 +131,25 @@ fn rows_of_a_comparison_say_their_draft_steps() {
         "{text}"
     );
 }
+
+/// 201,184 tokens without a draft stood under "costs 12,736 of 188,464 KV tokens": they are of 0.883 of
+/// the memory, those with it of 0.850.
+#[test]
+fn pools_of_other_fractions_are_shown_with_them() {
+    let words = "predict --model llama-3.1-8b --gpu rtx-4090 --gpus 2 --engine vllm@0.19 --draft eagle3 \
+                 --context 4k --concurrency 1 --compare";
+    let with = |list: &'static str| {
+        let args: Vec<&str> = words.split_whitespace().chain([list]).collect();
+        answers(&args)
+    };
+    let both = with("eagle3,none");
+    let row = |name: &str| {
+        both.lines()
+            .find(|line| line.starts_with(name))
+            .expect("a row")
+    };
+    assert!(row("compared").ends_with("at fraction"), "{both}");
+    assert!(row("eagle3").trim_end().ends_with("0.850"), "{both}");
+    assert!(row("none").trim_end().ends_with("0.883"), "{both}");
+    assert!(!with("eagle3").contains("at fraction"));
+}

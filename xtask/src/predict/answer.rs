@@ -452,6 +452,8 @@ pub(crate) struct Compared {
     /// Whether the pool holds that many requests of the scenario's context.
     pub(crate) fits: Option<bool>,
     pub(crate) kv_tokens: Option<u64>,
+    /// Share of the card's memory that the pool is of; `None` where the engine has none.
+    pub(crate) fraction: Option<f64>,
 }
 
 impl Compared {

@@ -364,6 +364,7 @@ fn compared(
                     verdict: Verdict::DoesNotPay,
                     fits: memory.holds(users, scenario.context),
                     kv_tokens: memory.kv_tokens,
+                    fraction: memory.fraction,
                 }
             })
             .collect());
@@ -385,6 +386,7 @@ fn compared(
             verdict: point.verdict,
             fits: point.fits,
             kv_tokens: memory.kv_tokens,
+            fraction: memory.fraction,
         })
         .collect())
 }

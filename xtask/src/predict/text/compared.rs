@@ -1,7 +1,7 @@
 //! The rows of `--compare` as text.
 
 use super::word;
-use crate::predict::answer::Answer;
+use crate::predict::answer::{Answer, Compared};
 use crate::table::{plain, text, thousands};
 
 /// The table, and what could not run; with how many GPUs take part where that is not the same in
@@ -22,8 +22,15 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
         "verdict",
         "KV tokens",
     ]);
-    let mut table = plain(&header, &[0, header.len() - 2]);
-    for (row, cut) in answer.compared.iter().zip(cuts) {
+    // Pools of other shares of the memory are not told apart by what the draft takes alone.
+    let fractions: Vec<String> = answer.compared.iter().map(fraction).collect();
+    let one_fraction = fractions.windows(2).all(|pair| pair[0] == pair[1]);
+    let last = header.len() - 2;
+    if !one_fraction {
+        header.push("at fraction");
+    }
+    let mut table = plain(&header, &[0, last]);
+    for ((row, cut), fraction) in answer.compared.iter().zip(cuts).zip(fractions) {
         let mut cells = vec![row.name.clone()];
         cells.extend((!alike).then_some(cut));
         cells.extend([
@@ -42,6 +49,7 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
             },
             row.pool(),
         ]);
+        cells.extend((!one_fraction).then_some(fraction));
         table.add_row(cells);
     }
     out.push('\n');
@@ -49,4 +57,9 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
     for what in &answer.compared_left_out {
         out.push_str(&format!("left out  {what}\n"));
     }
+}
+
+fn fraction(row: &Compared) -> String {
+    row.fraction
+        .map_or_else(String::new, |fraction| format!("{fraction:.3}"))
 }
