@@ -125,7 +125,7 @@ fn report(
         known.state_gib = states(&known, &setup);
     }
     let sglang = setup.engine.kind == EngineKind::Sglang;
-    let mut inferred = sglang.then(|| known.infer()).unwrap_or_default();
+    let mut inferred = sglang_backwards(&known, sglang);
     let seen = known.pool_gib.is_some() && pool_wins(scenario, args);
     let drafted = setup.observed.pool_with_draft;
     if seen {
@@ -176,6 +176,12 @@ fn report(
         given_back: scenario.given_back.is_some(),
         context: scenario.context,
     })
+}
+
+/// What SGLang's figures give backwards; other engines' give nothing.
+fn sglang_backwards(known: &kvplan::Known, sglang: bool) -> Inferred {
+    let inferred = sglang.then(|| known.infer());
+    inferred.unwrap_or_default()
 }
 
 /// Requests at once of a log's server that came up, where others are asked for.
