@@ -153,3 +153,12 @@ fn pools_of_other_fractions_are_shown_with_them() {
     assert!(row("none").trim_end().ends_with("0.883"), "{both}");
     assert!(!with("eagle3").contains("at fraction"));
 }
+
+#[test]
+fn a_draft_that_the_model_does_not_have_is_left_out_beside_others() {
+    let words = "predict --model llama-3.1-8b --gpu rtx-4090 --concurrency 1 --compare eagle3,mtp";
+    let args: Vec<&str> = words.split(' ').collect();
+    let said = answers(&args);
+    assert!(said.contains("left out  mtp: "), "{said}");
+    assert!(said.contains("\neagle3 "), "{said}");
+}

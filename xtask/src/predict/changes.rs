@@ -5,6 +5,8 @@ use super::costs::{Costs, all_reduces};
 use super::kernels::{self, Group};
 use super::links::{Choice, Links};
 use super::points::{self, best, try_depths};
+use spec_decode::HeadKind;
+
 use crate::cli::ScenarioArgs;
 use crate::input;
 use crate::scenario::{Known, Scenario};
@@ -183,7 +185,9 @@ pub(super) fn compare(
         } else {
             changed.draft = Some(name.to_string());
         }
-        let mut other = resolved(&changed, name)?;
+        let Some(mut other) = resolved_of(list, &changed, name, &mut left_out)? else {
+            continue;
+        };
         if let Some(note) = accepts_unmeasured(&other, scenario, name) {
             changed.accept_is_of_another = true;
             other = resolved(&changed, name)?;
@@ -219,6 +223,23 @@ pub(super) fn compare(
     }
     (answer.compared, answer.compared_left_out) = (rows, left_out);
     Ok(())
+}
+
+/// The scenario of one name of a list; nothing for a kind of draft that this model has none of, which
+/// is no slip of the keyboard.
+fn resolved_of(
+    list: &str,
+    changed: &ScenarioArgs,
+    name: &str,
+    left_out: &mut Vec<String>,
+) -> anyhow::Result<Option<Scenario>> {
+    match resolved(changed, name) {
+        Err(why) if list.contains(',') && HeadKind::parse(name).is_ok() => {
+            left_out.push(format!("{why:#}").replace("--compare ", ""));
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
 }
 
 /// The scenario of one name. The model stays the scenario's: naming it would drop what the scenario
