@@ -162,3 +162,66 @@ fn a_draft_that_the_model_does_not_have_is_left_out_beside_others() {
     assert!(said.contains("left out  mtp: "), "{said}");
     assert!(said.contains("\neagle3 "), "{said}");
 }
+
+/// Experts of width 768 in blocks of 128 are not cut over four ranks; two cards of 16 GB do not hold the
+/// weights.
+#[test]
+fn a_compared_box_that_does_not_start_or_fit_says_so_and_why() {
+    let args = [
+        "predict",
+        "--model",
+        "qwen3-coder-30b-a3b",
+        "--quant",
+        "fp8",
+        "--engine",
+        "vllm",
+        "--context",
+        "32k",
+        "--concurrency",
+        "1,32",
+        "--compare",
+        "2x-rtx-pro-6000,4x-a100-sxm,joorklee-2x5060ti",
+    ];
+    let text = answers(&args);
+    let said = |start: &str| text.lines().filter(|l| l.starts_with(start)).count();
+    assert_eq!(said("2x-rtx-pro-6000 does not"), 0, "{text}");
+    for (name, word, why) in [
+        ("4x-a100-sxm", "does not start", "vllm refuses this cut"),
+        ("joorklee-2x5060ti", "does not fit", "it does not fit: "),
+    ] {
+        let (row, reason) = (format!("{name} "), format!("{name} {word}: {why}"));
+        assert_eq!(said(&reason), 1, "{reason}\n{text}");
+        let rows = text.lines().filter(|l| l.starts_with(&row));
+        let marked = rows.filter(|l| l.contains(word) && !l.starts_with(&reason));
+        assert_eq!(marked.count(), 2, "{text}");
+        let json = answers(&[&args[..], &["--json"]].concat());
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        for row in json["compared"].as_array().expect("rows") {
+            if row["name"] == name {
+                assert_eq!(row["fits"], false, "{row}");
+                assert_eq!(row["stopped"]["word"], word, "{row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_draft_a_refused_cut_still_says_why_and_what_cures_it() {
+    let text = answers(&[
+        "predict",
+        "--model",
+        "qwen3-coder-30b-a3b",
+        "--quant",
+        "fp8",
+        "--engine",
+        "vllm",
+        "--box",
+        "4x-a100-sxm",
+        "--draft",
+        "none",
+    ]);
+    let head: Vec<&str> = text.lines().take(3).collect();
+    assert!(head[0].starts_with("DOES NOT START"), "{text}");
+    assert!(head[2].contains("vllm refuses this cut"), "{text}");
+    assert!(head[2].contains("--tp 2 or expert parallelism"), "{text}");
+}

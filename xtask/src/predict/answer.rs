@@ -454,6 +454,32 @@ pub(crate) struct Compared {
     pub(crate) kv_tokens: Option<u64>,
     /// Share of the card's memory that the pool is of; `None` where the engine has none.
     pub(crate) fraction: Option<f64>,
+    /// Why the engine would not serve it at all; the speeds are what it would reach if it did.
+    pub(crate) stopped: Option<Stopped>,
+}
+
+/// Why a row of `--compare` does not run.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Stopped {
+    /// `does not start` (the cut is refused) or `does not fit`.
+    pub(crate) word: &'static str,
+    pub(crate) why: String,
+}
+
+impl Answer {
+    /// Why rows of `--compare` do not run, a line a name.
+    pub(crate) fn stopped_rows(&self) -> Vec<String> {
+        let rows = self.compared.iter();
+        let mut lines: Vec<String> = rows
+            .filter_map(|row| {
+                let stopped = row.stopped.as_ref()?;
+                Some(format!("{} {}: {}", row.name, stopped.word, stopped.why))
+            })
+            .collect();
+        // The rows of a name are neighbours.
+        lines.dedup();
+        lines
+    }
 }
 
 impl Compared {
@@ -461,7 +487,7 @@ impl Compared {
     pub(crate) fn pool(&self) -> String {
         let tokens = self.kv_tokens.map(|tokens| thousands(tokens as f64));
         let tokens = tokens.unwrap_or_else(|| "?".to_string());
-        match self.fits {
+        match self.fits.filter(|_| self.stopped.is_none()) {
             Some(false) => format!("{tokens}: too few for this load"),
             _ => tokens,
         }

@@ -360,6 +360,15 @@ fn compared(
     costs.pin = super::pin(scenario, links)?;
     let map = super::map::Map::new(scenario, &costs);
     let (_, memory) = super::pasted(scenario, &costs, map.as_ref())?;
+    let stopped = super::verdict::stopped(scenario, &memory);
+    let runs = |verdict| match stopped {
+        Some(_) => Verdict::DoesNotPay,
+        None => verdict,
+    };
+    let holds = |fits| match stopped {
+        Some(_) => Some(false),
+        None => fits,
+    };
     let ends = [scenario.concurrency.first(), scenario.concurrency.last()];
     let mut users: Vec<u32> = ends.into_iter().flatten().copied().collect();
     users.dedup();
@@ -383,9 +392,10 @@ fn compared(
                     speedup_low: 1.0,
                     speedup_high: 1.0,
                     verdict: Verdict::DoesNotPay,
-                    fits: memory.holds(users, scenario.context),
+                    fits: holds(memory.holds(users, scenario.context)),
                     kv_tokens: memory.kv_tokens,
                     fraction: memory.fraction,
+                    stopped: stopped.clone(),
                 }
             })
             .collect());
@@ -404,10 +414,11 @@ fn compared(
             speedup: point.speedup,
             speedup_low: point.speedup_low,
             speedup_high: point.speedup_high,
-            verdict: point.verdict,
-            fits: point.fits,
+            verdict: runs(point.verdict),
+            fits: holds(point.fits),
             kv_tokens: memory.kv_tokens,
             fraction: memory.fraction,
+            stopped: stopped.clone(),
         })
         .collect())
 }

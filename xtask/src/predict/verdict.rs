@@ -1,6 +1,6 @@
 //! The verdict of the whole scenario, in one sentence.
 
-use super::answer::{Measure, Memory, Point, Verdict};
+use super::answer::{Measure, Memory, Point, Stopped, Verdict};
 use super::costs::Costs;
 use super::measure;
 use crate::scenario::{Known, PRIOR_DEPTH, Scenario};
@@ -24,7 +24,10 @@ pub(super) fn summary(
     let Some(first) = points.first().filter(|_| scenario.draft.is_some()) else {
         return Summary {
             verdict: Verdict::DoesNotPay,
-            because: "--draft none: nothing drafts, so nothing is gained".to_string(),
+            because: match stopped(scenario, memory) {
+                Some(stopped) => stopped.why,
+                None => "--draft none: nothing drafts, so nothing is gained".to_string(),
+            },
             measure: None,
             pays_up_to: None,
         };
@@ -77,6 +80,20 @@ pub(super) fn summary(
         measure: measure::of_the_open(scenario, costs, points, memory),
         pays_up_to,
     }
+}
+
+/// What keeps it from running at all, for speeds that stand without a verdict of their own.
+pub(super) fn stopped(scenario: &Scenario, memory: &Memory) -> Option<Stopped> {
+    if let Some(uncut) = &scenario.uncut {
+        return Some(Stopped {
+            word: "does not start",
+            why: uncut.why.clone(),
+        });
+    }
+    super::does_not_fit(memory).then(|| Stopped {
+        word: "does not fit",
+        why: does_not_fit(scenario, memory),
+    })
 }
 
 /// Why it does not run at all: a cut that the engine refuses, or no room.

@@ -222,10 +222,12 @@ fn compared(answer: &Answer) -> Markup {
             td { (thousands(row.baseline_tok_s)) } td { (thousands(row.spec_tok_s)) }
             td { (format!("{:.2}", row.speedup)) }
             td { (format!("{:.2}–{:.2}", row.speedup_low, row.speedup_high)) }
-            td { (row.drafted()) } td class="left" { (verdict_word(row.verdict).0) }
+            td { (row.drafted()) }
+            td class="left" { (row.stopped.as_ref().map_or(verdict_word(row.verdict).0, |s| s.word)) }
             td { (row.pool()) }
         } } }
     } }
+    @for line in answer.stopped_rows() { p { (line) } }
     @for what in &answer.compared_left_out { p { "left out: " (what) } } }
 }
 

@@ -42,10 +42,11 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
                 row.speedup, row.speedup_low, row.speedup_high
             ),
             row.drafted(),
-            match row.speedup_low < row.speedup_high {
-                true => word(row.verdict).to_lowercase(),
+            match (&row.stopped, row.speedup_low < row.speedup_high) {
+                (Some(stopped), _) => stopped.word.to_string(),
+                (None, true) => word(row.verdict).to_lowercase(),
                 // Nothing drafts.
-                false => String::new(),
+                (None, false) => String::new(),
             },
             row.pool(),
         ]);
@@ -54,6 +55,9 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
     }
     out.push('\n');
     out.push_str(&text(&table, 0));
+    for line in answer.stopped_rows() {
+        out.push_str(&format!("{line}\n"));
+    }
     for what in &answer.compared_left_out {
         out.push_str(&format!("left out  {what}\n"));
     }
