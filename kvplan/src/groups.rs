@@ -16,6 +16,8 @@ struct Kind {
     state_bytes: u64,
     /// Layers of this kind.
     layers: u64,
+    /// How many of them are the draft's.
+    draft_layers: u64,
 }
 
 /// How the pool is cut.
@@ -56,17 +58,17 @@ impl Groups {
         let layout = KvLayout::new(setup.kv_dtype());
         let mut kinds: Vec<Kind> = Vec::new();
         for (layer, count) in setup.model.layer_kinds() {
-            add(&mut kinds, setup, &layout, &layer, count);
+            add(&mut kinds, setup, &layout, (&layer, count), false);
         }
         match setup.speculation.map(|spec| (spec.kind, spec.draft)) {
             Some((SpecKind::Mtp, _)) => {
                 for layer in &setup.model.mtp_layers {
-                    add(&mut kinds, setup, &layout, layer, 1);
+                    add(&mut kinds, setup, &layout, (layer, 1), true);
                 }
             }
             Some((_, Some(draft))) => {
                 for (layer, count) in draft.layer_kinds() {
-                    add(&mut kinds, setup, &layout, &layer, count);
+                    add(&mut kinds, setup, &layout, (&layer, count), true);
                 }
             }
             _ => {}
@@ -176,22 +178,39 @@ impl Groups {
         if self.uniform() {
             return context.div_ceil(self.block);
         }
-        let of = |kind: &Kind| {
-            let block = self.block_of(kind);
-            let blocks = match (kind.state_bytes, kind.window) {
-                (1.., _) => self.states,
-                (0, None) => context.div_ceil(block),
-                (0, Some(window)) => {
-                    let kept = window
-                        .saturating_sub(1)
-                        .saturating_add(batched)
-                        .min(context);
-                    kept.div_ceil(block).saturating_add(1)
-                }
-            };
-            blocks.saturating_mul(self.groups_of(kind))
-        };
+        let of = |kind: &Kind| self.blocks_of(kind, context, batched);
         self.kinds.iter().map(of).fold(0, u64::saturating_add)
+    }
+
+    /// Blocks that one request takes over the groups of a kind.
+    fn blocks_of(&self, kind: &Kind, context: u64, batched: u64) -> u64 {
+        let block = self.block_of(kind);
+        let blocks = match (kind.state_bytes, kind.window) {
+            (1.., _) => self.states,
+            (0, None) => context.div_ceil(block),
+            (0, Some(window)) => {
+                let kept = window
+                    .saturating_sub(1)
+                    .saturating_add(batched)
+                    .min(context);
+                kept.div_ceil(block).saturating_add(1)
+            }
+        };
+        blocks.saturating_mul(self.groups_of(kind))
+    }
+
+    /// The draft's share of what a request of `context` tokens takes, 0 to 1: of each kind by its
+    /// layers, since a window or a state keeps less than a layer that sees all.
+    pub(crate) fn draft_share(&self, context: u64, batched: u64) -> f64 {
+        let takes = |kind: &Kind| match self.uniform() {
+            true => kind.bytes_per_token as f64 * kind.layers as f64,
+            false => self.blocks_of(kind, context, batched) as f64,
+        };
+        let of_draft =
+            |kind: &Kind| takes(kind) * kind.draft_layers as f64 / kind.layers.max(1) as f64;
+        let all: f64 = self.kinds.iter().map(takes).sum();
+        let draft: f64 = self.kinds.iter().map(of_draft).sum();
+        if all > 0.0 { draft / all } else { 0.0 }
     }
 
     /// Bytes that one request takes.
@@ -241,7 +260,14 @@ impl Groups {
     }
 }
 
-fn add(kinds: &mut Vec<Kind>, setup: &Setup<'_>, layout: &KvLayout, layer: &Layer, count: u64) {
+/// Adds layers of one shape, the target's or the draft's.
+fn add(
+    kinds: &mut Vec<Kind>,
+    setup: &Setup<'_>,
+    layout: &KvLayout,
+    (layer, count): (&Layer, u64),
+    of_draft: bool,
+) {
     let one = crate::kv::layer_state_bytes(layer, &setup.sharding, drafted(setup));
     // Before the hybrid allocator (V1, summer 2025) a window saved no memory.
     let windows = setup.engine.version.since((0, 9, 2), (2025, 7));
@@ -256,6 +282,7 @@ fn add(kinds: &mut Vec<Kind>, setup: &Setup<'_>, layout: &KvLayout, layer: &Laye
         },
         state_bytes: one,
         layers: count,
+        draft_layers: if of_draft { count } else { 0 },
     };
     if kind.bytes_per_token == 0 && kind.state_bytes == 0 {
         return;
@@ -266,7 +293,10 @@ fn add(kinds: &mut Vec<Kind>, setup: &Setup<'_>, layout: &KvLayout, layer: &Laye
             && k.state_bytes == kind.state_bytes
     };
     match kinds.iter_mut().find(same) {
-        Some(known) => known.layers = known.layers.saturating_add(count),
+        Some(known) => {
+            known.layers = known.layers.saturating_add(count);
+            known.draft_layers = known.draft_layers.saturating_add(kind.draft_layers);
+        }
         None => kinds.push(kind),
     }
 }
@@ -281,6 +311,7 @@ mod tests {
             window,
             state_bytes: 0,
             layers,
+            draft_layers: 0,
         };
         Groups::cut(vec![kind(Some(1024), 52), kind(None, 10)], 16)
     }
@@ -294,6 +325,7 @@ mod tests {
             window,
             state_bytes: 0,
             layers,
+            draft_layers: 0,
         };
         let groups = Groups::cut(vec![kind(4096, Some(1024), 25), kind(2048, None, 5)], 16);
         assert_eq!(groups.group_count(), 6);

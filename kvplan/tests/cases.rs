@@ -335,3 +335,27 @@ fn the_draft_pool_of_a_sliding_window_target_is_left_out_of_the_budget() {
     assert_eq!(with.kv_bytes_per_token, without.kv_bytes_per_token);
     assert!(with.interval.max < without.interval.max);
 }
+
+/// gpt-oss-20b drafts for gpt-oss-120b: half the layers of both keep a window of 128, and all are of
+/// one width, so the pool is theirs by layers: 36 of the target, 24 of the draft.
+#[test]
+fn vllm_splits_the_pool_between_two_windowed_models_by_what_their_layers_keep() {
+    let (oss, small) = (model("gpt-oss-120b", None), model("gpt-oss-20b", None));
+    let mut setup = setup(&oss, 2, "vllm@0.24", PRO_6000);
+    setup.context_tokens = Some(32_768);
+    setup.speculation = Some(Speculation {
+        kind: SpecKind::Standalone,
+        draft: Some(&small),
+        steps: 3,
+        topk: 1,
+        draft_tokens: 4,
+    });
+    let plan = plan(&setup);
+    let line = |item: &str| {
+        let found = plan.ledger.lines.iter().find(|line| line.item == item);
+        found.map_or(0.0, |line| line.gib)
+    };
+    let (target, draft) = (line("target: KV pool"), line("draft: KV pool"));
+    close(draft / (target + draft), 24.0 / 60.0, 1e-9);
+    close(target + draft, plan.pool_gib, 1e-9);
+}

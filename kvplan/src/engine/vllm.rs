@@ -252,8 +252,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let tokens = tokens.min(setup.max_total_tokens.unwrap_or(u64::MAX));
     let refusal = refusal(setup, weights_gib, &b, &groups, blocks);
     let mut ledger = Ledger::new(setup.card_gib);
-    let held_tokens = concurrency * context as f64;
-    ledger_lines(&mut ledger, setup, &b, &weights, (observed, held_tokens));
+    let draft_share = groups.draft_share(context, batched);
+    ledger_lines(&mut ledger, setup, &b, &weights, (observed, draft_share));
     let started = refusal.is_none();
     let need = groups.request_bytes(context, batched) / GIB;
     Ok(Plan {
@@ -293,7 +293,7 @@ fn ledger_lines(
     setup: &Setup<'_>,
     b: &Budget,
     weights: &parts::Weights,
-    (observed, held_tokens): (Option<f64>, f64),
+    (observed, draft_share): (Option<f64>, f64),
 ) {
     ledger.estimate(
         "driver and context outside torch's total",
@@ -305,7 +305,7 @@ fn ledger_lines(
     draft_lines(ledger, setup, b);
     let pool = b.rest.max(0.0);
     // States and windows do not grow with a request, so a layer's share follows the context.
-    let draft = (held_tokens * b.draft.kv_bytes_per_token as f64 / GIB).clamp(0.0, pool);
+    let draft = pool * draft_share;
     ledger.exact(
         "target: KV pool",
         pool - draft,
