@@ -137,3 +137,31 @@ fn repositories_that_repeat_the_maker_or_spell_the_format_out_are_found() {
         assert!((35.0..40.0).contains(&weights), "{name}: {weights}");
     }
 }
+
+/// 20.9 G parameters with experts of 4 bits: 12.8 GiB whole, and not the 39 GiB of BF16.
+#[test]
+fn a_small_model_drafts_in_the_format_it_is_published_in() {
+    for name in ["gpt-oss-20b", "openai/gpt-oss-20b"] {
+        let args = [
+            "predict",
+            "--model",
+            "gpt-oss-120b",
+            "--engine",
+            "vllm",
+            "--gpu",
+            "rtx-5090",
+            "--gpus",
+            "4",
+            "--draft",
+            name,
+            "--json",
+        ];
+        let json: serde_json::Value = serde_json::from_str(&answer(&args)).expect("JSON");
+        let lines = json["memory"]["ledger"].as_array().expect("lines");
+        let draft = lines.iter().find(|l| l["item"] == "draft: weights");
+        let gib = draft.and_then(|l| l["gib"].as_f64()).expect("weights");
+        assert!((3.0..3.5).contains(&gib), "{name}: {gib} on each of four");
+        let said = "gpt-oss-20b as a model of its own, in mxfp4-experts";
+        assert!(json["assumptions"].to_string().contains(said), "{name}");
+    }
+}

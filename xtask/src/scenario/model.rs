@@ -270,10 +270,10 @@ pub(super) fn draft(
         let model = read_config(&files, wanted)?;
         return head(model, wanted, &given.source, target, notes).map(Some);
     }
-    if let Some(small) = small_model(wanted, target)? {
+    if let Some((small, quant)) = small_model(wanted, target)? {
         let source = format!("catalogue model {}", small.name);
         notes.assume(
-            format!("draft: {} as a model of its own, in bf16", small.name),
+            format!("draft: {} as a model of its own, in {quant}", small.name),
             "",
         );
         return head(small, wanted, &source, target, notes).map(Some);
@@ -319,18 +319,17 @@ fn named(wanted: &str) -> Option<&str> {
 /// Kinds of heads that `--draft` names.
 const KINDS: [&str; 5] = ["eagle3", "eagle", "dflash", "mtp", "nextn"];
 
-/// A whole model of the catalogue as the draft; `None` where the name is none.
-fn small_model(wanted: &str, target: &Model) -> anyhow::Result<Option<Model>> {
+/// A whole model of the catalogue as the draft, in the format that its name says or it is published
+/// in, and that format; `None` where the name is none.
+fn small_model(wanted: &str, target: &Model) -> anyhow::Result<Option<(Model, String)>> {
     let lower = wanted.to_ascii_lowercase();
     let own_layers = ["nextn", "mtp"].iter().any(|kind| lower.ends_with(kind));
     if own_layers || names_head(wanted).is_some() {
         return Ok(None);
     }
-    let quant = Some("bf16").filter(|_| !wanted.contains('/'));
-    let Ok(found) = catalog::find_in(wanted, quant).or_else(|_| catalog::find(wanted)) else {
+    let Ok(catalog::Found { model, quant, .. }) = catalog::find(wanted) else {
         return Ok(None);
     };
-    let model = found.model;
     // Padding differs between sizes of a family; the tokens are the same.
     if model.vocab.abs_diff(target.vocab) > MOST_PADDING {
         return Err(input::error(format!(
@@ -345,7 +344,7 @@ fn small_model(wanted: &str, target: &Model) -> anyhow::Result<Option<Model>> {
             target.name
         )));
     }
-    Ok(Some(model))
+    Ok(Some((model, quant)))
 }
 
 /// What paddings of one vocabulary differ by at most (Qwen2.5: 151,936 and 152,064).
