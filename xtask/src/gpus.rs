@@ -247,7 +247,7 @@ fn shown(name: &str) -> String {
 }
 
 /// Edit distance, 0 to 1 cheaper when one contains the other (a half-typed name).
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     if a.len() >= 2 && b.contains(a) {
         return 1;
     }

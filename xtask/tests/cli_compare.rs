@@ -184,15 +184,15 @@ fn a_compared_box_that_does_not_start_or_fit_says_so_and_why() {
     ];
     let text = answers(&args);
     let said = |start: &str| text.lines().filter(|l| l.starts_with(start)).count();
-    assert_eq!(said("2x-rtx-pro-6000 does not"), 0, "{text}");
+    assert_eq!(said("2x-rtx-pro-6000: "), 0, "{text}");
     for (name, word, why) in [
         ("4x-a100-sxm", "does not start", "vllm refuses this cut"),
         ("joorklee-2x5060ti", "does not fit", "it does not fit: "),
     ] {
-        let (row, reason) = (format!("{name} "), format!("{name} {word}: {why}"));
+        let (row, reason) = (format!("{name} "), format!("{name}: {why}"));
         assert_eq!(said(&reason), 1, "{reason}\n{text}");
         let rows = text.lines().filter(|l| l.starts_with(&row));
-        let marked = rows.filter(|l| l.contains(word) && !l.starts_with(&reason));
+        let marked = rows.filter(|l| l.contains(word));
         assert_eq!(marked.count(), 2, "{text}");
         let json = answers(&[&args[..], &["--json"]].concat());
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
@@ -224,4 +224,26 @@ fn without_a_draft_a_refused_cut_still_says_why_and_what_cures_it() {
     assert!(head[0].starts_with("DOES NOT START"), "{text}");
     assert!(head[2].contains("vllm refuses this cut"), "{text}");
     assert!(head[2].contains("--tp 2 or expert parallelism"), "{text}");
+}
+
+#[test]
+fn a_misspelt_name_to_compare_is_answered_with_its_neighbours_of_every_kind() {
+    for (name, near) in [
+        ("4x-a100-smx", "4x-a100-sxm (box)"),
+        ("two-shto", "two-shot (all-reduce)"),
+        ("eagel3", "eagle3 (draft)"),
+        ("qwen3-0.6", "qwen3-0.6b (draft)"),
+        ("zzzzzzzzzz", "one of `--box list`"),
+    ] {
+        let said = common::refusal(&[
+            "predict",
+            "--model",
+            "qwen3-32b",
+            "--compare",
+            &format!("2x-rtx-pro-6000,{name}"),
+        ]);
+        let start = format!("error: --compare {name}: no all-reduce, box or draft");
+        assert!(said.starts_with(&start), "{said}");
+        assert!(said.contains(near), "{said}");
+    }
 }

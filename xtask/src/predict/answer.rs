@@ -473,7 +473,7 @@ impl Answer {
         let mut lines: Vec<String> = rows
             .filter_map(|row| {
                 let stopped = row.stopped.as_ref()?;
-                Some(format!("{} {}: {}", row.name, stopped.word, stopped.why))
+                Some(format!("{}: {}", row.name, stopped.why))
             })
             .collect();
         // The rows of a name are neighbours.

@@ -1,6 +1,7 @@
 //! What to change first, ranked by predicted gain, and comparisons side by side.
 
 use super::answer::{Answer, Assumption, Change, Compared, Point, Verdict};
+use super::compared_names::{self, is_box};
 use super::costs::{Costs, all_reduces};
 use super::kernels::{self, Group};
 use super::links::{Choice, Links};
@@ -164,7 +165,7 @@ pub(super) fn compare(
     answer: &mut Answer,
 ) -> anyhow::Result<()> {
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
-    for name in list.split(',').map(str::trim).filter(|n| !n.is_empty()) {
+    for name in compared_names::of(list) {
         let mut changed = args.clone();
         let reduces = crate::scenario::names_allreduce(name);
         let own_box = name == scenario.wiring.name;
@@ -330,23 +331,15 @@ pub(super) fn first_of(args: &mut ScenarioArgs, list: &str) {
     let named = args.box_name.is_some() || args.gpu.is_some() || args.topology.is_some();
     let own = args.scenario.is_some() || args.from_log.is_some() || args.model.is_none();
     if !named && !own {
-        let first = list.split(',').map(str::trim).find(|name| is_box(name));
+        let first = compared_names::of(list).find(|name| is_box(name));
         args.box_name = first.map(str::to_string);
     }
     if args.draft.is_none() && !own {
-        let mut names = list
-            .split(',')
-            .map(str::trim)
-            .filter(|name| !name.is_empty());
-        let draft = names.find(|name| {
+        let draft = compared_names::of(list).find(|name| {
             !is_box(name) && *name != "none" && !crate::scenario::names_allreduce(name)
         });
         args.draft = draft.map(str::to_string);
     }
-}
-
-fn is_box(name: &str) -> bool {
-    name.ends_with(".toml") || pcie_sim::catalog::names().any(|have| have == name)
 }
 
 fn compared(

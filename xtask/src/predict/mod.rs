@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 mod assumed;
 mod changes;
+mod compared_names;
 mod costs;
 pub(crate) mod flags;
 mod flips;
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let mut wanted = args.scenario.clone();
     wanted.context = wanted.context.or_else(|| args.max_model_len.clone());
     if let Some(list) = &args.compare {
+        compared_names::check(list)?;
         changes::first_of(&mut wanted, list);
     }
     let mut scenario = Scenario::resolve(&wanted)?;

@@ -25,7 +25,7 @@ pub(super) struct Told {
 }
 
 /// The all-reduces that can be asked for: every kernel that answers name, and the fastest.
-fn allreduce_names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn allreduce_names() -> impl Iterator<Item = &'static str> {
     let shown = Algorithm::SHOWN.into_iter();
     shown.map(Algorithm::name).chain(std::iter::once("auto"))
 }

@@ -20,10 +20,10 @@ mod sweep;
 mod tree;
 
 pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH};
-pub(crate) use all_reduce::names_allreduce;
+pub(crate) use all_reduce::{allreduce_names, names_allreduce};
 pub(crate) use engine::{EngineChoice, EngineKind, newer_than_known};
 pub(crate) use head::LoggedHead;
-pub(crate) use model::Draft;
+pub(crate) use model::{Draft, draft_names, names_draft};
 pub(crate) use placement::list;
 pub(crate) use ran::Ran;
 

@@ -319,6 +319,26 @@ fn named(wanted: &str) -> Option<&str> {
 /// Kinds of heads that `--draft` names.
 const KINDS: [&str; 5] = ["eagle3", "eagle", "dflash", "mtp", "nextn"];
 
+/// Whether a word can be a draft's name: a kind, alone or behind its model's, a path, a catalogue model.
+pub(crate) fn names_draft(word: &str) -> bool {
+    let lower = word.to_ascii_lowercase();
+    let kind = lower.rsplit('-').next().unwrap_or(&lower);
+    lower == "none"
+        || super::merge::is_look_up(&lower)
+        || KINDS.contains(&kind)
+        || names_head(&lower).is_some()
+        || word.contains(['/', '\\'])
+        || word.ends_with(".json")
+        || std::path::Path::new(word).exists()
+        || catalog::find(word).is_ok()
+}
+
+/// Names that `--draft` knows.
+pub(crate) fn draft_names() -> impl Iterator<Item = &'static str> {
+    let kinds = KINDS.into_iter().chain(["ngram", "none"]);
+    kinds.chain(catalog::names())
+}
+
 /// A whole model of the catalogue as the draft, in the format that its name says or it is published
 /// in, and that format; `None` where the name is none.
 fn small_model(wanted: &str, target: &Model) -> anyhow::Result<Option<(Model, String)>> {

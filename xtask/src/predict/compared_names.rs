@@ -1,0 +1,51 @@
+//! The names of `--compare`: all-reduces, boxes and drafts, told apart without a flag each.
+
+use crate::input;
+use crate::scenario::{allreduce_names, draft_names, names_allreduce, names_draft};
+
+/// The names of a list, without blanks and empty ones.
+pub(super) fn of(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|n| !n.is_empty())
+}
+
+/// Whether a name is a box's: of the catalogue, or a file.
+pub(super) fn is_box(name: &str) -> bool {
+    name.ends_with(".toml") || pcie_sim::catalog::names().any(|have| have == name)
+}
+
+/// # Errors
+/// A name that is none of the three, with what it is near to.
+pub(super) fn check(list: &str) -> anyhow::Result<()> {
+    let known = |name: &&str| names_allreduce(name) || is_box(name) || names_draft(name);
+    let Some(name) = of(list).find(|name| !known(name)) else {
+        return Ok(());
+    };
+    let near = near(name);
+    let mend = match near.is_empty() {
+        true => "give an all-reduce (`nccl`, `one-shot`, …), one of `--box list`, or a draft (`eagle3`, \
+                 `mtp`, `ngram`, `none`, a config.json, a small model of the catalogue)"
+            .to_string(),
+        false => format!("did you mean {}?", near.join(", ")),
+    };
+    let name: String = name.chars().take(64).filter(|c| !c.is_control()).collect();
+    Err(input::error(format!(
+        "--compare {name}: no all-reduce, box or draft is called so; {mend}"
+    )))
+}
+
+/// Up to four names near a misspelt one, nearest first, each with what it is.
+fn near(name: &str) -> Vec<String> {
+    let wanted: String = name.chars().take(64).collect::<String>().to_lowercase();
+    let reduces = allreduce_names().map(|have| ("all-reduce", have));
+    let boxes = pcie_sim::catalog::names().map(|have| ("box", have));
+    let drafts = draft_names().map(|have| ("draft", have));
+    let mut scored: Vec<(usize, &str, &str)> = reduces
+        .chain(boxes)
+        .chain(drafts)
+        .map(|(what, have)| (crate::gpus::distance(&wanted, have), have, what))
+        .filter(|(d, ..)| *d <= 1 + wanted.chars().count() / 6)
+        .collect();
+    scored.sort_unstable();
+    let named = |(_, have, what): (usize, &str, &str)| format!("{have} ({what})");
+    scored.into_iter().take(4).map(named).collect()
+}
