@@ -165,3 +165,21 @@ fn a_small_model_drafts_in_the_format_it_is_published_in() {
         assert!(json["assumptions"].to_string().contains(said), "{name}");
     }
 }
+
+/// sglang#5871, #12887: `fp8e4nv not supported in this architecture`.
+#[test]
+fn fp8_experts_on_cards_without_fp8_are_warned_of_under_sglang_alone() {
+    let said = |gpu: &str, model: &str, engine: &str| {
+        let args = [
+            "predict", "--quant", "fp8", "--gpu", gpu, "--gpus", "2", "--model", model, "--engine",
+            engine,
+        ];
+        answer(&args).contains("fp8e4nv not supported")
+    };
+    let moe = "qwen3-coder-30b-a3b";
+    assert!(said("a100-80gb-sxm", moe, "sglang"));
+    assert!(said("rtx-3090", moe, "sglang"));
+    assert!(!said("a100-80gb-sxm", moe, "vllm"));
+    assert!(!said("h100", moe, "sglang"));
+    assert!(!said("a100-80gb-sxm", "qwen3-32b", "sglang"));
+}
