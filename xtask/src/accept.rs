@@ -19,7 +19,7 @@ use spec_decode::{
 
 use crate::cli::AcceptCommandArgs;
 use crate::input;
-use crate::scenario::parse;
+use crate::scenario::{parse, unmeasured_band};
 use crate::table;
 use simulated::Simulated;
 
@@ -92,7 +92,10 @@ fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
         depths: depths
             .iter()
             .map(|&d| {
-                let band = posterior.band(d, COVERAGE);
+                let band = match figures.is_empty() {
+                    true => unmeasured_band(head, &posterior, d, COVERAGE),
+                    false => posterior.band(d, COVERAGE),
+                };
                 dispute.as_ref().map_or(band, |found| found.widen(&band))
             })
             .collect(),
@@ -384,6 +387,16 @@ mod tests {
         let other = answer(&[&flags[..], &["--model", "GLM-5.1"]].concat()).unwrap();
         assert!(other.assumed.iter().any(|a| a.contains("GLM-5.1")));
         assert_eq!(at_8(&other), at_8(&usual));
+    }
+
+    /// As `predict` says of the same prior.
+    #[test]
+    fn a_look_up_that_nobody_measured_may_copy_nothing() {
+        let low = |flags: &[&str]| answer(flags).unwrap().depths.last().map(|b| b.low);
+        let flags = ["--head", "ngram", "--depths", "3"];
+        assert_eq!(low(&flags), Some(1.0));
+        let measured = low(&[&flags[..], &["--accept", "2.1@3"]].concat());
+        assert!(measured > Some(1.5), "{measured:?}");
     }
 
     #[test]

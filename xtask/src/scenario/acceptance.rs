@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use spec_decode::acceptance::warnings::{Observed, diagnose};
 use spec_decode::trees::tree_accept_length;
-use spec_decode::{AcceptancePrior, Chain, Evidence, HeadKind, Posterior, PriorQuery, Task};
+use spec_decode::{
+    AcceptanceBand, AcceptancePrior, Chain, Evidence, HeadKind, Posterior, PriorQuery, Task,
+};
 
 use super::Notes;
 use super::beyond::{self, Beyond};
@@ -90,12 +92,11 @@ impl Acceptance {
 
     fn computed_band(&self, depth: u32) -> (f64, f64, f64) {
         match &self.known {
-            Known::Prior(posterior) if self.head == HeadKind::NGram => {
-                // Where nothing repeats, nothing is copied.
-                let band = posterior.band(depth, 0.9);
-                (1.0, band.mid, band.high)
+            Known::Prior(posterior) => {
+                let band = unmeasured_band(self.head, posterior, depth, 0.9);
+                (band.low, band.mid, band.high)
             }
-            Known::Measured(posterior) | Known::Prior(posterior) => {
+            Known::Measured(posterior) => {
                 let band = posterior.band(depth, 0.9);
                 (band.low, band.mid, band.high)
             }
@@ -105,6 +106,21 @@ impl Acceptance {
                 high.accept_length(depth),
             ),
         }
+    }
+}
+
+/// The band of the accept length where nobody measured it.
+pub(crate) fn unmeasured_band(
+    head: HeadKind,
+    posterior: &Posterior,
+    depth: u32,
+    coverage: f64,
+) -> AcceptanceBand {
+    let band = posterior.band(depth, coverage);
+    match head {
+        // Where nothing repeats, nothing is copied.
+        HeadKind::NGram => AcceptanceBand { low: 1.0, ..band },
+        _ => band,
     }
 }
 

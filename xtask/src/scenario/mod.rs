@@ -19,7 +19,7 @@ mod shapes;
 mod sweep;
 mod tree;
 
-pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH};
+pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH, unmeasured_band};
 pub(crate) use all_reduce::{allreduce_names, names_allreduce};
 pub(crate) use engine::{EngineChoice, EngineKind, newer_than_known};
 pub(crate) use head::LoggedHead;
