@@ -389,16 +389,6 @@ mod tests {
         assert_eq!(at_8(&other), at_8(&usual));
     }
 
-    /// As `predict` says of the same prior.
-    #[test]
-    fn a_look_up_that_nobody_measured_may_copy_nothing() {
-        let low = |flags: &[&str]| answer(flags).unwrap().depths.last().map(|b| b.low);
-        let flags = ["--head", "ngram", "--depths", "3"];
-        assert_eq!(low(&flags), Some(1.0));
-        let measured = low(&[&flags[..], &["--accept", "2.1@3"]].concat());
-        assert!(measured > Some(1.5), "{measured:?}");
-    }
-
     #[test]
     fn two_depths_are_taken_together() {
         let one = answer(&["--accept", "2.73@3", "--head", "mtp"]).unwrap();

@@ -243,3 +243,31 @@ fn the_accept_length_called_measured_is_the_one_that_was() {
     std::fs::remove_file(log).ok();
     assert!(said.contains("(2.48 at 3, as measured)"), "{said}");
 }
+
+#[test]
+fn accept_and_predict_give_a_look_up_that_nobody_measured_one_band() {
+    let accept = ["accept", "--head", "ngram", "--depths", "3", "--json"];
+    let low = |more: &[&str]| {
+        let text = common::answers(&[&accept[..], more].concat());
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let figure = |key: &str| json["depths"][0][key].as_f64().expect("a figure");
+        (figure("low"), figure("high"))
+    };
+    let (least, most) = low(&["--task", "code"]);
+    // Where nothing repeats, nothing is copied.
+    assert_eq!(least, 1.0);
+    assert!(low(&["--accept", "2.1@3"]).0 > 1.5);
+    let text = common::answers(&[
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--gpu",
+        "h100",
+        "--task",
+        "code",
+        "--draft",
+        "ngram",
+    ]);
+    let said = format!("from {least:.2} to {most:.2} (not measured)");
+    assert!(text.contains(&said), "{said}\n{text}");
+}

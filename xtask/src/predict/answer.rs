@@ -11,6 +11,7 @@ use serde_json::Value;
 use spec_decode::economics::depth::TIE_SHARE;
 
 use super::replicas::Replicas;
+use super::stopped::Stopped;
 use crate::table::{needed, thousands};
 
 /// Version of the JSON form.
@@ -456,30 +457,6 @@ pub(crate) struct Compared {
     pub(crate) fraction: Option<f64>,
     /// Why the engine would not serve it at all; the speeds are what it would reach if it did.
     pub(crate) stopped: Option<Stopped>,
-}
-
-/// Why a row of `--compare` does not run.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Stopped {
-    /// `does not start` (the cut is refused) or `does not fit`.
-    pub(crate) word: &'static str,
-    pub(crate) why: String,
-}
-
-impl Answer {
-    /// Why rows of `--compare` do not run, a line a name.
-    pub(crate) fn stopped_rows(&self) -> Vec<String> {
-        let rows = self.compared.iter();
-        let mut lines: Vec<String> = rows
-            .filter_map(|row| {
-                let stopped = row.stopped.as_ref()?;
-                Some(format!("{}: {}", row.name, stopped.why))
-            })
-            .collect();
-        // The rows of a name are neighbours.
-        lines.dedup();
-        lines
-    }
 }
 
 impl Compared {

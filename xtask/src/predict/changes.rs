@@ -354,14 +354,8 @@ fn compared(
     let map = super::map::Map::new(scenario, &costs);
     let (_, memory) = super::pasted(scenario, &costs, map.as_ref())?;
     let stopped = super::verdict::stopped(scenario, &memory);
-    let runs = |verdict| match stopped {
-        Some(_) => Verdict::DoesNotPay,
-        None => verdict,
-    };
-    let holds = |fits| match stopped {
-        Some(_) => Some(false),
-        None => fits,
-    };
+    let runs = |verdict| stopped.as_ref().map_or(verdict, |_| Verdict::DoesNotPay);
+    let holds = |fits| stopped.as_ref().map_or(fits, |_| Some(false));
     let ends = [scenario.concurrency.first(), scenario.concurrency.last()];
     let mut users: Vec<u32> = ends.into_iter().flatten().copied().collect();
     users.dedup();

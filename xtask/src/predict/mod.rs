@@ -17,6 +17,7 @@ mod other_flags;
 mod pasted;
 mod points;
 mod replicas;
+mod stopped;
 pub(crate) mod text;
 mod verdict;
 

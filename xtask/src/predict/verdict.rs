@@ -1,8 +1,9 @@
 //! The verdict of the whole scenario, in one sentence.
 
-use super::answer::{Measure, Memory, Point, Stopped, Verdict};
+use super::answer::{Measure, Memory, Point, Verdict};
 use super::costs::Costs;
 use super::measure;
+use super::stopped::Stopped;
 use crate::scenario::{Known, PRIOR_DEPTH, Scenario};
 use crate::table::thousands;
 
