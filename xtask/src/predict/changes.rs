@@ -360,33 +360,6 @@ fn compared(
     let mut users: Vec<u32> = ends.into_iter().flatten().copied().collect();
     users.dedup();
     let (tp, gpus) = (scenario.tp, scenario.wiring.gpu_count() as u32);
-    if scenario.draft.is_none() {
-        // Nothing drafts: the plain figures, and nothing gained.
-        return Ok(users
-            .into_iter()
-            .map(|users| {
-                let plain_ms = costs.cycle(users, scenario.context, 0, 1).plain_ms;
-                let tok_s = f64::from(users) * 1000.0 / plain_ms;
-                Compared {
-                    name: name.to_string(),
-                    tp,
-                    gpus,
-                    concurrency: users,
-                    steps: 0,
-                    baseline_tok_s: tok_s,
-                    spec_tok_s: tok_s,
-                    speedup: 1.0,
-                    speedup_low: 1.0,
-                    speedup_high: 1.0,
-                    verdict: Verdict::DoesNotPay,
-                    fits: holds(memory.holds(users, scenario.context)),
-                    kv_tokens: memory.kv_tokens,
-                    fraction: memory.fraction,
-                    stopped: stopped.clone(),
-                }
-            })
-            .collect());
-    }
     Ok(users
         .into_iter()
         .filter_map(|users| points::point(scenario, &costs, users, scenario.context, Some(&memory)))
