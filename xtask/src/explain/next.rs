@@ -5,6 +5,7 @@ mod baseline;
 use super::drafting;
 use super::facts::Facts;
 use super::scenario::{LogScenario, scenario_from_facts};
+use crate::predict::text::shell_word as word;
 use crate::scenario::merge::weight_format;
 use crate::scenario::parse;
 use baseline::{Baseline, baseline};
@@ -29,15 +30,6 @@ struct Words {
     fill_in: Vec<String>,
     left_out: Vec<String>,
     provided: Vec<String>,
-}
-
-/// A word as a shell takes it.
-fn word(text: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "._/-@,:=+".contains(c);
-    match text.chars().all(plain) {
-        true => text.to_string(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
 }
 
 impl Words {

@@ -428,20 +428,18 @@ fn closing(answer: &Answer, out: &mut String) {
 
 /// Joins flags as one would type them in a shell.
 pub(crate) fn shell_words(flags: &[String]) -> String {
-    let quoted: Vec<String> = flags
-        .iter()
-        .map(|flag| {
-            let plain = flag
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "-_./=:,@+".contains(c));
-            if plain && !flag.is_empty() {
-                flag.clone()
-            } else {
-                format!("'{}'", flag.replace('\'', "'\\''"))
-            }
-        })
-        .collect();
+    let quoted: Vec<String> = flags.iter().map(|flag| shell_word(flag)).collect();
     quoted.join(" ")
+}
+
+/// A word as a shell takes it.
+pub(crate) fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./=:,@+".contains(c);
+    if word.chars().all(plain) && !word.is_empty() {
+        word.to_string()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 fn inputs(answer: &Answer, out: &mut String) {
@@ -456,4 +454,14 @@ fn inputs(answer: &Answer, out: &mut String) {
     out.push('\n');
     out.push_str(&table_text(&table, 0));
     let _ = writeln!(out, "  seed {}", answer.seed);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn an_empty_word_is_quoted_and_letters_of_any_script_are_not() {
+        assert_eq!(super::shell_word(""), "''");
+        assert_eq!(super::shell_word("modèle/a-b.log"), "modèle/a-b.log");
+        assert_eq!(super::shell_word("a b'c"), r"'a b'\''c'");
+    }
 }

@@ -1,6 +1,6 @@
 //! The plain sweep among the files, as `--baseline` takes it.
 
-use super::Words;
+use super::{PIPED, Words};
 use crate::explain::facts::Facts;
 
 /// A plain sweep among the files.
@@ -37,8 +37,7 @@ impl Baseline {
         };
         line.push("--baseline", Some(word));
         if piped {
-            line.fill_in
-                .push("the file that was piped in for FILE".to_string());
+            line.fill_in.push(PIPED.to_string());
         }
         if self.nameless {
             line.fill_in
