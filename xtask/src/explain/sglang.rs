@@ -119,10 +119,6 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         flags(doc, facts);
         super::reduce::told(doc, facts);
     }
-    let adjusted = doc.flat.rfind("is adjusted to speculative_num_steps + 1");
-    if let (Some(at), Some(steps)) = (adjusted, facts.number("spec_steps")) {
-        facts.set("spec_draft_tokens", steps + 1.0, doc.line_at(at));
-    }
     ranks(doc, facts);
     decode(own, facts);
     pressure::read(doc, own, facts);

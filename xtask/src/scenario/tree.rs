@@ -3,9 +3,7 @@
 use spec_decode::trees::wasted_drafts;
 
 use super::Notes;
-use super::engine::EngineKind;
 use super::merge::{Given, Merged};
-use super::parse;
 use crate::input;
 
 /// Steps, width and verified tokens, each where it was given.
@@ -31,7 +29,7 @@ pub(super) fn resolve(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Tree
     let draft_tokens = value("draft_tokens", "--draft-tokens", &merged.draft_tokens, 1024)?;
     match topk {
         Some(topk) if topk > 1 => a_tree(merged, steps, topk, draft_tokens, notes),
-        _ => a_chain((steps, topk, draft_tokens), keeps_fewer(merged), notes),
+        _ => a_chain(steps, topk, draft_tokens, notes),
     }
 }
 
@@ -68,26 +66,10 @@ fn a_tree(
     Ok((steps, Some(topk), draft_tokens))
 }
 
-/// Whether the engine verifies fewer tokens than a chain drafts where it is told to: SGLang before
-/// [`sglang_adjusts`].
-fn keeps_fewer(merged: &Merged) -> bool {
-    let Some((name, version)) = merged.engine.as_ref().map(|e| parse::engine(&e.value)) else {
-        return false;
-    };
-    EngineKind::parse(&name) == Some(EngineKind::Sglang)
-        && version.is_some_and(|version| !sglang_adjusts(&version))
-}
-
-/// Whether a version of SGLang sets the draft tokens of a chain to its steps + 1, whatever it is told
-/// (`server_args.py`: "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1"); every
-/// 0.5 does.
-pub(crate) fn sglang_adjusts(version: &str) -> bool {
-    kvplan::Version::find(version).is_none_or(|version| version.since((0, 5, 0), (2025, 8)))
-}
-
 fn a_chain(
-    (steps, topk, draft_tokens): Tree,
-    keeps_fewer: bool,
+    steps: Option<u32>,
+    topk: Option<u32>,
+    draft_tokens: Option<u32>,
     notes: &mut Notes,
 ) -> anyhow::Result<Tree> {
     let Some(tokens) = draft_tokens else {
@@ -109,20 +91,17 @@ fn a_chain(
         return Ok((Some(steps), topk, Some(steps + 1)));
     };
     let most = steps.saturating_add(1);
-    if tokens < most && keeps_fewer {
-        note_waste(Some(steps), 1, tokens, notes);
-        return Ok((Some(steps), topk, Some(tokens)));
-    }
-    if tokens != most {
+    if tokens > most {
         notes.assume(
             format!(
-                "{most} tokens verified, not {tokens}: engines verify the root and every step of a chain \
-                 of {steps}"
+                "{most} tokens verified, not {tokens}: a chain of {steps} steps has no more, and \
+                 engines lower it to that"
             ),
             "--topk, for a tree",
         );
         return Ok((Some(steps), topk, Some(most)));
     }
+    note_waste(Some(steps), 1, tokens, notes);
     Ok((Some(steps), topk, Some(tokens)))
 }
 

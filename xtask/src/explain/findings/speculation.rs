@@ -2,7 +2,6 @@
 
 use super::{Finding, Severity, show};
 use crate::explain::facts::Facts;
-use crate::scenario::tree::sglang_adjusts;
 
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     denoises(facts, found);
@@ -79,7 +78,7 @@ fn acceptance(facts: &Facts, found: &mut Vec<Finding>) {
     }
 }
 
-/// SGLang verifies the root too: with width 1, draft tokens = steps + 1, which newer ones set themselves.
+/// SGLang verifies the root too: with width 1, draft tokens = steps + 1.
 fn wasted(facts: &Facts, found: &mut Vec<Finding>) {
     let (Some(steps), Some(tokens)) = (
         facts.number("spec_steps"),
@@ -87,10 +86,7 @@ fn wasted(facts: &Facts, found: &mut Vec<Finding>) {
     ) else {
         return;
     };
-    let version = facts
-        .text("engine_version")
-        .or(facts.text("engine_version_taken"));
-    if facts.text("engine") != Some("sglang") || version.is_none_or(sglang_adjusts) {
+    if facts.text("engine") != Some("sglang") {
         return;
     }
     let width = facts.number("spec_topk").unwrap_or(1.0);
@@ -141,32 +137,5 @@ fn outside_graphs(facts: &Facts, found: &mut Vec<Finding>) {
             "draft steps are all launch cost: several passes of a small head per cycle",
             "remove --enforce-eager (vLLM) or --disable-cuda-graph (SGLang)",
         ));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::explain::facts_from_text;
-    use crate::explain::findings::find;
-
-    #[test]
-    fn drafts_are_wasted_only_where_the_server_keeps_fewer_tokens() {
-        let wasted = |version: &str, more: &str| {
-            let log = format!(
-                "sglang=={version}\n[2025-06-01 10:00:00] server_args=ServerArgs(model_path='a/b', tp_size=2, \
-                 speculative_algorithm='EAGLE3', speculative_num_steps=5, speculative_eagle_topk=1, \
-                 speculative_num_draft_tokens=4)\n{more}"
-            );
-            let facts = facts_from_text(&log, "f");
-            assert_eq!(facts.text("engine"), Some("sglang"));
-            assert_eq!(facts.text("engine_version"), Some(version));
-            let found = find(&[facts]);
-            found.iter().any(|found| found.what.contains("thrown away"))
-        };
-        let told = "[2025-06-01 10:00:01] WARNING: speculative_num_draft_tokens is adjusted to \
-                    speculative_num_steps + 1 when speculative_eagle_topk == 1\n";
-        assert!(wasted("0.4.3", ""));
-        assert!(!wasted("0.4.9", told));
-        assert!(!wasted("0.5.10", ""));
     }
 }
