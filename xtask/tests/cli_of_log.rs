@@ -48,7 +48,7 @@ fn the_context_that_the_requests_of_a_log_held_is_printed() {
     let text = of_log("context", &[]);
     let said = text
         .lines()
-        .find(|line| line.contains("(what requests held)"));
+        .find(|line| line.contains("(what requests held,"));
     let said = said.unwrap_or_else(|| panic!("{text}"));
     assert!(
         said.contains("context 30") && said.contains("--context"),
@@ -343,4 +343,45 @@ fn a_depth_that_gains_more_than_the_logs_is_told_with_its_load() {
         .map(str::parse::<u32>);
     assert!(matches!(gain, Some(Ok(2..=10))), "{line}");
     assert_eq!(told(&["--concurrency", "16", "--steps", "2"]), None);
+}
+
+/// The head of a log reaches what vLLM says before it cuts it; another head's reach made "pays" into
+/// "measure first".
+#[test]
+fn the_reach_of_a_head_is_the_one_that_its_log_prints() {
+    let log = |reach: &str| {
+        format!(
+            "INFO 11-29 14:26:18 [utils.py:253] non-default args: {{'model': 'meta-llama/Llama-3.1-8B-Instruct', \
+             'max_model_len': 10240, 'speculative_config': {{'method': 'eagle3', 'model': 'models/head', \
+             'num_speculative_tokens': 3}}}}\n\
+             INFO 11-29 14:26:29 [speculative.py:924] Overriding draft model max model len from {reach} to 10240\n\
+             INFO 11-29 14:26:29 [scheduler.py:252] Chunked prefill is enabled with max_num_batched_tokens=16384.\n\
+             INFO 11-29 14:27:29 [gpu_worker.py:480] Available KV cache memory: 107.69 GiB\n"
+        )
+    };
+    let said = |reach: &str| {
+        let path = std::env::temp_dir().join(format!("reach-{reach}-{}.log", std::process::id()));
+        std::fs::write(&path, log(reach)).expect("a file");
+        let file = path.display().to_string();
+        let text = answers(&[
+            "predict",
+            "--from-log",
+            &file,
+            "--gpu",
+            "h200",
+            "--context",
+            "8k",
+        ]);
+        let plan = answers(&["plan", "--from-log", &file, "--gpu", "h200"]);
+        std::fs::remove_file(path).ok();
+        assert!(text.contains("the log's head is none known here"), "{text}");
+        assert!(!plan.contains("max_num_batched_tokens 8192"), "{plan}");
+        text
+    };
+    let (far, near) = (said("131072"), said("4096"));
+    assert!(!far.contains("the draft's config reaches"), "{far}");
+    assert!(
+        near.contains("the draft's config reaches 4096 tokens"),
+        "{near}"
+    );
 }

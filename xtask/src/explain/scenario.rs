@@ -53,6 +53,8 @@ pub(crate) struct LogScenario {
     pub(crate) max_running_requests: Option<(u32, usize)>,
     /// Tokens of one pass at most.
     pub(crate) batched_tokens: Option<(u32, usize)>,
+    /// Tokens of context that the draft's own config reaches.
+    pub(crate) draft_reach: Option<(u32, usize)>,
     /// Largest batch captured as a graph.
     pub(crate) graph_max_batch: Option<(u32, usize)>,
     /// What the graphs took, GiB.
@@ -193,9 +195,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         kv_dtype: text("kv_dtype"),
         quant: text("quant"),
         context: whole("context_len").or_else(|| whole("max_model_len")),
-        held_tokens: number("held_tokens_per_request")
-            .map(|(n, line)| (n as u32, line))
-            .filter(|(n, _)| *n > 0),
+        held_tokens: whole("held_tokens_per_request").filter(|(n, _)| *n > 0),
         spec_algorithm: text("spec_algorithm"),
         draft: text("draft_model").map(|(draft, line)| draft_of(facts, draft, line)),
         steps,
@@ -207,6 +207,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         accept_length: number("accept_length"),
         max_running_requests: whole("max_running_requests"),
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
+        draft_reach: whole("draft_max_model_len").filter(|(tokens, _)| *tokens > 0),
         graph_max_batch: whole("cuda_graph_max_bs"),
         graph_gib: number("graph_gib"),
         draft_graph_gib: number("draft_graph_gib"),

@@ -28,6 +28,8 @@ enum Kind {
     FreeMemory,
     TooLong,
     TooLongV0,
+    DraftLength,
+    Batched,
     Speed,
     OutOfMemory,
 }
@@ -66,6 +68,14 @@ const PHRASES: &[(&str, Kind)] = &[
     (
         "is larger than the maximum number of tokens that can be stored in KV cache",
         Kind::TooLongV0,
+    ),
+    (
+        "Overriding draft model max model len from",
+        Kind::DraftLength,
+    ),
+    (
+        "Chunked prefill is enabled with max_num_batched_tokens=",
+        Kind::Batched,
     ),
     ("Avg generation throughput:", Kind::Speed),
     // The banner of 0.20 and later.

@@ -51,17 +51,17 @@ fn load(points: &[Point]) -> Option<Flip> {
     let turning = points.iter().find(|p| gains(p) != pays)?;
     let back = points
         .iter()
-        .filter(|p| p.concurrency > turning.concurrency)
+        .filter(|p| p.concurrency > turning.concurrency && p.fits != Some(false))
         .find(|p| gains(p) == pays || pays && p.speedup > 1.0);
     let load = turning.concurrency;
     let note = match back {
         None => format!("{load} users or more: {}", as_run(turning)),
         // Said, not pasted: one step in the sweep does not switch it on again.
         Some(p) => format!(
-            "{load} users: {} ({:.2}x again at {})",
+            "{load} users: {} (at {} again {})",
             as_run(turning),
-            p.speedup,
-            p.concurrency
+            p.concurrency,
+            as_run(p)
         ),
     };
     Some(Flip {

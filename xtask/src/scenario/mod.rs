@@ -156,6 +156,7 @@ impl Scenario {
         let model = model::target(merged, notes)?;
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let draft = model::draft(merged, &model, notes)?;
+        let draft = ran::head_of_log(draft, merged, notes);
         let (allreduce, swept) = all_reduce::resolve(merged, &hardware, &engine, tp, notes)?;
         let served = sweep::served(
             merged,

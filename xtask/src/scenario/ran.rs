@@ -18,6 +18,8 @@ pub(crate) struct Ran {
     pub(crate) context_limit: Option<u64>,
     /// Tokens of one pass at most.
     pub(crate) batched_tokens: Option<u64>,
+    /// Tokens of context that the config of its draft reaches.
+    pub(crate) draft_reach: Option<u64>,
     /// Largest batch that it captured as a graph, where told.
     pub(crate) graph_max_batch: Option<u64>,
     /// What the graphs took, GiB.
@@ -69,7 +71,7 @@ pub(super) fn load(merged: &mut Merged, log: &LogScenario, args: &ScenarioArgs, 
     if let Some((held, line)) = log.held_tokens {
         merged.context = Some(Given {
             value: held.to_string(),
-            source: format!("{shown}:{line} (what requests held)"),
+            source: format!("{shown}:{line} (what requests held, the middle of its lines)"),
             assumed: true,
         });
     } else if let Some((limit, line)) = limit {
@@ -242,6 +244,32 @@ fn one_draft(asked: &str, said: &str) -> bool {
     asked.eq_ignore_ascii_case(said) || kind.is_some_and(|kind| asked.eq_ignore_ascii_case(kind))
 }
 
+/// The draft, with what a log says of the head that its server ran: how far it reaches, and that a
+/// head known here stands in for one that is not.
+pub(super) fn head_of_log(
+    draft: Option<Draft>,
+    merged: &Merged,
+    notes: &mut Notes,
+) -> Option<Draft> {
+    let mut draft = draft?;
+    let by_log = |given: &&Given<String>| {
+        !merged.ran.file.is_empty() && given.source.starts_with(&merged.ran.file)
+    };
+    let Some(given) = merged.draft.as_ref().filter(by_log) else {
+        return Some(draft);
+    };
+    if let Some(head) = &mut draft.model {
+        head.max_positions = merged.ran.draft_reach.or(head.max_positions);
+        if given.value == "eagle3" {
+            notes.assume(
+                "draft: the log's head is none known here; one of the usual shape stands in for it",
+                "--draft with its config.json",
+            );
+        }
+    }
+    Some(draft)
+}
+
 impl Ran {
     /// Of a log.
     pub(super) fn of(log: &LogScenario, shown: &str) -> Self {
@@ -255,6 +283,7 @@ impl Ran {
             max_running: whole(log.max_running_requests),
             context_limit: whole(log.context),
             batched_tokens: whole(log.batched_tokens),
+            draft_reach: whole(log.draft_reach),
             graph_max_batch: whole(log.graph_max_batch),
             graph_gib: size(log.graph_gib).filter(|gib| *gib >= 0.0),
             draft_graph_gib: size(log.draft_graph_gib).filter(|gib| *gib >= 0.0),

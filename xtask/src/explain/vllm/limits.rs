@@ -40,8 +40,17 @@ pub(super) fn limits(run: &[Event], facts: &mut Facts) {
                 }
                 desired(event, facts);
             }
+            // What the head's own config reaches, before it is cut to the target's length.
+            Kind::DraftLength => number(event, "draft_max_model_len", facts),
+            Kind::Batched => number(event, "max_num_batched_tokens", facts),
             _ => {}
         }
+    }
+}
+
+fn number(event: &Event, fact: &'static str, facts: &mut Facts) {
+    if let Some((value, _)) = leading_number(event.rest) {
+        facts.set_if_absent(fact, value, event.line);
     }
 }
 
