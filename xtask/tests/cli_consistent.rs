@@ -139,7 +139,7 @@ fn a_load_left_open_under_a_gain_names_what_to_measure() {
     let line = text
         .lines()
         .find(|line| line.starts_with("       measure "));
-    let wanted = format!("from {} users on", open["concurrency"]);
+    let wanted = format!("for what is open at {} users", open["concurrency"]);
     assert!(line.is_some_and(|line| line.contains(&wanted)), "{text}");
 }
 

@@ -34,7 +34,7 @@ pub(super) fn of_the_open(
     let mut measure = of_the_point(&scenario, (&point, steps), &conditions, memory);
     if point.concurrency != lightest {
         let at = verdict::users(point.concurrency);
-        measure.how = format!("{} (for what is open, from {at} on)", measure.how);
+        measure.how = format!("{} (for what is open at {at})", measure.how);
     }
     Some(measure)
 }

@@ -47,9 +47,10 @@ pub(super) fn summary(
     }
     let because = match first.verdict {
         Verdict::Pays => format!(
-            "accept length {} must stay above {:.2}; {}",
+            "accept length {} must stay above {:.2} at {}; {}",
             expected(scenario, first),
             first.break_even_accept_length,
+            users(first.concurrency),
             until(points, pays_up_to, memory)
         ),
         Verdict::DoesNotPay => format!(

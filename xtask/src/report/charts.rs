@@ -12,7 +12,8 @@ const SIZE: (u32, u32) = (360, 260);
 const LABEL_PX: i32 = 15;
 const GREY: RGBColor = RGBColor(140, 140, 140);
 const BLUE_LINE: RGBColor = RGBColor(72, 120, 207);
-const SERIES: [RGBColor; 7] = [
+/// One for each all-reduce that a chart can hold (nine), so that no two lines are alike.
+const SERIES: [RGBColor; 9] = [
     RGBColor(72, 120, 207),
     RGBColor(209, 121, 58),
     RGBColor(106, 168, 79),
@@ -20,6 +21,8 @@ const SERIES: [RGBColor; 7] = [
     RGBColor(138, 99, 201),
     RGBColor(95, 179, 179),
     RGBColor(154, 154, 154),
+    RGBColor(201, 162, 39),
+    RGBColor(184, 92, 148),
 ];
 
 type Drawn = Result<(), Box<dyn std::error::Error>>;
