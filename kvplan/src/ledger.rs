@@ -27,6 +27,8 @@ pub struct Ledger {
     pub lines: Vec<Line>,
     /// Capacity of the card, GiB.
     pub total_gib: f64,
+    /// Keeps no lines: for sums that are asked for many times.
+    unwritten: bool,
 }
 
 /// The line that was added, if any was.
@@ -47,6 +49,15 @@ impl Ledger {
         Self {
             lines: Vec::with_capacity(16),
             total_gib,
+            unwritten: false,
+        }
+    }
+
+    /// One that keeps no lines, for those who want the sums of what they would write alone.
+    pub(crate) fn unwritten() -> Self {
+        Self {
+            unwritten: true,
+            ..Self::default()
         }
     }
 
@@ -74,7 +85,7 @@ impl Ledger {
         source: &str,
         estimated: bool,
     ) -> Added<'_> {
-        let adds = gib != 0.0 && gib.is_finite();
+        let adds = gib != 0.0 && gib.is_finite() && !self.unwritten;
         if adds {
             self.lines.push(Line {
                 item: item.to_string(),

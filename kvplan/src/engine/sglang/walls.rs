@@ -11,6 +11,9 @@ use crate::setup::{Interval, MORE_ROOM, Refusal, Setup};
 
 /// Steps of the search for a wall: to a millionth of the card.
 const STEPS: usize = 20;
+/// A fraction is found where it lies no further from the wall that it makes itself: pools are whole
+/// pages, so no closer one need exist.
+const FOUND: f64 = 4e-6;
 
 /// The fractions that work.
 pub(super) fn interval(
@@ -32,7 +35,7 @@ pub(super) fn interval(
         let below = |fraction: f64| {
             let b = budget_at(setup, &base, weights_gib, fraction);
             let (_, running) = running(setup, &b);
-            let reserve = reserve_lines(&mut Ledger::new(0.0), setup, &b, draft, running);
+            let reserve = reserve_lines(&mut Ledger::unwritten(), setup, &b, draft, running);
             let needed = (reserve.needed + spreads * reserve.spread).max(0.0);
             (1.0 - needed / b.before).clamp(0.0, 1.0) - fraction
         };
@@ -49,11 +52,17 @@ pub(super) fn interval(
 /// Where a falling function of a fraction crosses 0, from a first guess; an end of 0 to 1 where it
 /// does not.
 fn crossing(guess: f64, below: impl Fn(f64) -> f64) -> f64 {
-    // Mostly nothing moves with the fraction, and the first step is the answer.
-    let first = (guess + below(guess)).clamp(0.0, 1.0);
+    // Mostly nothing moves with the fraction, and the first step is the answer; a draft's pool moves
+    // with it along a line, and the second step, along that line, is.
+    let off_guess = below(guess);
+    let first = (guess + off_guess).clamp(0.0, 1.0);
     let off = below(first);
-    if off.abs() < 1e-9 {
+    if off.abs() < FOUND {
         return first;
+    }
+    let along = first - off * (first - guess) / (off - off_guess);
+    if (0.0..=1.0).contains(&along) && below(along).abs() < FOUND {
+        return along;
     }
     let (mut low, mut high) = if off > 0.0 {
         (first, 1.0)
@@ -90,6 +99,10 @@ fn least(setup: &Setup<'_>, b: &Budget) -> f64 {
         (low, high) = (high, 2.0 * high);
     }
     for _ in 0..2 * STEPS {
+        // A millionth of the card: fractions are printed with four digits.
+        if high - low <= 1e-6 * b.before {
+            break;
+        }
         let middle = f64::midpoint(low, high);
         if starts(middle) {
             high = middle;
