@@ -327,14 +327,22 @@ impl<'a> Setup<'a> {
         Some(pool + self.fraction_moved() * total_gib)
     }
 
-    /// Tokens that were seen in the pool, in as much of it as the utilisation asked for leaves.
+    /// Tokens that were seen in the pool, in as much of it as is left here, GiB.
     pub(crate) fn tokens_seen(&self, pool_gib: f64) -> Option<u64> {
         let tokens = self.observed.tokens?;
-        if self.fraction_moved() == 0.0 && !self.batches_moved() {
+        let seen = self.observed.pool_gib.filter(|gib| *gib > 0.0);
+        let share = seen.map_or(1.0, |seen| pool_gib / seen);
+        if (share - 1.0).abs() < 1e-9 {
             return Some(tokens);
         }
-        let seen = self.observed.pool_gib.filter(|gib| *gib > 0.0)?;
-        Some((tokens as f64 * (pool_gib / seen).max(0.0)) as u64)
+        Some((tokens as f64 * share.max(0.0)) as u64)
+    }
+
+    /// Whether what is cached for a token is what was cached in the pool that was seen: look-up
+    /// caches nothing of its own.
+    pub(crate) fn caches_as_seen(&self) -> bool {
+        let look_up = self.speculation.is_some_and(|s| s.kind == SpecKind::Ngram);
+        self.pool_is_its_own() || look_up
     }
 
     /// Whether a server is known to have run with this setup.

@@ -151,6 +151,11 @@ fn sparse_workspace_gib(setup: &Setup<'_>) -> f64 {
     (context * (40.0 * key + 5.0 * latent)) / GIB + 0.5
 }
 
+/// Whether graphs are inside the utilisation, estimated before the pool is sized.
+pub(crate) fn graphs_counted(version: Version) -> bool {
+    version.since((0, 21, 0), (2026, 6))
+}
+
 /// The parts of the budget, GiB.
 struct Budget {
     total: f64,
@@ -192,7 +197,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
         counted_before,
         graphs,
         draft_graphs,
-        graphs_counted: version.since((0, 21, 0), (2026, 6)),
+        graphs_counted: graphs_counted(version),
         outside: 0.0,
         rest: 0.0,
     };
@@ -247,7 +252,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     } else {
         groups.tokens(blocks).saturating_mul(dcp)
     };
-    let own = by_concurrency == counted.is_some() && setup.pool_is_its_own();
+    let own = by_concurrency == counted.is_some() && setup.caches_as_seen();
     let tokens = setup.tokens_seen(b.rest).filter(|_| own).unwrap_or(tokens);
     let tokens = tokens.min(setup.max_total_tokens.unwrap_or(u64::MAX));
     let refusal = refusal(setup, weights_gib, &b, &groups, blocks);

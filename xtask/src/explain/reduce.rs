@@ -16,10 +16,29 @@ const BEHIND: usize = 4000;
 /// Words in a row that are no flags, after which a line is over: values may have blanks.
 const VALUES: u32 = 8;
 
-/// The words that choose an all-reduce, of the last start line that has any.
-pub(super) fn told(doc: &Doc, facts: &mut Facts) {
+/// Up to where start lines are read: one below what a server printed was not its own. `arguments` and
+/// `first`: where the printed arguments begin, and all that is printed. Without arguments a start line
+/// below counts where none stands above.
+pub(super) fn own_until(doc: &Doc, arguments: Option<usize>, first: Option<usize>) -> usize {
+    let whole = doc.flat.len();
+    let above = |end: usize| {
+        STARTS
+            .iter()
+            .any(|start| doc.flat.get(..end).is_some_and(|t| t.contains(start)))
+    };
+    arguments.unwrap_or_else(|| first.filter(|end| above(*end)).unwrap_or(whole))
+}
+
+/// Printed arguments without a start line behind them.
+pub(super) fn before_a_start(text: &str) -> &str {
+    let ends = STARTS.iter().filter_map(|start| text.find(start));
+    ends.min().and_then(|end| text.get(..end)).unwrap_or(text)
+}
+
+/// The words that choose an all-reduce, of the last start line before `end` that has any.
+pub(super) fn told(doc: &Doc, end: usize, facts: &mut Facts) {
     for start in STARTS {
-        for at in doc.after_all(start) {
+        for at in doc.after_all(start).filter(|at| *at <= end) {
             let mut words = before(&doc.flat, at.saturating_sub(start.len()));
             words.extend(behind(doc.window(at, BEHIND)));
             if !words.is_empty() {

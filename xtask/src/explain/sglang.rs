@@ -69,10 +69,7 @@ const PHRASES: &[(&str, Kind)] = &[
     ("Decode out of memory happened", Kind::Retract),
     ("Loaded weights leave no GPU memory", Kind::MinViable),
     ("Not enough memory. Please try to increase", Kind::NotEnough),
-    (
-        "Not enough memory; increase --mem-fraction-static",
-        Kind::NotEnough,
-    ),
+    ("Not enough memory; increase --mem-", Kind::NotEnough),
     ("OutOfMemoryError", Kind::OutOfMemory),
     ("CUDA out of memory", Kind::OutOfMemory),
 ];
@@ -81,6 +78,7 @@ const PHRASES: &[(&str, Kind)] = &[
 #[derive(Debug)]
 struct Event<'a> {
     kind: Kind,
+    at: usize,
     line: usize,
     rank: &'a str,
     rest: &'a str,
@@ -96,12 +94,12 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     facts.set("engine", "sglang", events.first().map_or(1, |e| e.line));
     let runs = run::split(&events);
     let chosen = runs.iter().rposition(Run::has_memory);
-    let (mut own, mut printed) = (events.as_slice(), false);
+    let (mut own, mut arguments) = (events.as_slice(), None);
     if let Some(last) = chosen.or(runs.len().checked_sub(1)) {
-        if runs.iter().filter(|r| r.has_memory()).count() > 1 {
+        let count = runs.iter().filter(|r| r.has_memory()).count();
+        if count > 1 {
             facts.notes.push(format!(
-                "{} server starts in one file; the facts are those of the last, from line {}",
-                runs.iter().filter(|r| r.has_memory()).count(),
+                "{count} server starts in one file; the facts are those of the last, from line {}",
                 runs.get(last).map_or(0, |r| r.line)
             ));
         }
@@ -109,15 +107,18 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
             run.report(facts);
             own = events.get(run.first..).unwrap_or(own);
             facts.run_line = if last > 0 { run.line } else { 0 };
-            printed = run.prints_arguments();
+            arguments = own.iter().find(|event| event.kind == Kind::Args);
         }
         earlier_starts(runs.get(..last).unwrap_or(&[]), facts);
     }
     version(doc, facts);
-    // Commands of earlier starts say nothing of one that prints its own arguments.
-    if facts.run_line == 0 || !printed {
-        flags(doc, facts);
-        super::reduce::told(doc, facts);
+    // Commands of earlier starts say nothing of one that prints its own arguments, nor do those below.
+    if facts.run_line == 0 || arguments.is_none() {
+        let at = |event: &Event| event.at;
+        let end = super::reduce::own_until(doc, arguments.map(at), own.first().map(at));
+        let told = arguments.is_some_and(|event| event.rest.contains("speculative_algorithm"));
+        flags(doc, end, !told, facts);
+        super::reduce::told(doc, end, facts);
     }
     ranks(doc, facts);
     decode(own, facts);
@@ -195,12 +196,15 @@ fn events(doc: &Doc) -> Vec<Event<'_>> {
         let next = found.get(index + 1).map_or(doc.flat.len(), |next| next.0);
         let limit = if *kind == Kind::Args { 60_000 } else { 600 };
         let rest = doc.window(*end, limit.min(next.saturating_sub(*end)));
-        let rank = rank_tag(doc.flat.get(..*at).unwrap_or(""));
         events.push(Event {
             kind: *kind,
+            at: *at,
             line: doc.line_at(*at),
-            rank,
-            rest,
+            rank: rank_tag(doc.flat.get(..*at).unwrap_or("")),
+            rest: match kind {
+                Kind::Args => super::reduce::before_a_start(rest),
+                _ => rest,
+            },
         });
     }
     events
@@ -264,10 +268,9 @@ fn version(doc: &Doc, facts: &mut Facts) {
     };
     for key in keys {
         let mut found = doc.after_all(key).filter_map(named);
-        let found = if facts.run_line > 0 {
-            found.last()
-        } else {
-            found.next()
+        let found = match facts.run_line {
+            0 => found.next(),
+            _ => found.last(),
         };
         if let Some((version, line)) = found {
             facts.set_if_absent("engine_version", version, line);
@@ -356,8 +359,10 @@ fn ranks(doc: &Doc, facts: &mut Facts) {
     }
 }
 
-/// Settings from a command line in the text, where no printed arguments gave them.
-fn flags(doc: &Doc, facts: &mut Facts) {
+/// Settings from a command line before `end`, where no printed arguments gave them.
+fn flags(doc: &Doc, end: usize, drafting: bool, facts: &mut Facts) {
+    let text = doc.flat.get(..end).unwrap_or("");
+    let asked = |fact: &str| drafting || !(fact.starts_with("spec_") || fact == "draft_model");
     for (name, fact) in [
         ("--mem-fraction-static", "mem_fraction"),
         ("--context-length", "context_len"),
@@ -370,13 +375,13 @@ fn flags(doc: &Doc, facts: &mut Facts) {
         ("--speculative-eagle-topk", "spec_topk"),
         ("--speculative-num-draft-tokens", "spec_draft_tokens"),
     ] {
-        if let Some((value, at)) = flag_number(&doc.flat, name) {
+        if let Some((value, at)) = flag_number(text, name).filter(|_| asked(fact)) {
             facts.set_if_absent(fact, value, doc.line_at(at));
         }
     }
-    if let Some(value) = argument_number(&doc.flat, "mem_fraction_static") {
-        let at = doc.flat.find("mem_fraction_static").unwrap_or(0);
-        facts.set_if_absent("mem_fraction", value, doc.line_at(at));
+    if let Some(value) = argument_number(text, "mem_fraction_static") {
+        let line = doc.line_at(text.find("mem_fraction_static").unwrap_or(0));
+        facts.set_if_absent("mem_fraction", value, line);
     }
     for (name, fact) in [
         ("--model-path", "model"),
@@ -384,7 +389,7 @@ fn flags(doc: &Doc, facts: &mut Facts) {
         ("--speculative-draft-model-path", "draft_model"),
         ("--kv-cache-dtype", "kv_dtype"),
     ] {
-        if let Some((value, at)) = flag(&doc.flat, name) {
+        if let Some((value, at)) = flag(text, name).filter(|_| asked(fact)) {
             facts.set_if_absent(fact, value, doc.line_at(at));
         }
     }

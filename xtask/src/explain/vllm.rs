@@ -139,18 +139,28 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         limits::failure(doc, run, facts);
         limits::speed(run, facts);
     }
-    // Commands of earlier starts say nothing of one that prints its own arguments.
-    let printed = |run: &&[Event]| {
-        run.iter()
-            .any(|e| matches!(e.kind, Kind::Args | Kind::Engine))
-    };
     let run = chosen.and_then(|index| starts.get(index)).copied();
-    if facts.run_line == 0 || !run.as_ref().is_some_and(printed) {
-        flags(doc, facts);
-    }
-    super::reduce::told(doc, facts);
+    commands(doc, run.unwrap_or(&[]), facts);
     acceptance_facts(doc, facts);
     all_reduce(doc, facts);
+}
+
+/// Start lines in the text, as far as they are of this run: printed arguments are all that was given,
+/// the engine's own line says at least whether it drafts, and commands of earlier starts or below what
+/// the server printed say nothing.
+fn commands(doc: &Doc, run: &[Event], facts: &mut Facts) {
+    let printed = |kind: Kind| run.iter().find(|e| e.kind == kind);
+    let (given, engine) = (printed(Kind::Args), printed(Kind::Engine));
+    let arguments = given.or(engine).map(|event| event.at);
+    if arguments.is_some() && facts.run_line > 0 {
+        return;
+    }
+    let end = super::reduce::own_until(doc, arguments, run.first().map(|event| event.at));
+    if given.is_none() {
+        let told = engine.is_some_and(|event| event.rest.contains("speculative_config"));
+        flags(doc, end, !told, facts);
+    }
+    super::reduce::told(doc, end, facts);
 }
 
 /// The line of a start command with a model and a flag behind it.
@@ -179,12 +189,16 @@ fn events(doc: &Doc) -> Vec<Event<'_>> {
                 Kind::Args | Kind::Engine => 60_000,
                 _ => 900,
             };
+            let rest = doc.window(*end, limit.min(next.saturating_sub(*end)));
             Event {
                 kind: *kind,
                 at: *at,
                 line: doc.line_at(*at),
                 before: last_bytes(doc.flat.get(..*at).unwrap_or(""), 60),
-                rest: doc.window(*end, limit.min(next.saturating_sub(*end))),
+                rest: match kind {
+                    Kind::Args | Kind::Engine => super::reduce::before_a_start(rest),
+                    _ => rest,
+                },
             }
         })
         .collect()
@@ -359,8 +373,9 @@ fn without_speculation(rest: &str) -> (String, &str) {
     )
 }
 
-/// Settings from a command line in the text, where no printed arguments gave them.
-fn flags(doc: &Doc, facts: &mut Facts) {
+/// Settings from a command line before `end`, where no printed arguments gave them.
+fn flags(doc: &Doc, end: usize, drafting: bool, facts: &mut Facts) {
+    let text = doc.flat.get(..end).unwrap_or("");
     for (name, fact) in [
         ("--gpu-memory-utilization", "gpu_memory_utilization"),
         ("--max-model-len", "max_model_len"),
@@ -369,20 +384,23 @@ fn flags(doc: &Doc, facts: &mut Facts) {
         ("--max-num-seqs", "max_running_requests"),
         ("--num-speculative-tokens", "spec_tokens"),
     ] {
-        if let Some((value, at)) = flag_number(&doc.flat, name) {
+        if let Some((value, at)) =
+            flag_number(text, name).filter(|_| drafting || fact != "spec_tokens")
+        {
             facts.set_if_absent(fact, value, doc.line_at(at));
         }
     }
-    if let Some((dtype, at)) = flag(&doc.flat, "--kv-cache-dtype").filter(|d| d.0 != "auto") {
+    if let Some((dtype, at)) = flag(text, "--kv-cache-dtype").filter(|d| d.0 != "auto") {
         facts.set_if_absent("kv_dtype", dtype, doc.line_at(at));
     }
-    if let Some(at) = doc.after_all("vllm serve ").next() {
+    if let Some(at) = doc.after_all("vllm serve ").next().filter(|at| *at <= end) {
         let word = doc.window(at, 200).split(' ').next().unwrap_or("");
         if word.len() > 2 && !word.starts_with(['-', '$', '<', '{', '\\', '`']) {
             facts.set_if_absent("model", word, doc.line_at(at));
         }
     }
-    if let Some(at) = doc.after_all("--speculative-config").next() {
+    let config = doc.after_all("--speculative-config").next();
+    if let Some(at) = config.filter(|at| drafting && *at <= end) {
         let window = doc.window(at, 600);
         let body = window.split(" --").next().unwrap_or("");
         let line = doc.line_at(at);

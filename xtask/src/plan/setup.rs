@@ -244,7 +244,8 @@ fn free_of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     let given = seen.free_before_gib.is_some() || seen.free_after_gib.is_some();
     let loaded = ran.free_before_gib.is_some() && ran.free_after_gib.is_some();
     let usable = loaded || ran.came_up;
-    if given || setup.engine.kind != EngineKind::Sglang || !usable {
+    let engine = setup.engine.kind;
+    if given || !matches!(engine, EngineKind::Sglang | EngineKind::Vllm) || !usable {
         return;
     }
     let Some(before) = ran.free_before_gib.filter(|gib| *gib <= setup.card_gib) else {

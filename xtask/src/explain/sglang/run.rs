@@ -96,11 +96,6 @@ impl<'a> Run<'a> {
         !self.ranks.is_empty() || self.ready.is_some()
     }
 
-    /// Its arguments were printed.
-    pub(super) fn prints_arguments(&self) -> bool {
-        self.args.is_some()
-    }
-
     fn rank_of(&self, tag: &str) -> Option<&Rank<'a>> {
         self.ranks.iter().find(|rank| rank.tag == tag)
     }

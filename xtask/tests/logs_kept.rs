@@ -1,0 +1,125 @@
+//! What a log says of its server is kept, whatever stands around it.
+
+mod common;
+
+use common::answers;
+
+/// A plain start-up (vLLM 0.10.2, one H100).
+const PLAIN: &str = "\
+(APIServer pid=1) INFO 06-16 14:13:11 [api_server.py:1896] vLLM API server version 0.10.2
+(APIServer pid=1) INFO 06-16 14:13:11 [utils.py:328] non-default args: {'model': 'Qwen/Qwen3-30B-A3B-Instruct-2507', 'dtype': 'bfloat16', 'max_model_len': 6144}
+(EngineCore_DP0 pid=2) INFO 06-16 14:13:25 [core.py:76] Initializing a V1 LLM engine (v0.10.2) with config: model='Qwen/Qwen3-30B-A3B-Instruct-2507', speculative_config=None, max_seq_len=6144, tensor_parallel_size=1, kv_cache_dtype=auto
+(EngineCore_DP0 pid=2) INFO 06-16 14:13:41 [gpu_model_runner.py:2392] Model loading took 56.9342 GiB and 13.398206 seconds
+(EngineCore_DP0 pid=2) INFO 06-16 14:13:56 [gpu_worker.py:298] Available KV cache memory: 8.68 GiB
+(EngineCore_DP0 pid=2) INFO 06-16 14:13:57 [kv_cache_utils.py:864] GPU KV cache size: 94,784 tokens
+(EngineCore_DP0 pid=2) INFO 06-16 14:13:57 [kv_cache_utils.py:868] Maximum concurrency for 6,144 tokens per request: 15.43x
+(EngineCore_DP0 pid=2) INFO 06-16 14:14:04 [gpu_model_runner.py:3118] Graph capturing finished in 7 secs, took 0.69 GiB
+(EngineCore_DP0 pid=2) INFO 06-16 14:14:04 [gpu_worker.py:391] Free memory on device (78.57/79.18 GiB) on startup. Desired GPU memory utilization is (0.9, 71.26 GiB).
+";
+
+/// A speculative one of SGLang.
+const DRAFTS: &str = "\
+[2026-07-11 09:14:02] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', context_length=32768, mem_fraction_static=0.848, max_running_requests=48, chunked_prefill_size=4096, tp_size=4, speculative_algorithm=None)
+[2026-07-11 09:14:17 TP0] Load weight begin. avail mem=46.21 GB
+[2026-07-11 09:14:38 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=30.71 GB, mem usage=15.50 GB.
+[2026-07-11 09:14:39 TP0] KV Cache is allocated. #tokens: 388300, K size: 11.85 GB, V size: 11.85 GB
+[2026-07-11 09:14:39 TP0] Memory pool end. avail mem=6.99 GB
+[2026-07-11 09:15:05 TP0] max_total_num_tokens=388300, chunked_prefill_size=4096, max_prefill_tokens=16384, max_running_requests=48, context_len=32768, available_gpu_mem=6.18 GB
+";
+
+/// Writes a file, runs on it, takes it away again.
+fn with_log<T>(name: &str, text: &str, run: impl Fn(&str) -> T) -> T {
+    let path = std::env::temp_dir().join(format!("kept-{name}-{}.log", std::process::id()));
+    std::fs::write(&path, text).expect("a file");
+    let result = run(&path.display().to_string());
+    let _ = std::fs::remove_file(path);
+    result
+}
+
+fn facts(log: &str) -> serde_json::Value {
+    let text = with_log("facts", log, |file| answers(&["explain", "--json", file]));
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    json["facts"].clone()
+}
+
+fn plan(name: &str, log: &str, more: &str) -> String {
+    with_log(name, log, |file| {
+        let mut words = vec!["plan", "--from-log", file, "--gpu", "h100-sxm"];
+        words.extend(more.split_whitespace());
+        answers(&words)
+    })
+}
+
+/// A plain server's log with the next command below it was read as that of a speculative server.
+#[test]
+fn a_start_line_below_a_log_says_nothing_of_the_server_that_printed_it() {
+    let vllm = "vllm serve Qwen/Qwen3-32B --max-num-seqs 7 --speculative-config \
+                '{\"method\": \"eagle3\", \"model\": \"a/b-eagle3\", \"num_speculative_tokens\": 3}'";
+    let sglang = "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 8 \
+                  --speculative-algorithm EAGLE3 --speculative-draft-model-path a/b-eagle3 \
+                  --speculative-num-steps 3 --kv-cache-dtype fp8_e4m3";
+    let engine_line_alone: String = PLAIN.lines().skip(2).map(|l| format!("{l}\n")).collect();
+    let no_arguments: String = DRAFTS.lines().skip(1).map(|l| format!("{l}\n")).collect();
+    let above = "$ python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4";
+    for (log, command) in [
+        (PLAIN, vllm),
+        (&engine_line_alone, vllm),
+        (DRAFTS, sglang),
+        (&format!("{above}\n{no_arguments}"), sglang),
+    ] {
+        let alone = facts(log);
+        let noted = facts(&format!("{log}\nto try tonight:\n  {command}\n"));
+        for name in [
+            "spec_algorithm",
+            "spec_tokens",
+            "spec_steps",
+            "draft_model",
+            "tp",
+            "kv_dtype",
+            "max_running_requests",
+            "model",
+        ] {
+            assert_eq!(noted[name]["value"], alone[name]["value"], "{name}: {log}");
+        }
+    }
+    // A command without a log, or above one without arguments, is what there is.
+    assert_eq!(facts(vllm)["spec_tokens"]["value"], 3.0);
+    assert_eq!(facts(sglang)["spec_steps"]["value"], 3.0);
+    let drafted = facts(&format!("$ {sglang}\n{no_arguments}"));
+    assert_eq!(drafted["spec_steps"]["value"], 3.0);
+}
+
+/// `explain` showed 78.57 GiB free before the weights; the ledger had what such a card usually has.
+#[test]
+fn what_vllm_found_free_at_its_start_is_in_the_ledger() {
+    let text = plan("free", PLAIN, "--draft none");
+    let line = text
+        .lines()
+        .find(|l| l.starts_with("CUDA context and NCCL"));
+    // 79.18 - 78.57.
+    assert!(line.is_some_and(|line| line.ends_with(" 0.610")), "{text}");
+}
+
+/// Look-up costs no KV, but its pool was 94,800 tokens beside the 94,784 of the log.
+#[test]
+fn look_up_beside_a_plain_log_has_the_very_pool_of_the_log() {
+    let text = plan("ngram", PLAIN, "--draft ngram");
+    assert_eq!(text.matches("94,784 tokens").count(), 2, "{text}");
+}
+
+/// From 0.21 on graphs come out of the utilisation, so without a draft its graphs are tokens too.
+#[test]
+fn what_a_drafts_graphs_took_from_a_vllm_pool_is_given_back() {
+    let drafts = "speculative_config=SpeculativeConfig(method='eagle3', model='a/b-eagle3', num_spec_tokens=3)";
+    let log = PLAIN.replace("speculative_config=None", drafts);
+    let pool = |log: &str| {
+        let text = plan("graphs", log, "--gpus 1");
+        let line = text.lines().nth(1).unwrap_or_default().trim().to_string();
+        line.split(" GiB")
+            .next()
+            .and_then(|gib| gib.parse::<f64>().ok())
+    };
+    // 0.34 of weights; half of the 0.69 of graphs.
+    assert_eq!(pool(&log), Some(9.02));
+    assert_eq!(pool(&log.replace("0.10.2", "0.22.0")), Some(9.37));
+}
