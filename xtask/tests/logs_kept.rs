@@ -123,3 +123,79 @@ fn what_a_drafts_graphs_took_from_a_vllm_pool_is_given_back() {
     assert_eq!(pool(&log), Some(9.02));
     assert_eq!(pool(&log.replace("0.10.2", "0.22.0")), Some(9.37));
 }
+
+/// The paste dropped the backends, chunk sizes and formats of the log without a word.
+#[test]
+fn the_paste_keeps_what_the_log_was_told_of_speed_and_memory() {
+    let told = "'max_model_len': 6144, 'attention_backend': 'FLASHINFER', 'trust_remote_code': True, \
+                'max_num_batched_tokens': 4096, 'served_model_name': ['my qwen'], 'port': 8001, \
+                'tool_call_parser': 'hermes'}";
+    let log = PLAIN.replace("'max_model_len': 6144}", told);
+    let predict = |log: &str, more: &str| {
+        with_log("carried", log, |file| {
+            let mut words = vec!["predict", "--from-log", file, "--gpu", "h100-sxm"];
+            words.extend(more.split_whitespace());
+            answers(&words)
+        })
+    };
+    let paste = |text: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.contains(": vllm serve ") || line.contains(" sglang."));
+        line.unwrap_or_else(|| panic!("{text}")).to_string()
+    };
+    let text = predict(&log, "");
+    let line = paste(&text);
+    for words in [
+        "--attention-backend FLASHINFER",
+        "--trust-remote-code",
+        "--max-num-batched-tokens 4096",
+        "--served-model-name 'my qwen'",
+        "--dtype bfloat16",
+    ] {
+        assert_eq!(line.matches(words).count(), 1, "{words}: {line}");
+    }
+    let left = "leaves out, of what ";
+    let told = text.lines().find(|line| line.contains(left));
+    assert!(
+        told.is_some_and(|line| line.contains(": port, tool_call_parser")),
+        "{text}"
+    );
+    // Another engine has flags of its own.
+    let other = predict(&log, "--engine sglang");
+    assert!(
+        !paste(&other).contains("FLASHINFER") && !other.contains(left),
+        "{other}"
+    );
+    let told =
+        "tp_size=4, attention_backend='fa3', moe_runner_backend='auto', tool_call_parser=None";
+    let line = paste(&predict(&DRAFTS.replace("tp_size=4", told), "--gpus 4"));
+    assert!(
+        line.contains(" --attention-backend fa3 --chunked-prefill-size 4096"),
+        "{line}"
+    );
+    assert!(!line.contains("moe-runner"), "{line}");
+}
+
+/// The command that `explain` ends with had `--accept 2.1@STEPS` for look-up, with nothing to fill in.
+#[test]
+fn the_command_after_a_look_up_log_runs_as_it_stands() {
+    let drafts =
+        "speculative_config=SpeculativeConfig(method='ngram', model=None, num_spec_tokens=4)";
+    let log = format!(
+        "{}(APIServer pid=1) INFO 06-16 14:20:04 [metrics.py:96] SpecDecoding metrics: Mean acceptance length: \
+         2.10, Accepted throughput: 55.00 tokens/s, Drafted throughput: 200.00 tokens/s, Accepted: 550 tokens, \
+         Drafted: 2000 tokens, Per-position acceptance rate: 0.500, 0.300, 0.200, 0.100, Avg Draft acceptance \
+         rate: 27.5%\n",
+        PLAIN.replace("speculative_config=None", drafts)
+    );
+    with_log("look-up", &log, |file| {
+        let text = answers(&["explain", "--json", file]);
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let command = json["predict"].as_str().expect("a command");
+        let words = command.replace("--gpu GPU", "--gpu h100-sxm");
+        let words: Vec<&str> = words.split_whitespace().skip(2).collect();
+        let text = answers(&words);
+        assert!(text.contains("n-gram look-up, 4 steps"), "{command} {text}");
+    });
+}

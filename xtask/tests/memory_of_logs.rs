@@ -179,7 +179,7 @@ fn the_pasted_limit_is_the_logs_own_and_the_pasted_flags_start() {
     ];
     let text = answers(&predict);
     assert!(
-        text.contains("--gpu-memory-utilization 0.900 --max-model-len 6144\n"),
+        text.contains("--gpu-memory-utilization 0.900 --max-model-len 6144 --dtype bfloat16\n"),
         "{text}"
     );
     let fed = plan(

@@ -53,7 +53,10 @@ fn a_paste_from_a_log_runs_as_many_at_once_as_its_ledger_and_its_table() {
     let log = log("one-at-a-time.log", ONE_AT_A_TIME);
     let model = "--model qwen3.5-27b --quant int4 --draft mtp";
     let four = predict(&log, &format!("{model} --concurrency 1,2,3,4"));
-    assert!(paste(&four).ends_with("--max-num-seqs 4"), "{four}");
+    assert!(
+        paste(&four).ends_with("--max-num-seqs 4 --max-num-batched-tokens 2048"),
+        "{four}"
+    );
     assert!(
         four.contains("runs 4 requests at once, as asked for; the server of"),
         "{four}"
@@ -69,7 +72,10 @@ fn a_paste_from_a_log_runs_as_many_at_once_as_its_ledger_and_its_table() {
     );
     // As the log ran, where nobody asks for more.
     let one = predict(&log, model);
-    assert!(paste(&one).ends_with("--max-num-seqs 1"), "{one}");
+    assert!(
+        paste(&one).ends_with("--max-num-seqs 1 --max-num-batched-tokens 2048"),
+        "{one}"
+    );
     assert!(
         gib(&one, "target: graphs") < gib(&four, "target: graphs"),
         "{one}"

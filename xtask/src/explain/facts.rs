@@ -84,6 +84,8 @@ pub(crate) struct Facts {
     pub(crate) sweep: Option<Sweep>,
     /// A plain bench output that does not say at which load it ran.
     pub(crate) nameless_sweep: bool,
+    /// What a start line of the same engine takes over from the printed arguments.
+    pub(crate) carried: super::carried::Carried,
     /// Whether `--topology` reads more than one GPU's wiring from it.
     pub(crate) wired: bool,
 }
@@ -142,6 +144,11 @@ impl Facts {
         if matches!(value, Value::Number(number) if !number.is_finite() || part(number)) {
             return;
         }
+        // A mean of printed lengths: digits beyond those are the arithmetic's.
+        let value = match value {
+            Value::Number(n) if name == "accept_length" => Value::Number((n * 1e9).round() / 1e9),
+            value => value,
+        };
         let fact = Fact {
             name,
             value,

@@ -6,6 +6,7 @@
 mod accept;
 mod args;
 mod bench_facts;
+pub(crate) mod carried;
 mod config;
 mod drafting;
 mod era;

@@ -177,10 +177,7 @@ fn drafted(
         Some(_) if by_log.is_some() => {}
         _ => line.push("--draft", draft),
     }
-    // Drafts by look-up are not modelled; their depth says nothing of a head's.
-    let algorithm = said.spec_algorithm.as_ref();
-    let look_up = algorithm.is_some_and(|(name, _)| crate::scenario::merge::is_look_up(name));
-    let depth = said.steps.map(|(n, _)| n).filter(|_| !look_up);
+    let depth = said.steps.map(|(n, _)| n);
     let same = own.is_some_and(|own| own.steps == said.steps);
     line.push("--steps", depth.filter(|_| !same).map(|n| n.to_string()));
     depth
@@ -392,6 +389,10 @@ fn draft_hint(said: &LogScenario) -> String {
 
 /// The draft as `predict` takes it; `None` where it must find one by itself.
 fn draft_word(said: &LogScenario, model: Option<&str>) -> Option<String> {
+    let look_up = |(name, _): &(String, usize)| crate::scenario::merge::is_look_up(name);
+    if said.spec_algorithm.as_ref().is_some_and(look_up) {
+        return Some("ngram".to_string());
+    }
     let path = said.draft.as_ref().map(|(path, _)| model_name(path));
     let algorithm = said.spec_algorithm.as_ref();
     let algorithm = algorithm.map_or(String::new(), |(name, _)| name.to_ascii_lowercase());

@@ -79,6 +79,8 @@ pub(crate) struct LogScenario {
     pub(crate) speeds: Vec<LoadSpeed>,
     /// Share of the decode lines that ran outside a graph.
     pub(crate) outside_graph: f64,
+    /// What a start line of the same engine takes over.
+    pub(crate) carried: super::carried::Carried,
 }
 
 /// Reads what a log says of the scenario; an error in one line where it says nothing.
@@ -224,6 +226,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         },
         outside_graph: facts.number("decode_lines_outside_graph").unwrap_or(0.0)
             / facts.number("decode_lines").unwrap_or(1.0).max(1.0),
+        carried: facts.carried.clone(),
     }
 }
 

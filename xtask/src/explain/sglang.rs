@@ -201,10 +201,7 @@ fn events(doc: &Doc) -> Vec<Event<'_>> {
             at: *at,
             line: doc.line_at(*at),
             rank: rank_tag(doc.flat.get(..*at).unwrap_or("")),
-            rest: match kind {
-                Kind::Args => super::reduce::before_a_start(rest),
-                _ => rest,
-            },
+            rest,
         });
     }
     events
@@ -281,6 +278,7 @@ fn version(doc: &Doc, facts: &mut Facts) {
 
 /// Settings from a printed `ServerArgs`.
 fn server_args(rest: &str, line: usize, facts: &mut Facts) {
+    let rest = super::reduce::before_a_start(rest);
     let numbers: &[(&str, &'static str)] = &[
         ("mem_fraction_static", "mem_fraction"),
         ("tp_size", "tp"),
@@ -318,6 +316,7 @@ fn server_args(rest: &str, line: usize, facts: &mut Facts) {
             facts.set(name, value.to_lowercase(), line);
         }
     }
+    super::carried::sglang(rest, facts);
     // Steps, width and draft tokens have defaults that are printed also when speculation is off.
     let Some(algorithm) = argument(rest, "speculative_algorithm") else {
         return;

@@ -280,6 +280,9 @@ fn settings(run: &[Event], facts: &mut Facts) {
     for kind in [Kind::Args, Kind::Engine] {
         for event in run.iter().filter(|event| event.kind == kind) {
             arguments(event.rest, event.line, facts);
+            if kind == Kind::Args {
+                super::carried::vllm(event.rest, facts);
+            }
         }
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Ran {
     pub(crate) with_draft: Option<Box<Self>>,
     /// Share of the decode lines that ran outside a graph.
     pub(crate) outside_graph: f64,
+    /// What else it was told, for a start line of the same engine.
+    pub(crate) carried: crate::explain::carried::Carried,
 }
 
 /// Where a context comes from that is only the most that a server takes.
@@ -311,6 +313,7 @@ impl Ran {
             draft: super::merge::draft_of_log(log).map(|(name, _)| name),
             with_draft: None,
             outside_graph: log.outside_graph,
+            carried: log.carried.clone(),
         }
     }
 

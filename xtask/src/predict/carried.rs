@@ -1,0 +1,41 @@
+//! Flags of a log's server that the paste keeps.
+
+use crate::scenario::Scenario;
+
+/// Adds what the log's server was told besides, where the line is of its engine and has no word of its
+/// own on it.
+pub(super) fn add(scenario: &Scenario, engine: &str, line: &mut Vec<String>) {
+    if scenario.engine.kind.name() != engine {
+        return;
+    }
+    let weights = scenario.quant_given.is_some();
+    for flag in &scenario.ran.carried.flags {
+        let Some(name) = flag.first() else {
+            continue;
+        };
+        let other = weights && name == "--quantization";
+        if !other && !line.contains(name) {
+            line.extend(flag.iter().cloned());
+        }
+    }
+}
+
+/// Names of them in one line before the rest is counted.
+const NAMED: usize = 8;
+
+/// Says what the paste leaves out.
+pub(super) fn left_out(scenario: &Scenario) -> Option<String> {
+    let left = &scenario.ran.carried.left;
+    let named = left.get(..NAMED.min(left.len())).unwrap_or(left);
+    let more = match left.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!left.is_empty()).then(|| {
+        format!(
+            "the paste leaves out, of what {} was told: {}{more}",
+            scenario.ran.file,
+            named.join(", ")
+        )
+    })
+}
