@@ -115,7 +115,7 @@ fn basis(setup: &Setup<'_>) -> CostBasis {
     let plain = setup.seen_without_draft();
     if plain.is_some_and(|plain| plain.served_tokens().is_some()) {
         CostBasis::SeenWithout
-    } else if !pool_known || setup.engine.kind == EngineKind::Vllm {
+    } else if !pool_known || matches!(setup.engine.kind, EngineKind::Vllm | EngineKind::LlamaCpp) {
         CostBasis::Planned
     } else if setup.engine.kind == EngineKind::Sglang
         && seen.free_before_gib.is_some()
@@ -221,6 +221,11 @@ fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
     let weights = weights + if inside { graphs } else { 0.0 };
     if let Some(pool) = &mut plain.observed.pool_gib {
         *pool += weights;
+    }
+    if let (EngineKind::TensorRtLlm, Some(free)) =
+        (plain.engine.kind, &mut plain.observed.free_after_gib)
+    {
+        *free += weights;
     }
     plain.observed.tokens = None;
     plain.observed.state_gib = None;

@@ -199,3 +199,105 @@ fn the_command_after_a_look_up_log_runs_as_it_stands() {
         assert!(text.contains("n-gram look-up, 4 steps"), "{command} {text}");
     });
 }
+
+fn pools(text: &str) -> Vec<&str> {
+    let lines = text.lines().filter(|line| line.contains(" of KV"));
+    lines
+        .map(|line| line.split(" requests of").next().unwrap_or_default().trim())
+        .collect()
+}
+
+/// The draft's buffers were added to the target's, the cache of one slot was taken for all four, of two
+/// cards one was used, and the draft was an EAGLE-3 head.
+#[test]
+fn a_llama_cpp_server_with_a_small_model_is_planned_as_its_log_shows_it() {
+    let log = include_str!("data/llama-draft.log");
+    let said = facts(log);
+    for (name, value) in [
+        ("weights_gib", 18.3958),
+        ("draft_weights_gib", 0.5859),
+        ("kv_gib", 8.0),
+        ("draft_kv_gib", 3.5),
+        ("kv_tokens", 32_768.0),
+        // 1,024 tokens of which 600 were accepted.
+        ("accept_length", 1024.0 / 424.0),
+    ] {
+        let found = said[name]["value"].as_f64().unwrap_or(f64::NAN);
+        assert!((found - value).abs() < 1e-3, "{name}: {found}");
+    }
+    let run = |command: &'static str, log: &str| {
+        let words = |file: &str| answers(&[command, "--from-log", file, "--gpu", "rtx-3090"]);
+        with_log("llama", log, words)
+    };
+    // Two cards, half of each cache on either.
+    assert_eq!(
+        pools(&run("plan", log)),
+        [
+            "4.00 GiB of KV, 32,768 tokens of 131072 B, 4.00",
+            "with the draft 5.75 GiB of KV, 32,768 tokens of 188416 B, 4.00"
+        ]
+    );
+    let text = run("predict", log);
+    assert!(text.contains("draft model, 3 steps"), "{text}");
+    assert!(text.contains(" -sm row -c 32768 -np 4 -md "), "{text}");
+    // One cache for all slots.
+    let shared = log.replace(
+        "8192 cells,  64 layers,  4/4",
+        "8192 cells,  64 layers,  4/1",
+    );
+    assert!(
+        run("predict", &shared).contains(" -c 8192 -np 4 "),
+        "{shared}"
+    );
+}
+
+/// The head, the share of memory and the pool of the log were not taken over.
+#[test]
+fn a_tensorrt_llm_server_is_planned_as_its_log_shows_it() {
+    let log = include_str!("data/trtllm-eagle.log");
+    let head = "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B";
+    assert_eq!(facts(log)["draft_model"]["value"], head);
+    let text = plan("trt", log, "");
+    let drafted = "with the draft 33.69 GiB of KV, 436,128 tokens of 82944 B, 26.62";
+    assert_eq!(pools(&text).last(), Some(&drafted), "{text}");
+    assert!(
+        text.starts_with("FITS     free_gpu_memory_fraction 0.850"),
+        "{text}"
+    );
+    let predict = |log: &str| {
+        with_log("trt", log, |file| {
+            answers(&["predict", "--from-log", file, "--gpu", "h100-sxm"])
+        })
+    };
+    let text = predict(log);
+    for words in [
+        " --kv_cache_free_gpu_memory_fraction 0.850 --max_batch_size 64 --max_seq_len 16384 --max_num_tokens 8192",
+        &format!("max_draft_len: 3, speculative_model_dir: {head}}}"),
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let fp8 = log.replace(
+        "max_gpu_total_bytes=0, dtype='auto'",
+        "max_gpu_total_bytes=0, dtype='fp8'",
+    );
+    let text = predict(&fp8);
+    assert!(
+        text.contains("kv_cache_config: {dtype: fp8, free_gpu_memory_fraction: 0."),
+        "{text}"
+    );
+}
+
+/// A fraction that nobody gave was worked out of the pool, and pasted as 0.885.
+#[test]
+fn a_share_that_vllm_was_not_told_is_its_default() {
+    let cut = PLAIN
+        .lines()
+        .take(8)
+        .map(|l| format!("{l}\n"))
+        .collect::<String>();
+    let text = plan("default", &cut, "--draft none");
+    assert!(
+        text.starts_with("FITS     --gpu-memory-utilization 0.900"),
+        "{text}"
+    );
+}

@@ -50,6 +50,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let states_gib = states_bytes(setup, slots) / GIB;
     let pool_gib = context as f64 * cell as f64 / GIB + windows_gib + states_gib;
     let before = parts::free_before_gib(setup);
+    let draft_kv_gib = context as f64 * draft.kv_bytes_per_token as f64 / GIB;
     let draft_gib = (draft.weight_bytes + draft.table_bytes) / GIB;
     let room = before - weights_gib - draft_gib - buffers;
     let left = (room - windows_gib - states_gib).max(0.0) * GIB;
@@ -61,7 +62,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         [
             before,
             draft_gib,
-            pool_gib - states_gib,
+            pool_gib - states_gib - draft_kv_gib,
+            draft_kv_gib,
             states_gib,
             buffers,
         ],
@@ -181,9 +183,16 @@ fn states_bytes(setup: &Setup<'_>, slots: u64) -> f64 {
     (one.ssm as f64 + 2.0 * one.conv as f64) * slots as f64
 }
 
-/// Lines of the card from [free before, draft, cache, states, buffers], GiB.
-fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 5]) -> Ledger {
-    let [before, draft_gib, pool_gib, states_gib, buffers] = gib;
+/// Lines of the card from [free before, draft, cache, draft's cache, states, buffers], GiB.
+fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 6]) -> Ledger {
+    let [
+        before,
+        draft_gib,
+        pool_gib,
+        draft_kv_gib,
+        states_gib,
+        buffers,
+    ] = gib;
     let mut ledger = Ledger::new(setup.card_gib);
     let outside = setup.card_gib - before;
     ledger.estimate("driver and CUDA context", outside, 0.3, "before weights");
@@ -196,6 +205,13 @@ fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 5]) -> Ledger 
         pool_gib,
         "context x bytes a token; windows of sliding layers",
     );
+    ledger
+        .exact(
+            "draft: KV cache",
+            draft_kv_gib,
+            "a cell for each of the target's",
+        )
+        .of_speculation();
     ledger.exact("recurrent states", states_gib, "one a slot, in 32 bits");
     let source = "one micro-batch; larger without flash attention";
     ledger.estimate("compute buffers", buffers, 0.8, source);

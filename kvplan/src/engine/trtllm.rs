@@ -29,11 +29,11 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let activations = parts::forward_gib(setup.model, &setup.sharding, batched);
     let before = parts::free_before_gib(setup);
     let draft_gib = (draft.weight_bytes + draft.table_bytes) / GIB;
-    // A log's free figure is taken after all of these.
-    let free = setup
-        .observed
-        .free_after_gib
-        .unwrap_or(before - weights_gib - draft_gib - activations);
+    // A log's free figure is taken after all that its server loaded.
+    let own = setup.pool_is_its_own();
+    let seen = setup.observed.free_after_gib;
+    let seen = seen.map(|free| if own { free } else { free - draft_gib });
+    let free = seen.unwrap_or(before - weights_gib - draft_gib - activations);
     let fraction = fraction(setup, free);
     let pool_gib = (free * fraction).max(0.0);
     let layout = KvLayout::new(setup.kv_dtype());

@@ -17,8 +17,8 @@ use crate::parts::{self, DraftParts};
 use crate::pool::Pool;
 use crate::setup::{Plan, PlanError, Setup};
 
-/// Utilisation taken when none is given.
-pub(crate) fn default_utilisation(version: Version) -> f64 {
+/// Utilisation that vLLM takes when none is given.
+pub fn default_utilisation(version: Version) -> f64 {
     if version.since((0, 22, 0), (2026, 6)) {
         0.92
     } else {

@@ -10,6 +10,8 @@ pub(crate) struct Carried {
     pub(crate) flags: Vec<Vec<String>>,
     /// Names of what was given besides and is not pasted.
     pub(crate) left: Vec<String>,
+    /// All that was given was printed: what is not there is the engine's default.
+    pub(crate) whole: bool,
 }
 
 /// How an argument is typed.
@@ -102,7 +104,10 @@ const SGLANG_LEFT: &[(&str, &[&str])] = &[
 pub(super) fn vllm(arguments: &str, facts: &mut Facts) {
     let given_alone = arguments.trim_start().starts_with('{');
     let entries = entries(arguments);
-    let mut found = Carried::default();
+    let mut found = Carried {
+        whole: given_alone,
+        ..Carried::default()
+    };
     take(VLLM, &entries, &mut found);
     if !given_alone {
         let off = |flag: &Vec<String>| flag.first().is_some_and(|name| name.starts_with("--no-"));

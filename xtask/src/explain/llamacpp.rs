@@ -23,7 +23,11 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     };
     facts.kinds.push("llama-cpp-log");
     facts.set_if_absent("engine", "llamacpp", doc.line_at(at));
-    buffers(doc, facts);
+    let draft = doc.after_all("loading draft model").next();
+    buffers(doc, draft.unwrap_or(doc.flat.len()), facts);
+    if let Some(at) = draft {
+        drafter(doc, at, facts);
+    }
     settings(doc, facts);
     cards(doc, facts);
     speed(doc, facts);
@@ -35,35 +39,60 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     }
 }
 
-fn buffers(doc: &Doc, facts: &mut Facts) {
-    let sum = |phrase: &str| {
-        let mut total = 0.0;
-        let mut last = None;
-        for at in doc.after_all(phrase) {
-            if let Some((mib, rest)) = leading_number(doc.window(at, 30))
-                && rest.trim_start().starts_with("MiB")
-            {
-                total += mib;
-                last = Some(doc.line_at(at));
-            }
+/// The sum over a kind of buffers printed in a part of the text, GiB, and the last line.
+fn sum(doc: &Doc, phrase: &str, part: std::ops::Range<usize>) -> Option<(f64, usize)> {
+    let mut total = 0.0;
+    let mut last = None;
+    for at in doc.after_all(phrase).filter(|at| part.contains(at)) {
+        if let Some((mib, rest)) = leading_number(doc.window(at, 30))
+            && rest.trim_start().starts_with("MiB")
+        {
+            total += mib;
+            last = Some(doc.line_at(at));
         }
-        last.map(|line| (total / 1024.0, line))
-    };
+    }
+    last.map(|line| (total / 1024.0, line))
+}
+
+/// A model that drafts is loaded behind the target, with buffers and a cache of its own.
+fn drafter(doc: &Doc, at: usize, facts: &mut Facts) {
+    // `srv load_model: loading draft model '/models/Qwen3-0.6B-Q8_0.gguf'`.
+    let named = doc.window(at, 300).trim_start().strip_prefix('\'');
+    if let Some(path) = named.and_then(|rest| rest.split('\'').next()) {
+        facts.set("draft_model", path, doc.line_at(at));
+    }
+    for (phrase, name) in [
+        ("model buffer size =", "draft_weights_gib"),
+        ("KV buffer size =", "draft_kv_gib"),
+    ] {
+        if let Some((gib, line)) = sum(doc, phrase, at..doc.flat.len()) {
+            facts.derive(name, gib, line, "sum over buffers, MiB / 1024");
+        }
+    }
+}
+
+/// Of the target: what is printed before `end`.
+fn buffers(doc: &Doc, end: usize, facts: &mut Facts) {
     for (phrase, name) in [
         ("model buffer size =", "weights_gib"),
         ("KV buffer size =", "kv_gib"),
         ("compute buffer size =", "compute_gib"),
     ] {
-        if let Some((gib, line)) = sum(phrase) {
+        if let Some((gib, line)) = sum(doc, phrase, 0..end) {
             facts.derive(name, gib, line, "sum over buffers, MiB / 1024");
         }
     }
-    // `size = 1024.00 MiB ( 32768 cells, 32 layers, 1/1 seqs)`; of two caches the full one.
-    let cells = doc.after_all(" cells,").filter_map(|end| {
+    // `size = 1024.00 MiB ( 32768 cells, 32 layers, 4/1 seqs)`; of two caches the full one. Behind the
+    // bar how many caches of so many cells there are, by sequence.
+    let cells = doc.after_all(" cells,").filter(|at| *at < end);
+    let cells = cells.filter_map(|end| {
         let before = doc.flat.get(..end - " cells,".len())?;
         let word = before.rsplit([' ', '(']).next()?;
         let (count, length) = number_prefix(word)?;
-        (length == word.len()).then_some((count, doc.line_at(end)))
+        let behind = doc.window(end, 40).split(" seqs").next()?;
+        let streams = behind.rsplit('/').next().and_then(|word| word.parse().ok());
+        let streams: f64 = streams.unwrap_or(1.0);
+        (length == word.len()).then_some((count * streams, doc.line_at(end)))
     });
     if let Some((count, line)) = cells.max_by(|a, b| a.0.total_cmp(&b.0)) {
         facts.set("kv_tokens", count, line);
@@ -82,6 +111,17 @@ fn settings(doc: &Doc, facts: &mut Facts) {
             && let Some((value, _)) = leading_number(doc.window(at, 20))
         {
             facts.set_if_absent(name, value, doc.line_at(at));
+        }
+    }
+    // `K (q8_0): 544.00 MiB`.
+    if let Some(at) = doc
+        .after_all("MiB ), K (")
+        .chain(doc.after_all(" seqs), K ("))
+        .next()
+    {
+        let word = doc.window(at, 12).split(')').next().unwrap_or("");
+        if !matches!(word, "f16" | "") {
+            facts.set_if_absent("kv_dtype", word, doc.line_at(at));
         }
     }
     // `print_info: general.name = Qwen3 32B`, `… general.name str = Qwen3 32B`.
@@ -174,7 +214,7 @@ fn acceptance(doc: &Doc, facts: &mut Facts) {
         return positions(doc, *at, facts);
     }
     let Some(at) = doc.after_all("#calls(b,g,a) =").last() else {
-        return;
+        return requests(doc, facts);
     };
     let accepted = number_after(doc.window(at, 300), "#acc tokens =");
     if let (Some(passes), Some(accepted)) = (passes(doc), accepted) {
@@ -213,5 +253,36 @@ fn positions(doc: &Doc, from: usize, facts: &mut Facts) {
             doc.line_at(from),
             "positions printed",
         );
+    }
+}
+
+/// Builds that print a request's counts alone: `eval time = … / 512 tokens` and below it `draft acceptance
+/// rate = 0.6 ( 300 accepted / 500 generated)`. What was not accepted a pass gave itself.
+fn requests(doc: &Doc, facts: &mut Facts) {
+    let (mut given, mut accepted, mut tokens, mut last) = (0.0, 0.0, None, 0);
+    for (number, line) in &doc.lines {
+        if let Some((_, tail)) = line
+            .split_once("eval time =")
+            .filter(|_| !line.contains("prompt"))
+        {
+            tokens = tail
+                .split_once('/')
+                .and_then(|(_, tail)| leading_number(tail));
+        }
+        let Some((_, tail)) = line.split_once("draft acceptance rate =") else {
+            continue;
+        };
+        let kept = tail
+            .split_once('(')
+            .and_then(|(_, tail)| leading_number(tail));
+        if let (Some((all, _)), Some((kept, _))) = (tokens.take(), kept) {
+            (given, accepted, last) = (given + all, accepted + kept, *number);
+        }
+    }
+    if given > accepted && accepted >= 0.0 && last > 0 {
+        let length = (given / (given - accepted) * 1e4).round() / 1e4;
+        let how = "tokens over passes, which gave what was not accepted";
+        facts.derive("accept_length", length, last, how);
+        facts.set("accept_length_source", "llama.cpp requests", last);
     }
 }

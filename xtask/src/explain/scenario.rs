@@ -18,6 +18,8 @@ pub(crate) struct LogScenario {
     pub(crate) version_by_lines: Option<(String, String, usize)>,
     /// Tensor-parallel size.
     pub(crate) tp: Option<(u32, usize)>,
+    /// Cards that llama.cpp found: it takes them all.
+    pub(crate) gpus: Option<(u32, usize)>,
     /// Decode context parallel size.
     pub(crate) dcp: Option<(u32, usize)>,
     /// SGLang mem_fraction_static or vLLM gpu_memory_utilization: the one that was in use where
@@ -125,6 +127,13 @@ fn draft_of(facts: &Facts, draft: String, line: usize) -> (String, usize) {
 
 /// Free after the target's weights: newer builds size the pool once the draft is loaded too.
 fn free_after_target(facts: &Facts) -> Option<(f64, usize)> {
+    if let (None, Some(share)) = (
+        facts.get("free_after_gib"),
+        facts.number("kv_fraction_of_free"),
+    ) {
+        let pool = facts.get("kv_gib").filter(|_| share > 0.0)?;
+        return Some((facts.number("kv_gib")? / share, pool.line));
+    }
     let fact = facts.get("free_after_gib")?;
     let after = facts.number("free_after_gib")?;
     let draft = facts
@@ -132,6 +141,16 @@ fn free_after_target(facts: &Facts) -> Option<(f64, usize)> {
         .filter(|draft| draft.line <= fact.line);
     let held = draft.and_then(|_| facts.number("draft_weights_gib"));
     Some((after + held.unwrap_or(0.0), fact.line))
+}
+
+/// vLLM's share of the card where its printed arguments name neither that nor a size of the pool.
+fn default_utilisation(facts: &Facts) -> Option<(f64, usize)> {
+    let sized = |flag: &Vec<String>| flag.iter().any(|word| word == "--kv-cache-memory-bytes");
+    let given = &facts.carried;
+    let version = facts.get("engine_version")?;
+    let found = kvplan::Version::find(facts.text("engine_version")?)?;
+    (given.whole && !given.flags.iter().any(sized))
+        .then_some((kvplan::default_utilisation(found), version.line))
 }
 
 /// vLLM's own all-reduce over PCIe: the largest payload, and the line.
@@ -161,15 +180,13 @@ const NO_CUSTOM: &str = "--disable-custom-all-reduce";
 /// The scenario among facts already read.
 pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     let text = |name: &str| -> Option<(String, usize)> {
-        facts
-            .get(name)
-            .and_then(|fact| Some((facts.text(name)?.to_string(), fact.line)))
+        let fact = facts.get(name)?;
+        Some((facts.text(name)?.to_string(), fact.line))
     };
     let number = |name: &str| Some((facts.number(name)?, facts.get(name)?.line));
     let whole = |name: &str| -> Option<(u32, usize)> {
-        number(name)
-            .filter(|(n, _)| n.fract() == 0.0 && (1.0..4e9).contains(n))
-            .map(|(n, line)| (n as u32, line))
+        let (n, line) = number(name)?;
+        (n.fract() == 0.0 && (1.0..4e9).contains(&n)).then_some((n as u32, line))
     };
     let (topk, draft_tokens) = (whole("spec_topk"), whole("spec_draft_tokens"));
     let mut steps = whole("spec_steps").or_else(|| whole("spec_tokens"));
@@ -191,9 +208,11 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
             (version, range.to_string(), line)
         }),
         tp: whole("tp"),
+        gpus: whole("gpus").filter(|_| facts.text("engine") == Some("llamacpp")),
         dcp: whole("dcp"),
         mem_fraction: fraction(number("mem_fraction_in_use"), number("mem_fraction"))
-            .or_else(|| number("gpu_memory_utilization")),
+            .or(number("gpu_memory_utilization").or(number("kv_fraction_of_free")))
+            .or_else(|| default_utilisation(facts)),
         kv_dtype: text("kv_dtype"),
         quant: text("quant"),
         context: whole("context_len").or_else(|| whole("max_model_len")),

@@ -125,10 +125,46 @@ fn settings(doc: &Doc, facts: &mut Facts) {
                 facts.set_if_absent(name, value, line);
             }
         }
-        for (key, name) in [("model", "model"), ("decoding_type", "spec_algorithm")] {
-            if let Some(value) = argument(window, key).filter(|value| value.len() > 2) {
+        for (key, name) in [
+            ("model", "model"),
+            ("decoding_type", "spec_algorithm"),
+            ("speculative_model_dir", "draft_model"),
+            ("speculative_model", "draft_model"),
+        ] {
+            let value = argument(window, key)
+                .map(path)
+                .filter(|value| value.len() > 2);
+            if let Some(value) = value {
                 facts.set_if_absent(name, value, line);
             }
+        }
+        drafting(window, line, facts);
+        let cache = window.split("KvCacheConfig(").nth(1);
+        let cache = cache.and_then(|tail| argument(tail.split(')').next()?, "dtype"));
+        if let Some(dtype) = cache.filter(|dtype| *dtype != "auto") {
+            facts.set_if_absent("kv_dtype", dtype, line);
+        }
+    }
+}
+
+/// `PosixPath('/models/head')`.
+fn path(value: &str) -> &str {
+    let value = value.strip_prefix("PosixPath(").unwrap_or(value);
+    value.trim_matches(['\'', '"'])
+}
+
+/// The method, by the class that holds its settings; the PyTorch backend's Eagle heads are EAGLE-3.
+fn drafting(arguments: &str, line: usize, facts: &mut Facts) {
+    for (class, name) in [
+        ("Eagle3DecodingConfig(", "Eagle3"),
+        ("EagleDecodingConfig(", "Eagle3"),
+        ("MTPDecodingConfig(", "MTP"),
+        ("NGramDecodingConfig(", "NGram"),
+        ("DraftTargetDecodingConfig(", "DraftTarget"),
+    ] {
+        if arguments.contains(class) {
+            facts.set_if_absent("spec_algorithm", name, line);
+            return;
         }
     }
 }
@@ -163,6 +199,9 @@ fn iterations(doc: &Doc, facts: &mut Facts) {
             prefill: prompts > 0.0 || tokens < running,
             line: doc.line_at(at),
         });
+    }
+    if let Some(step) = intervals.first() {
+        facts.set_if_absent("ready", "true", step.line);
     }
     if !verifies && !intervals.is_empty() {
         speeds::put(&intervals, "steps", facts);

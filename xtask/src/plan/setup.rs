@@ -118,6 +118,17 @@ pub(super) fn fraction_by_flag(scenario: &Scenario) -> Option<f64> {
         .filter(|_| input.source == "--mem-fraction")
 }
 
+/// Cells of all slots of llama.cpp together; those of a log's server may be shared.
+fn cells(scenario: &Scenario, slots: Option<u64>) -> Option<u64> {
+    let told = slots
+        .or(scenario.max_running)
+        .or(scenario.running_for_loads);
+    let as_ran = told.is_none() && scenario.by_log("context");
+    let ran = scenario.ran.kv_tokens.filter(|_| as_ran);
+    let slots = told.or(scenario.running());
+    ran.or(Some(scenario.context.saturating_mul(slots?)))
+}
+
 /// The setup of a scenario, observed figures in.
 pub(crate) fn setup<'a>(
     scenario: &'a Scenario,
@@ -151,12 +162,9 @@ pub(crate) fn setup<'a>(
     }
     let knobs = args.map(|args| &args.knobs);
     // llama.cpp is told the cells of all slots together.
-    let slots = knobs
-        .and_then(|knobs| knobs.max_running)
-        .or(scenario.max_running)
-        .or(scenario.running_for_loads);
-    if let (EngineKind::LlamaCpp, Some(slots)) = (setup.engine.kind, slots) {
-        setup.context_tokens = Some(scenario.context.saturating_mul(slots));
+    let slots = knobs.and_then(|knobs| knobs.max_running);
+    if setup.engine.kind == EngineKind::LlamaCpp {
+        setup.context_tokens = cells(scenario, slots).or(setup.context_tokens);
     }
     setup.state_slots = scenario.state_slots;
     if let Some(knobs) = knobs {
@@ -241,6 +249,11 @@ fn without_the_logs_draft<'a>(setup: &mut Setup<'a>, scenario: &'a Scenario) {
 /// load, and only where nobody gave a figure of his own.
 fn free_of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     let (ran, seen) = (&scenario.ran, &mut setup.observed);
+    if setup.engine.kind == EngineKind::TensorRtLlm {
+        // Of what is free once all is loaded.
+        seen.free_after_gib = seen.free_after_gib.or(ran.free_after_gib);
+        return;
+    }
     let given = seen.free_before_gib.is_some() || seen.free_after_gib.is_some();
     let loaded = ran.free_before_gib.is_some() && ran.free_after_gib.is_some();
     let usable = loaded || ran.came_up;

@@ -23,6 +23,7 @@ pub(super) fn all(
     let carried = setting.runs && setting.memory.slots_carry(most);
     let notes = launch::missing(scenario)
         .into_iter()
+        .chain(super::other_flags::split(scenario))
         .chain(by_load)
         .chain(one_depth)
         .chain(kernel)

@@ -73,9 +73,8 @@ pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<
     if asked == EngineKind::TrtLlm && !tree {
         let line = other_flags::trtllm(setting);
         with_env("trtllm", "trtllm_env", (Vec::new(), line));
-        if let Some(line) = other_flags::trtllm_extra(setting) {
-            flags.insert("trtllm_extra_yml", vec![line]);
-        }
+        let extra = other_flags::trtllm_extra(setting);
+        flags.extend(extra.map(|lines| ("trtllm_extra_yml", lines)));
     }
     flags
 }

@@ -4,7 +4,7 @@ use spec_decode::HeadKind;
 
 use super::flags::{Setting, draft_path, fraction, head, memory_of, push};
 use super::launch;
-use crate::scenario::EngineKind;
+use crate::scenario::{EngineKind, Scenario};
 
 /// Flags of trtllm-serve; speculation stands in the file of [`trtllm_extra`].
 pub(super) fn trtllm(setting: &Setting<'_>) -> Vec<String> {
@@ -25,15 +25,39 @@ pub(super) fn trtllm(setting: &Setting<'_>) -> Vec<String> {
     if let Some(running) = running {
         push(&mut flags, EngineKind::TrtLlm.running_flag(), running);
     }
+    let limit = launch::log_limit(setting.scenario, memory.as_ref());
+    if let Some(tokens) = setting.scenario.max_model_len.or(limit) {
+        push(&mut flags, "--max_seq_len", tokens);
+    }
+    if let Some(tokens) = setting.scenario.ran.batched_tokens {
+        push(&mut flags, "--max_num_tokens", tokens);
+    }
     if trtllm_extra(setting).is_some() {
         push(&mut flags, "--extra_llm_api_options", "extra.yml");
     }
     flags
 }
 
-/// The line of TensorRT-LLM's extra options (YAML) that turns speculation on; `None` where it is
-/// off or the engine has no such method.
-pub(super) fn trtllm_extra(setting: &Setting<'_>) -> Option<String> {
+/// Lines of TensorRT-LLM's extra options (YAML): speculation, where it is on and the engine has such a
+/// method, and a cache in another format.
+pub(super) fn trtllm_extra(setting: &Setting<'_>) -> Option<Vec<String>> {
+    let cache = matches!(setting.scenario.kv_dtype, kvplan::KvDtype::Fp8).then(|| {
+        // The file's word replaces that of the flags.
+        let memory = memory_of(setting, EngineKind::TrtLlm);
+        let fraction = memory
+            .as_ref()
+            .and_then(fraction)
+            .map(|f| format!(", free_gpu_memory_fraction: {f}"));
+        format!(
+            "kv_cache_config: {{dtype: fp8{}}}",
+            fraction.unwrap_or_default()
+        )
+    });
+    let lines: Vec<String> = drafting(setting).into_iter().chain(cache).collect();
+    (!lines.is_empty()).then_some(lines)
+}
+
+fn drafting(setting: &Setting<'_>) -> Option<String> {
     let steps = setting.steps;
     let path = draft_path(setting).unwrap_or_default();
     let config = match head(setting)? {
@@ -52,15 +76,30 @@ pub(super) fn trtllm_extra(setting: &Setting<'_>) -> Option<String> {
     Some(format!("speculative_config: {{{config}}}"))
 }
 
+/// How llama.cpp's cards share the model, which is not how it shares it by itself.
+pub(super) fn split(scenario: &Scenario) -> Option<String> {
+    let several = scenario.engine.kind == EngineKind::LlamaCpp && scenario.tp > 1;
+    several.then(|| {
+        "llama.cpp by itself cuts by layers, and its cards take turns; these figures are of cards that \
+         share every layer, -sm row as pasted"
+            .to_string()
+    })
+}
+
 /// Flags of llama-server.
 pub(super) fn llamacpp(setting: &Setting<'_>) -> Vec<String> {
     let mut flags = Vec::new();
     push(&mut flags, "-m", "MODEL.gguf");
     push(&mut flags, "-ngl", 99);
+    if setting.scenario.tp > 1 {
+        // By itself it cuts by layers, and the cards take turns.
+        push(&mut flags, "-sm", "row");
+    }
     if let Some(cells) = setting.memory.kv_tokens.filter(|cells| *cells > 0) {
         push(&mut flags, "-c", cells);
         let slots = cells / setting.scenario.context.max(1);
-        push(&mut flags, "-np", slots.max(1));
+        let told = setting.scenario.running();
+        push(&mut flags, "-np", told.unwrap_or(slots).max(1));
     }
     match head(setting) {
         Some(HeadKind::DraftModel) => {

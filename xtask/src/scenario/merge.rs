@@ -251,8 +251,9 @@ fn apply_log(
     }
     if args.gpus.is_none() && merged.hardware.gpus.is_none() {
         // As many as the server took, or as are asked for: a log seldom says what else is in the box.
-        merged.hardware.gpus = log.tp.map(|(tp, _)| tp).max(args.tp);
-        let own = log.tp.filter(|(tp, _)| Some(*tp) == merged.hardware.gpus);
+        let took = log.tp.or(log.gpus);
+        merged.hardware.gpus = took.map(|(gpus, _)| gpus).max(args.tp);
+        let own = took.filter(|(tp, _)| Some(*tp) == merged.hardware.gpus);
         merged.hardware.gpus_by = own.map(|(_, line)| format!("{shown}:{line}"));
     }
     apply_log_speculation(merged, &whole, shown, notes);
