@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use common::answers;
 
 /// A plain start-up (vLLM 0.10.2, one H100).
@@ -29,7 +31,10 @@ const DRAFTS: &str = "\
 
 /// Writes a file, runs on it, takes it away again.
 fn with_log<T>(name: &str, text: &str, run: impl Fn(&str) -> T) -> T {
-    let path = std::env::temp_dir().join(format!("kept-{name}-{}.log", std::process::id()));
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("kept-{name}-{}-{count}.log", std::process::id());
+    let path = std::env::temp_dir().join(name);
     std::fs::write(&path, text).expect("a file");
     let result = run(&path.display().to_string());
     let _ = std::fs::remove_file(path);
