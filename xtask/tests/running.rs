@@ -183,3 +183,52 @@ fn a_paste_for_loads_asked_for_has_the_ledger_of_as_many() {
     };
     assert_eq!(table(""), table("--max-running 64"));
 }
+
+/// 8 requests at 3 steps verify 32 tokens where 0.11.0 captures graphs to 16: the paste started a
+/// server that ran them outside graphs, and the log of one that did was found without fault.
+#[test]
+fn graphs_reach_as_far_as_the_requests_at_once_verify() {
+    let of = |version: &str, more: &str| {
+        let line = format!(
+            "predict --model qwen3-32b --quant int4 --engine vllm@{version} --gpu rtx-5090 --gpus 2 \
+             --context 4k --concurrency 1,8 {more}"
+        );
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let told = of("0.11.0", "--steps 3 --max-running 8");
+    let end = "--max-num-seqs 8 --cuda-graph-sizes 32";
+    assert!(paste(&told).ends_with(end), "{told}");
+    let later = of("0.12.0", "--steps 5 --max-running 8");
+    let end = "--max-num-seqs 8 --max-cudagraph-capture-size 48";
+    assert!(paste(&later).ends_with(end), "{later}");
+    for enough in [
+        of("0.13.0", "--steps 3 --max-running 8"),
+        of("0.11.0", "--steps 3"),
+        of("0.11.0", "--draft none --max-running 8"),
+    ] {
+        assert!(!paste(&enough).contains("graph"), "{enough}");
+    }
+    let start = |seqs: u32, sizes: &str| {
+        let text = format!(
+            "INFO 11-21 09:14:02 [api_server.py:1839] vLLM API server version 0.11.0\n\
+             INFO 11-21 09:14:02 [utils.py:233] non-default args: {{'model': 'Qwen/Qwen3-8B', \
+             'max_num_seqs': {seqs}, 'speculative_config': {{'method': 'eagle3', 'model': 'a/b', \
+             'num_speculative_tokens': 3}}}}\n\
+             INFO 11-21 09:14:13 [core.py:77] Initializing a V1 LLM engine (v0.11.0) with config: \
+             model='Qwen/Qwen3-8B', compilation_config={{\"max_capture_size\":{sizes}}}\n"
+        );
+        answers(&[
+            "explain",
+            &log(&format!("graphs-{seqs}-{sizes}.log"), &text),
+        ])
+    };
+    let found = start(8, "16");
+    assert!(
+        found.starts_with(
+            "COSTS  the verify of more than 4 requests at once runs outside CUDA graphs"
+        ),
+        "{found}"
+    );
+    assert!(found.contains("--cuda-graph-sizes 32"), "{found}");
+    assert!(!start(8, "32").contains("outside CUDA graphs"));
+}

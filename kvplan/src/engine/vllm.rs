@@ -6,6 +6,8 @@ mod graphs;
 mod seen;
 mod walls;
 
+pub use graphs::{vllm_graph_flag, vllm_graph_tokens};
+
 use walls::{interval, refusal};
 
 use crate::GIB;

@@ -310,6 +310,8 @@ fn arguments(rest: &str, line: usize, facts: &mut Facts) {
         ("num_speculative_tokens", "spec_tokens"),
         ("num_spec_tokens", "spec_tokens"),
         ("block_size", "block_size"),
+        ("max_capture_size", "graph_tokens"),
+        ("max_cudagraph_capture_size", "graph_tokens"),
     ] {
         if let Some(value) = argument_number(rest, key) {
             facts.set_if_absent(name, value, line);

@@ -195,11 +195,20 @@ pub(crate) fn setup<'a>(
     Ok(setup)
 }
 
+/// Tokens of vLLM's graphs that the pasted line tells it to capture.
+fn graphs_told(setup: &Setup<'_>) -> Option<u64> {
+    let vllm = setup.engine.kind == EngineKind::Vllm;
+    let (running, spec) = setup.max_running.zip(setup.speculation).filter(|_| vllm)?;
+    let told = kvplan::vllm_graph_flag(setup.engine.version, running, spec.draft_tokens)?;
+    Some(told.1)
+}
+
 /// What a log shows of the server that wrote it; figures of a run with the draft it had.
 fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
     setup.max_running = setup.max_running.or(scenario.running());
     setup.batched_tokens = setup.batched_tokens.or(ran.batched_tokens);
     setup.graph_max_batch = setup.graph_max_batch.or(ran.graph_max_batch);
+    setup.graph_max_batch = setup.graph_max_batch.or(graphs_told(setup));
     let seen = &mut setup.observed;
     seen.running = ran.max_running;
     seen.graph_max_batch = ran.graph_max_batch;

@@ -400,11 +400,7 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     if let Some(tokens) = vllm_context(scenario, memory.as_ref()) {
         push(&mut flags, "--max-model-len", tokens);
     }
-    let drafts = head(setting).is_some();
-    if let Some(running) = launch::max_running(scenario, EngineKind::Vllm, drafts, memory.as_ref())
-    {
-        push(&mut flags, "--max-num-seqs", running);
-    }
+    flags.extend(super::at_once::vllm(setting, memory.as_ref()));
     if scenario.kv_dtype == kvplan::KvDtype::Fp8 {
         push(&mut flags, "--kv-cache-dtype", "fp8");
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 mod assumed;
+mod at_once;
 mod carried;
 mod changes;
 mod compared_names;

@@ -1,6 +1,46 @@
 //! Memory of CUDA graphs.
 
+use crate::engine::Version;
 use crate::setup::{Setup, SpecKind};
+
+/// Most tokens that vLLM captures by itself, on data-centre Blackwell since 0.28 twice as many.
+const MOST_BY_ITSELF: u64 = 512;
+
+/// Tokens up to which vLLM captures graphs by itself for so many requests at once, each of which
+/// verifies `draft_tokens` (1 without a draft); a pass over more runs outside them. Twice the
+/// requests; since 0.13.0 twice what they verify (`_set_cudagraph_sizes` of the released sources,
+/// 0.10.0 to 0.33.0).
+pub fn vllm_graph_tokens(version: Version, max_seqs: u64, draft_tokens: u64) -> u64 {
+    let each = match version.since((0, 13, 0), (2025, 12)) {
+        true => draft_tokens.max(1),
+        false => 1,
+    };
+    let all = max_seqs.saturating_mul(2).saturating_mul(each);
+    all.min(MOST_BY_ITSELF)
+}
+
+/// The flag and its tokens with which the verify of all requests at once runs inside graphs, in the
+/// releases that capture fewer by themselves (0.10.0 to 0.12.0; those before captured 512). A size
+/// that is captured: every 8, from 256 on every 16; no more than vLLM captures at most by itself.
+pub fn vllm_graph_flag(
+    version: Version,
+    max_seqs: u64,
+    draft_tokens: u64,
+) -> Option<(&'static str, u64)> {
+    if !version.since((0, 10, 0), (2025, 7)) {
+        return None;
+    }
+    let needed = max_seqs.saturating_mul(draft_tokens).min(MOST_BY_ITSELF);
+    if needed <= vllm_graph_tokens(version, max_seqs, draft_tokens) {
+        return None;
+    }
+    let step = if needed > 256 { 16 } else { 8 };
+    let flag = match version.since((0, 11, 1), (2025, 11)) {
+        true => "--max-cudagraph-capture-size",
+        false => "--cuda-graph-sizes",
+    };
+    Some((flag, needed.div_ceil(step) * step))
+}
 
 /// Graph memory per captured shape, GiB: median of 2.24, 1.02, 1.12, 0.72 over 67 shapes and 0.41
 /// over 35.
@@ -40,13 +80,8 @@ fn grown(setup: &Setup<'_>, max_seqs: u64) -> f64 {
 /// the logs).
 fn shapes(setup: &Setup<'_>, max_seqs: u64) -> f64 {
     let version = setup.engine.version;
-    // Sizes reach twice the sequences; later builds count the tokens that a sequence verifies (512
-    // with 3 steps and 128 sequences, 256 without, in 2026; 16 with 8 sequences in 0.11.0).
-    let tokens = match setup.speculation {
-        Some(spec) if version.since((0, 12, 0), (2025, 12)) => spec.draft_tokens.max(1),
-        _ => 1,
-    };
-    let default = || max_seqs.saturating_mul(2).saturating_mul(tokens).min(512);
+    let tokens = setup.speculation.map_or(1, |spec| spec.draft_tokens);
+    let default = || vllm_graph_tokens(version, max_seqs, tokens);
     let cap = setup.graph_max_batch.unwrap_or_else(default);
     if cap == 0 {
         return 0.0;
@@ -58,4 +93,37 @@ fn shapes(setup: &Setup<'_>, max_seqs: u64) -> f64 {
     };
     let (narrow, beyond) = (cap.min(256) as f64, cap.saturating_sub(256) as f64);
     3.0 + (narrow + wide * beyond) / 8.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 0.11.0 printed sizes to 16 for 8 requests, and 5 of them verify 20 tokens at 3 steps.
+    #[test]
+    fn releases_that_capture_twice_the_requests_are_told_to_capture_what_they_verify() {
+        let at = |text: &str| Version::find(text).expect("a version");
+        assert_eq!(vllm_graph_tokens(at("0.11.0"), 8, 4), 16);
+        assert_eq!(vllm_graph_tokens(at("0.12.0"), 8, 4), 16);
+        assert_eq!(vllm_graph_tokens(at("0.13.0"), 8, 4), 64);
+        assert_eq!(vllm_graph_tokens(at("0.24.0"), 128, 4), 512);
+        let flag = |text: &str, seqs, tokens| vllm_graph_flag(at(text), seqs, tokens);
+        assert_eq!(flag("0.11.0", 8, 4), Some(("--cuda-graph-sizes", 32)));
+        assert_eq!(
+            flag("0.12.0", 9, 6),
+            Some(("--max-cudagraph-capture-size", 56))
+        );
+        assert_eq!(
+            flag("0.11.2", 256, 4),
+            None,
+            "512 by itself, and no more in any release"
+        );
+        assert_eq!(
+            flag("0.11.2", 130, 3),
+            Some(("--max-cudagraph-capture-size", 400))
+        );
+        assert_eq!(flag("0.11.0", 8, 2), None, "twice the requests");
+        assert_eq!(flag("0.9.2", 8, 4), None);
+        assert_eq!(flag("0.13.0", 8, 4), None);
+    }
 }

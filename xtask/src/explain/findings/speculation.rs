@@ -8,6 +8,7 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     acceptance(facts, found);
     wasted(facts, found);
     outside_graphs(facts, found);
+    narrow_graphs(facts, found);
 }
 
 /// A model that fills a block of tokens by denoising it has no next token to draft.
@@ -138,4 +139,41 @@ fn outside_graphs(facts: &Facts, found: &mut Vec<Finding>) {
             "remove --enforce-eager (vLLM) or --disable-cuda-graph (SGLang)",
         ));
     }
+}
+
+/// vLLM captures graphs up to a number of tokens, and each request verifies its steps and one more.
+fn narrow_graphs(facts: &Facts, found: &mut Vec<Finding>) {
+    let of_vllm = facts.text("engine") == Some("vllm") && super::drafts(facts);
+    let version = facts.text("engine_version").and_then(kvplan::Version::find);
+    let (Some(version), Some(steps), Some(told)) = (
+        version.filter(|_| of_vllm && facts.text("cuda_graph_disabled").is_none()),
+        facts.number("spec_tokens"),
+        facts.number("max_running_requests"),
+    ) else {
+        return;
+    };
+    let seqs = told as u64;
+    let verified = steps as u64 + 1;
+    let by_itself = kvplan::vllm_graph_tokens(version, seqs, verified);
+    let captured = facts.number("graph_tokens").unwrap_or(by_itself as f64);
+    let inside = (captured / verified as f64).floor();
+    let needed = kvplan::vllm_graph_flag(version, seqs, verified);
+    let Some((flag, tokens)) = needed.filter(|(_, tokens)| captured < *tokens as f64) else {
+        return;
+    };
+    found.push(Finding::new(
+        Severity::Costly,
+        facts,
+        match facts.get("graph_tokens") {
+            Some(_) => "graph_tokens",
+            None => "max_running_requests",
+        },
+        format!("the verify of more than {inside} requests at once runs outside CUDA graphs"),
+        format!(
+            "graphs reach to {captured} tokens; {seqs} requests verify {} at {steps} steps, and a \
+             pass without its graph pays the launch of every kernel",
+            seqs.saturating_mul(verified)
+        ),
+        format!("{flag} {tokens}, or vLLM 0.13 and later, which capture what is verified"),
+    ));
 }
