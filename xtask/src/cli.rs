@@ -148,7 +148,7 @@ pub(crate) struct ScenarioArgs {
     pub(crate) baseline: Option<PathBuf>,
     /// Tokens of context that the requests of that sweep held, where its file does not say
     /// [default: that of --context]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", allow_hyphen_values = true)]
     pub(crate) baseline_context: Option<String>,
     /// All-reduce algorithm, with `@BYTES` a kernel up to that size and NCCL above (`one-shot@64k`)
     /// [default: engine, the engine's own choice by size and wiring]

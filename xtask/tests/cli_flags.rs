@@ -44,6 +44,10 @@ fn what_the_parser_refuses_takes_one_line() {
         &["--mem-fraction -0.5"],
     );
     refuses(&["predict", "--seed", "-1"], &["--seed"]);
+    refuses(
+        &["predict", "--baseline-context", "-5"],
+        &["--baseline-context -5"],
+    );
     refuses(&["accept", "--depths", "-1"], &["--depths -1"]);
     refuses(&["predict", "--tp", "99999999999"], &["--tp"]);
     refuses(
@@ -231,11 +235,31 @@ fn draft_tokens_that_are_wasted_or_mean_steps_are_said_so() {
     assert!(text.contains("15 draft steps: --draft-tokens 16"), "{text}");
     let text = answers(&with(&["--steps", "3", "--draft-tokens", "64"]));
     assert!(text.contains("4 tokens verified, not 64"), "{text}");
-    let text = answers(&with(&["--steps", "5", "--draft-tokens", "3"]));
+    let old = [
+        "--engine",
+        "sglang@0.4.3",
+        "--steps",
+        "5",
+        "--draft-tokens",
+        "3",
+    ];
+    let text = answers(&with(&old));
     assert!(
         text.contains("3 of 5 drafted tokens are thrown away"),
         "{text}"
     );
+}
+
+#[test]
+fn fewer_draft_tokens_than_the_engine_verifies_are_refused() {
+    for engine in ["vllm", "sglang", "trtllm"] {
+        let few = ["--engine", engine, "--steps", "4"];
+        refuses(
+            &with(&[&few[..], &["--draft-tokens", "2"]].concat()),
+            &["--draft-tokens 2", "5 tokens at 4 steps"],
+        );
+        answers(&with(&[&few[..], &["--draft-tokens", "5"]].concat()));
+    }
 }
 
 #[test]

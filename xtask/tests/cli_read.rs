@@ -159,7 +159,10 @@ fn a_load_that_the_pasted_depth_leaves_open_is_marked_although_the_depths_tie() 
         .find(|l| l.trim_start().starts_with("16 "))
         .unwrap_or_default();
     assert!(text.contains("measure first above 8"), "{text}");
-    assert!(row.contains("pasted: measure first"), "{text}");
+    assert!(
+        row.contains("measure first; pays with 2 steps (1.67)"),
+        "{text}"
+    );
 }
 
 /// SGLang's lower wall is that of an empty pool: it is not said to hold a request.

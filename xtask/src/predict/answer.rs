@@ -97,7 +97,7 @@ pub(crate) struct Measure {
     pub(crate) width_after: Option<f64>,
 }
 
-/// The best setting at the lowest concurrency asked for.
+/// The pasted setting at the lowest concurrency asked for; the best one where nothing is pasted.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Best {
     pub(crate) steps: u32,
@@ -113,7 +113,7 @@ pub(crate) struct Best {
     pub(crate) ties: Vec<u32>,
 }
 
-/// One operating point at its best depth.
+/// One operating point at the depth that the pasted line drafts there; the best where none is pasted.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Point {
     pub(crate) concurrency: u32,
@@ -141,28 +141,36 @@ pub(crate) struct Point {
     pub(crate) fits: Option<bool>,
     /// Whether the user's own plain steps were measured at this load.
     pub(crate) load_measured: bool,
-    /// What the pasted line does here, where it drafts another depth.
-    pub(crate) as_pasted: Option<AsPasted>,
+    /// Whether the pasted line drafts nothing at this load: the row has the best depth beside.
+    pub(crate) off_in_paste: bool,
+    /// A depth that does more than a tie better here than the one that runs.
+    pub(crate) faster: Option<Faster>,
 }
 
-/// A load at the depth that the pasted line drafts there.
+/// A load at its best depth, where that is not the one that runs.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct AsPasted {
-    /// 0: off.
+pub(crate) struct Faster {
     pub(crate) steps: u32,
     pub(crate) speedup: f64,
     pub(crate) verdict: Verdict,
 }
 
-impl Point {
-    /// Speedup with the pasted line.
-    pub(crate) fn pasted_speedup(&self) -> f64 {
-        self.as_pasted.map_or(self.speedup, |pasted| pasted.speedup)
+impl Faster {
+    /// Whether it is beyond a tie of what runs, or surely pays where that may not.
+    pub(crate) fn is_told(&self, speedup: f64, verdict: Verdict) -> bool {
+        let surer = self.verdict == Verdict::Pays && verdict != Verdict::Pays;
+        self.speedup > 1.0 && (surer || !self.is_near(speedup))
     }
 
-    /// Verdict on the pasted line.
-    pub(crate) fn pasted_verdict(&self) -> Verdict {
-        self.as_pasted.map_or(self.verdict, |pasted| pasted.verdict)
+    fn is_near(&self, speedup: f64) -> bool {
+        speedup >= self.speedup * (1.0 - TIE_SHARE)
+    }
+}
+
+impl Point {
+    /// Whether the pasted line gains here.
+    pub(crate) fn gains(&self) -> bool {
+        !self.off_in_paste && self.speedup > 1.0
     }
 
     /// What a row without parts rests on.
@@ -173,23 +181,18 @@ impl Point {
         }
     }
 
-    /// What the pasted line does here, where that is more than a tie away from the best.
-    pub(crate) fn pasted_remark(&self) -> Option<String> {
-        let pasted = self.as_pasted?;
-        let near = pasted.speedup >= self.speedup * (1.0 - TIE_SHARE);
-        // A tie that the band leaves open where it decides the best is told too.
-        let open = pasted.verdict == Verdict::MeasureFirst && self.verdict == Verdict::Pays;
-        if self.speedup <= 1.0 || (near && pasted.speedup > 1.0 && !open) {
-            return None;
+    /// That another depth would do better here, or that none runs.
+    pub(crate) fn depth_remark(&self) -> Option<String> {
+        if self.off_in_paste {
+            return Some("off in the paste".to_string());
         }
-        let plural = if pasted.steps == 1 { "" } else { "s" };
-        let first = if open { ": measure first" } else { "" };
-        Some(match pasted.steps {
-            0 => "off in the paste".to_string(),
-            steps => format!(
-                "{:.2} with the {steps} step{plural} pasted{first}",
-                pasted.speedup
-            ),
+        let faster = self.faster?;
+        let plural = if faster.steps == 1 { "" } else { "s" };
+        let steps = format!("{} step{plural}", faster.steps);
+        Some(match faster.is_near(self.speedup) {
+            // No faster, but surely a gain.
+            true => format!("pays with {steps} ({:.2})", faster.speedup),
+            false => format!("{:.2} with {steps}", faster.speedup),
         })
     }
 }

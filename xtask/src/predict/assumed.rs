@@ -16,7 +16,7 @@ pub(super) fn all(
     let mut all = scenario.assumptions.clone();
     let has_list = setting.has_list() && setting.steps > 0;
     let by_load = flags::depth_by_load(scenario, has_list);
-    let one_depth = flags::one_depth(setting, points.first());
+    let one_depth = flags::one_depth(setting, points);
     let kernel = flags::no_switch(scenario, setting.allreduce, setting.group);
     // Where state slots stop more, telling the engine to run more changes nothing.
     let most = points.last().map_or(1, |point| point.concurrency);

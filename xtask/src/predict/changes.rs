@@ -5,8 +5,9 @@ use super::compared_names::{self, is_box};
 use super::costs::{Costs, all_reduces};
 use super::kernels::{self, Group};
 use super::links::{Choice, Links};
-use super::points::{self, best, try_depths};
+use super::points::{best, try_depths};
 use spec_decode::HeadKind;
+use spec_decode::economics::depth::TIE_SHARE;
 
 use crate::cli::ScenarioArgs;
 use crate::input;
@@ -60,7 +61,8 @@ fn another_depth(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> Op
             why: format!("the best depth at {users} user{s}"),
         })
     });
-    tried.find(|change| change.gain > WORTH)
+    // Within a tie the two are one.
+    tried.find(|change| change.gain * (1.0 - TIE_SHARE) > 1.0)
 }
 
 /// Other all-reduces, and the draft whole on every GPU.
@@ -352,18 +354,18 @@ fn compared(
     let mut costs = Costs::new(scenario, &all_reduce, links)?;
     costs.pin = super::pin(scenario, links)?;
     let map = super::map::Map::new(scenario, &costs);
-    let (_, memory) = super::pasted(scenario, &costs, map.as_ref())?;
+    let (pasted, memory) = super::pasted(scenario, &costs, map.as_ref())?;
     let stopped = super::verdict::stopped(scenario, &memory);
     let runs = |verdict| stopped.as_ref().map_or(verdict, |_| Verdict::DoesNotPay);
     let holds = |fits| stopped.as_ref().map_or(fits, |_| Some(false));
-    let ends = [scenario.concurrency.first(), scenario.concurrency.last()];
-    let mut users: Vec<u32> = ends.into_iter().flatten().copied().collect();
-    users.dedup();
+    let (points, _) = super::told(scenario, &costs, &memory, &pasted);
+    let last = points.len().saturating_sub(1);
     let (tp, gpus) = (scenario.tp, scenario.wiring.gpu_count() as u32);
-    Ok(users
+    Ok(points
         .into_iter()
-        .filter_map(|users| points::point(scenario, &costs, users, scenario.context, Some(&memory)))
-        .map(|point| Compared {
+        .enumerate()
+        .filter(|(at, _)| *at == 0 || *at == last)
+        .map(|(_, point)| Compared {
             name: name.to_string(),
             tp,
             gpus,

@@ -131,81 +131,46 @@ pub(super) fn takes_depth_by_load(scenario: &Scenario) -> bool {
     scenario.engine.kind == EngineKind::Vllm && vllm_takes_depth_by_load(scenario)
 }
 
-/// Why the paste has another depth than the header, or one where the table has several.
-pub(super) fn one_depth(setting: &Setting<'_>, first: Option<&Point>) -> Option<String> {
-    let first = first.filter(|_| setting.steps > 0)?;
-    if first.steps != setting.steps && setting.has_list() {
-        let takes_list = takes_depth_by_load(setting.scenario);
-        return (!takes_list).then(|| {
-            format!(
-                "{} step{} in the paste: {} takes one depth for all loads, and this one gains at the most \
-                 of them, from the lightest on; the best at {} user{} is {}",
-                setting.steps,
-                if setting.steps == 1 { "" } else { "s" },
-                setting.scenario.engine.kind.title(),
-                first.concurrency,
-                if first.concurrency == 1 { "" } else { "s" },
-                first.steps,
-            )
-        });
-    }
-    if first.steps != setting.steps {
-        return Some(format!(
-            "{} steps in the paste: one depth for all loads asked for, within 5 % of the best at each; {} is the \
-             best at {} user{}",
-            setting.steps,
-            first.steps,
-            first.concurrency,
-            if first.concurrency == 1 { "" } else { "s" },
-        ));
-    }
+/// Why one depth runs at every load where another would be faster at some.
+pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<String> {
     let scenario = setting.scenario;
+    let runs = points.iter().filter(|point| point.fits != Some(false));
+    let faster = runs.filter_map(|point| point.faster).next();
+    faster.filter(|_| setting.steps > 0 && !takes_depth_by_load(scenario))?;
     let engine = scenario.engine.kind;
-    let takes_none = match engine {
-        EngineKind::Vllm => return None,
-        EngineKind::Sglang => {
-            "SGLang takes no fixed depth by load (--speculative-adaptive-config lets it choose among \
-             candidates by what was accepted)"
-                .to_string()
+    let takes_none = match (engine, &scenario.engine.version) {
+        (EngineKind::Vllm, Some(version)) => {
+            format!("vLLM {version} has no depth by load (0.24 has)")
         }
+        (EngineKind::Sglang, _) => "SGLang takes no fixed depth by load".to_string(),
         _ => format!("{} takes no list by load", engine.title()),
     };
-    if !setting.has_list() || !asked_for(scenario) {
-        return None;
-    }
-    let given = |name: &str| scenario.input(name).map(|input| input.source.as_str());
-    Some(match given("steps").or_else(|| given("draft_tokens")) {
-        // With the depth given the table chooses between it and no speculation.
-        Some(source) => format!(
-            "the paste has the {} steps of {source} at every load, though plain decoding is no slower at \
-             some: {takes_none}",
-            setting.steps,
-        ),
-        None => format!(
-            "the paste has {} steps at every load, the best at the lightest: {takes_none}, and others are \
-             more than 5 % faster at some (table)",
-            setting.steps,
-        ),
-    })
+    let vllm = match asked_for(scenario) || !setting.has_list() {
+        true => "",
+        false => "; the vllm line has one by load",
+    };
+    let why = match scenario.load_shares {
+        Some(_) => "this one gains most over your loads",
+        None => "none keeps a gain above 5 % up to more users",
+    };
+    let plural = if setting.steps == 1 { "" } else { "s" };
+    Some(format!(
+        "{} step{plural} at every load: {takes_none}, and {why}{vllm}",
+        setting.steps,
+    ))
 }
 
-/// What the depth by load of the paste needs, or why it is not in it.
+/// What the depth by load of the paste needs.
 pub(super) fn depth_by_load(scenario: &Scenario, has_list: bool) -> Option<String> {
     let asked = scenario.engine.kind == EngineKind::Vllm && asked_for(scenario);
     if !has_list || !asked {
         return None;
     }
-    match &scenario.engine.version {
-        Some(version) if !vllm_takes_depth_by_load(scenario) => Some(format!(
-            "the depth is one for all loads: vLLM {version} has no depth by load, 0.24 has"
-        )),
-        Some(_) => None,
-        None => Some(
-            "num_speculative_tokens_per_batch_size needs vLLM 0.24 or newer; --engine vllm@VERSION \
-             leaves it out for older ones"
-                .to_string(),
-        ),
-    }
+    scenario.engine.version.is_none().then(|| {
+        "num_speculative_tokens_per_batch_size needs vLLM 0.24 or newer; --engine vllm@VERSION \
+         leaves it out for older ones"
+            .to_string()
+    })
 }
 
 /// The fraction for an engine's flag: of its own ledger, and only one that starts with room for

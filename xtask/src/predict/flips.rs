@@ -43,16 +43,15 @@ fn accept_length(first: &Point) -> Flip {
     }
 }
 
-/// A load at which the pasted line turns; where nothing is pasted, the best depth there.
+/// A load at which it turns.
 fn load(points: &[Point]) -> Option<Flip> {
     let first = points.first()?;
-    let gains = |p: &Point| p.pasted_speedup() > 1.0;
-    let pays = gains(first);
-    let turning = points.iter().find(|p| gains(p) != pays)?;
+    let pays = first.gains();
+    let turning = points.iter().find(|p| p.gains() != pays)?;
     let back = points
         .iter()
         .filter(|p| p.concurrency > turning.concurrency && p.fits != Some(false))
-        .find(|p| gains(p) == pays || pays && p.speedup > 1.0);
+        .find(|p| p.gains() == pays || pays && p.speedup > 1.0);
     let load = turning.concurrency;
     let note = match back {
         None => format!("{load} users or more: {}", as_run(turning)),
@@ -72,19 +71,13 @@ fn load(points: &[Point]) -> Option<Flip> {
     })
 }
 
-/// A load's speedup with the depth that the pasted line has there.
+/// A load's speedup, and whether it is run at all there.
 fn as_run(point: &Point) -> String {
-    match point.as_pasted {
-        None => format!("{:.2}x", point.speedup),
-        Some(pasted) if pasted.steps == 0 => {
-            format!("{:.2}x at best, off in the paste", point.speedup)
-        }
-        Some(pasted) => format!(
-            "{:.2}x with the {} pasted",
-            pasted.speedup,
-            steps(pasted.steps)
-        ),
-    }
+    let off = match point.off_in_paste {
+        true => " at best, off in the paste",
+        false => "",
+    };
+    format!("{:.2}x with {}{off}", point.speedup, steps(point.steps))
 }
 
 fn steps(count: u32) -> String {
@@ -99,8 +92,8 @@ fn context(
     first: &Point,
     map: &[DepthCell],
 ) -> Option<Flip> {
-    let run = first.as_pasted.map_or(first.steps, |pasted| pasted.steps);
-    let pays = first.pasted_speedup() > 1.0;
+    let run = first.steps;
+    let pays = first.gains();
     let own = map.iter().filter(|c| c.concurrency == first.concurrency);
     let longer = own
         .map(|cell| cell.context)

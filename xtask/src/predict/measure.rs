@@ -13,45 +13,25 @@ use crate::table::thousands;
 /// that most steps run with every request in them.
 const SHORTEST_REQUEST: u64 = 256;
 
-/// For the lightest load left open, at its best depth or at the pasted one, among those that the
-/// pool holds.
+/// For the lightest load left open among those that the pool holds.
 pub(super) fn of_the_open(
     scenario: &Scenario,
     costs: &Costs<'_>,
     points: &[Point],
     memory: &Memory,
 ) -> Option<Measure> {
-    let open = |p: &Point| {
-        let verdicts = [p.verdict, p.pasted_verdict()];
-        verdicts.contains(&Verdict::MeasureFirst)
-    };
     let lightest = points.first()?.concurrency;
     let runs = |p: &&Point| p.concurrency == lightest || p.fits != Some(false);
-    let point = points.iter().filter(runs).find(|p| open(p))?;
-    let (steps, scenario) = open_depth(scenario, point);
+    let mut open = points.iter().filter(runs);
+    let point = open.find(|p| p.verdict == Verdict::MeasureFirst)?;
     let load = (point.concurrency, point.context);
-    let (point, conditions) = points::row(&scenario, costs, load.0, load.1, None)?;
-    let mut measure = of_the_point(&scenario, (&point, steps), &conditions, memory);
+    let (point, conditions) = points::row(scenario, costs, load, None, Some(point.steps))?;
+    let mut measure = of_the_point(scenario, &point, &conditions, memory);
     if point.concurrency != lightest {
         let at = verdict::users(point.concurrency);
         measure.how = format!("{} (for what is open at {at})", measure.how);
     }
     Some(measure)
-}
-
-/// The scenario at the depth that is open: the best one or, where that is decided, the pasted one,
-/// with its steps in words.
-fn open_depth(scenario: &Scenario, point: &Point) -> (Option<String>, Scenario) {
-    let mut at = scenario.clone();
-    let pasted = point
-        .as_pasted
-        .filter(|_| point.verdict != Verdict::MeasureFirst);
-    let Some(pasted) = pasted else {
-        return (None, at);
-    };
-    at.steps = Some(pasted.steps);
-    let plural = if pasted.steps == 1 { "" } else { "s" };
-    (Some(format!("{} step{plural}", pasted.steps)), at)
 }
 
 /// How a plain sweep reaches as many users as tokens are verified.
@@ -115,7 +95,7 @@ fn named_by_the_scenario(scenario: &Scenario, point: &Point) -> Option<(String, 
 
 fn of_the_point(
     scenario: &Scenario,
-    (point, steps): (&Point, Option<String>),
+    point: &Point,
     conditions: &Conditions,
     memory: &Memory,
 ) -> Measure {
@@ -165,9 +145,8 @@ fn of_the_point(
     let after = model.band(point.speedup, most, &at);
     let mut how = "it narrows the band most for its effort".to_string();
     if is_sweep(value.measurement) {
-        let of = steps.map_or_else(String::new, |steps| format!(" at the {steps} pasted"));
         how.push_str(&format!(
-            ", where it reaches {tokens} users, the tokens of a verify{of}"
+            ", where it reaches {tokens} users, the tokens of a verify"
         ));
         how.push_str(&shorter(&reach));
     }

@@ -51,6 +51,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         changes::first_of(&mut wanted, list);
     }
     let mut scenario = Scenario::resolve(&wanted)?;
+    crate::scenario::tree::check_tokens(&scenario)?;
     scenario.max_running = args.max_running;
     scenario.state_slots = args.state_slots;
     scenario.max_model_len = args.max_model_len.as_ref().map(|_| scenario.context);
@@ -112,7 +113,7 @@ pub(crate) fn rows(scenario: &Scenario) -> anyhow::Result<Vec<(Point, Conditions
     let all_reduce = all_reduces(scenario, &links, choice);
     let mut costs = Costs::new(scenario, &all_reduce, &links)?;
     costs.pin = pin(scenario, &links)?;
-    let row = |users: &u32| points::row(scenario, &costs, *users, scenario.context, None);
+    let row = |users: &u32| points::row(scenario, &costs, (*users, scenario.context), None, None);
     Ok(scenario.concurrency.iter().filter_map(row).collect())
 }
 
@@ -130,8 +131,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     costs.pin = pin(scenario, links)?;
     let map = map::Map::new(scenario, &costs);
     let (pasted, mut memory) = pasted(scenario, &costs, map.as_ref())?;
-    let points = pasted.points(scenario, &costs, &memory);
-    let summary = verdict::summary(scenario, &costs, &points, &memory);
+    let (points, summary) = told(scenario, &costs, &memory, &pasted);
     let drafting = points.first().filter(|_| scenario.draft.is_some());
     let best = drafting.map(|point| best(scenario, point, costs.draft_tp));
     let break_even_accept_length = drafting.map(|point| point.break_even_accept_length);
@@ -141,7 +141,6 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let said = (&summary, points.as_slice());
     let setting = setting(scenario, said, &memory, (choice, links), &pasted);
     let engine_flags = flags::engine_flags(&setting);
-    let points = pasted::shown(points, setting.steps > 0);
     let (flips, changes) = match setting.runs {
         true => (
             flips::flips(scenario, &costs, links, &points, &depth_map),
@@ -220,6 +219,34 @@ fn starts_nowhere(scenario: &Scenario, memory: &Memory) -> bool {
     does_not_fit(memory) && scenario.uncut.is_none() && memory.holds_without_draft == Some(false)
 }
 
+/// The rows and the verdict: of the pasted line, or of the best depths where that drafts nothing.
+fn told(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    memory: &Memory,
+    pasted: &Pasted,
+) -> (Vec<Point>, verdict::Summary) {
+    let of = |drafting: bool| {
+        let points = pasted.points(scenario, costs, memory, drafting);
+        let summary = verdict::summary(scenario, costs, &points, memory);
+        (points, summary)
+    };
+    let (points, summary) = of(true);
+    match points.first() {
+        Some(first) if !drafts(scenario, &summary, first, memory) => of(false),
+        _ => (points, summary),
+    }
+}
+
+/// Whether the pasted line drafts.
+fn drafts(scenario: &Scenario, summary: &verdict::Summary, first: &Point, memory: &Memory) -> bool {
+    match &scenario.uncut {
+        // The pasted line cuts it so that it starts.
+        Some(_) if !does_not_fit(memory) => first.verdict != Verdict::DoesNotPay,
+        _ => summary.verdict != Verdict::DoesNotPay,
+    }
+}
+
 /// What the flags to paste express.
 fn setting<'a>(
     scenario: &'a Scenario,
@@ -228,13 +255,9 @@ fn setting<'a>(
     (choice, links): (Choice, &Links<'_>),
     pasted: &'a Pasted,
 ) -> flags::Setting<'a> {
-    let first = points.first();
-    let off = match (&scenario.uncut, first) {
-        // The pasted line cuts it so that it starts.
-        (Some(_), Some(first)) if !does_not_fit(memory) => first.verdict == Verdict::DoesNotPay,
-        _ => summary.verdict == Verdict::DoesNotPay,
-    };
-    let on = first.filter(|_| !off);
+    let on = points
+        .first()
+        .filter(|first| drafts(scenario, summary, first, memory));
     let steps = on.map_or(0, |_| pasted.one);
     flags::Setting {
         scenario,

@@ -1,7 +1,7 @@
 //! What the pasted line drafts at each load: a list by load where the engine takes one, else one
 //! depth; and the ledger and the rows of that line.
 
-use super::answer::{AsPasted, Memory, Point, Verdict};
+use super::answer::{Memory, Point};
 use super::costs::Costs;
 use super::map::Map;
 use super::points::{Tried, best, point, try_depths, verdict_on};
@@ -28,6 +28,8 @@ impl Pasted {
         memory: &Memory,
     ) -> Self {
         let one = map.and_then(Map::one_depth);
+        let of_the_day = || super::map::of_the_day(scenario, costs).map(|day| day.fixed_steps);
+        let one = one.or_else(|| of_the_day().filter(|steps| *steps > 0));
         let one = one.or_else(|| keeps_most_loads(scenario, costs, memory));
         // Look-up takes one depth for all loads.
         let listed = map.filter(|_| scenario.acceptance.head != HeadKind::NGram);
@@ -48,7 +50,8 @@ impl Pasted {
         listed.filter(|_| takes_list).unwrap_or(self.one)
     }
 
-    fn at(&self, load: u32) -> u32 {
+    /// Steps at a load; 0: off.
+    pub(super) fn at(&self, load: u32) -> u32 {
         let inside = |r: &&DepthRange| (r.concurrency_from..=r.concurrency_to).contains(&load);
         let listed = self.list.iter().find(inside).map(|range| range.steps);
         listed.filter(|_| self.takes_list).unwrap_or(self.one)
@@ -71,49 +74,25 @@ impl Pasted {
         planned
     }
 
-    /// The rows of the answer: the best depth at every load, and what the line does there.
+    /// The rows of the answer: at every load the depth that the line drafts there; the best one where
+    /// no line drafts, or this one not at that load.
     pub(super) fn points(
         &self,
         scenario: &Scenario,
         costs: &Costs<'_>,
         memory: &Memory,
+        drafts: bool,
     ) -> Vec<Point> {
         let row = |users: &u32| {
-            let mut point = point(scenario, costs, *users, scenario.context, Some(memory))?;
             let steps = self.at(*users);
-            point.as_pasted = (scenario.draft.is_some() && steps != point.steps)
-                .then(|| as_pasted(scenario, costs, *users, steps))
-                .flatten();
+            let run = Some(steps).filter(|steps| drafts && *steps > 0);
+            let at = (*users, scenario.context);
+            let mut point = point(scenario, costs, at, Some(memory), run)?;
+            point.off_in_paste = drafts && steps == 0 && scenario.draft.is_some();
             Some(point)
         };
         scenario.concurrency.iter().filter_map(row).collect()
     }
-}
-
-/// The rows as told: where the line drafts nothing there is no depth of it to tell of.
-pub(super) fn shown(mut points: Vec<Point>, drafts: bool) -> Vec<Point> {
-    if !drafts {
-        points.iter_mut().for_each(|point| point.as_pasted = None);
-    }
-    points
-}
-
-/// What a depth does at a load.
-fn as_pasted(scenario: &Scenario, costs: &Costs<'_>, users: u32, steps: u32) -> Option<AsPasted> {
-    if steps == 0 {
-        return Some(AsPasted {
-            steps,
-            speedup: 1.0,
-            verdict: Verdict::DoesNotPay,
-        });
-    }
-    let tried = try_depths(scenario, costs, users, scenario.context);
-    let found = tried.iter().find(|t| t.depth.steps == steps)?;
-    Some(AsPasted {
-        steps,
-        speedup: found.speedup,
-        verdict: verdict_on(scenario, costs, (users, scenario.context), found),
-    })
 }
 
 /// Of the depths whose verdict at the lightest load is the best one's: the one that gains up to the

@@ -1,4 +1,4 @@
-//! Operating points: the best depth at a load and context, its speedup and its band.
+//! Operating points: depths at a load and context, their speedup and its band.
 
 use spec_decode::HeadKind;
 use spec_decode::bands::{
@@ -8,7 +8,7 @@ use spec_decode::bands::{
 use spec_decode::economics::depth::{TIE_SHARE, pick};
 use spec_decode::verdict::Verdict as CrateVerdict;
 
-use super::answer::{Answer, Input, Memory, Point, Verdict};
+use super::answer::{Faster, Memory, Point, Verdict};
 use super::costs::{Costs, CycleCost};
 use crate::scenario::{Known, Scenario};
 
@@ -228,59 +228,66 @@ fn widened(band: &Band, down: f64, up: f64, most: f64) -> Band {
     }
 }
 
-/// One row of the answer.
+/// One row of the answer, with the steps that run; the best depth where that is `None`.
 pub(super) fn point(
     scenario: &Scenario,
     costs: &Costs<'_>,
-    users: u32,
-    context: u64,
+    (users, context): (u32, u64),
     memory: Option<&Memory>,
+    steps: Option<u32>,
 ) -> Option<Point> {
     if scenario.draft.is_none() {
         return Some(plain_point(scenario, costs, (users, context), memory));
     }
-    row(scenario, costs, users, context, memory).map(|(point, _)| point)
+    row(scenario, costs, (users, context), memory, steps).map(|(point, _)| point)
 }
 
 /// One row of the answer, and what its band rests on; nothing without a draft.
 pub(super) fn row(
     scenario: &Scenario,
     costs: &Costs<'_>,
-    users: u32,
-    context: u64,
+    (users, context): (u32, u64),
     memory: Option<&Memory>,
+    steps: Option<u32>,
 ) -> Option<(Point, Conditions)> {
     let tried = try_depths(scenario, costs, users, context);
-    let best = best(&tried)?;
-    let conditions = conditions(scenario, costs, (users, context), best);
-    let band = band(scenario, costs, best, &conditions);
+    let fastest = best(&tried)?;
+    let run = tried.iter().find(|t| Some(t.depth.steps) == steps);
+    let run = run.unwrap_or(fastest);
+    let conditions = conditions(scenario, costs, (users, context), run);
+    let band = band(scenario, costs, run, &conditions);
     let per_second = f64::from(users) * 1000.0;
-    let ties = ties(&tried, best);
+    let faster = Faster {
+        steps: fastest.depth.steps,
+        speedup: fastest.speedup,
+        verdict: verdict_on(scenario, costs, (users, context), fastest),
+    };
     let point = Point {
         concurrency: users,
         context,
-        steps: best.depth.steps,
-        draft_tokens: best.depth.tokens,
-        accept_length: best.accept_length,
-        baseline_tok_s: per_second / best.cost.plain_ms,
-        spec_tok_s: per_second / best.cost.plain_ms * best.speedup,
-        speedup: best.speedup,
+        steps: run.depth.steps,
+        draft_tokens: run.depth.tokens,
+        accept_length: run.accept_length,
+        baseline_tok_s: per_second / run.cost.plain_ms,
+        spec_tok_s: per_second / run.cost.plain_ms * run.speedup,
+        speedup: run.speedup,
         speedup_low: band.low,
         speedup_high: band.high,
         probability_pays: band.probability_pays,
         verdict: verdict(&band),
-        baseline_step_ms: best.cost.plain_ms,
-        cycle_ms: best.cost.cycle_ms(),
-        draft_ms: best.cost.draft_ms,
-        verify_ms: best.cost.verify_ms,
-        baseline_parts_ms: best.cost.parts.map(|p| p.plain),
-        draft_parts_ms: best.cost.parts.map(|p| p.draft),
-        verify_parts_ms: best.cost.parts.map(|p| p.verify),
-        break_even_accept_length: best.cost.break_even(),
-        ties,
+        baseline_step_ms: run.cost.plain_ms,
+        cycle_ms: run.cost.cycle_ms(),
+        draft_ms: run.cost.draft_ms,
+        verify_ms: run.cost.verify_ms,
+        baseline_parts_ms: run.cost.parts.map(|p| p.plain),
+        draft_parts_ms: run.cost.parts.map(|p| p.draft),
+        verify_parts_ms: run.cost.parts.map(|p| p.verify),
+        break_even_accept_length: run.cost.break_even(),
+        ties: ties(&tried, fastest),
         fits: memory.and_then(|memory| memory.holds(users, context)),
         load_measured: scenario.own_loads().contains(&users),
-        as_pasted: None,
+        off_in_paste: false,
+        faster: Some(faster).filter(|faster| faster.is_told(run.speedup, verdict(&band))),
     };
     Some((point, conditions))
 }
@@ -318,7 +325,8 @@ fn plain_point(
         ties: Vec::new(),
         fits: memory.and_then(|memory| memory.holds(users, context)),
         load_measured: scenario.own_loads().contains(&users),
-        as_pasted: None,
+        off_in_paste: false,
+        faster: None,
     }
 }
 
@@ -327,21 +335,5 @@ fn verdict(band: &Band) -> Verdict {
         CrateVerdict::Pays => Verdict::Pays,
         CrateVerdict::DoesNotPay => Verdict::DoesNotPay,
         CrateVerdict::MeasureFirst => Verdict::MeasureFirst,
-    }
-}
-
-impl Answer {
-    /// Whether a flag, a log or a scenario fixes the depth, so that none is searched.
-    pub(crate) fn depth_is_fixed(&self) -> bool {
-        let fixes = |input: &Input| ["steps", "draft_tokens"].contains(&input.name);
-        self.scenario.iter().any(fixes)
-    }
-
-    /// Title of the column of steps.
-    pub(crate) fn steps_title(&self) -> &'static str {
-        match self.depth_is_fixed() {
-            true => "steps",
-            false => "best steps",
-        }
     }
 }

@@ -145,7 +145,7 @@ fn points(answer: &Answer, out: &mut String) {
     header.push("plain tok/s");
     let drafts = answer.points.iter().any(|point| point.steps > 0);
     if drafts {
-        header.extend(["spec tok/s", "speedup (90 %)", answer.steps_title()]);
+        header.extend(["spec tok/s", "speedup (90 %)", "steps"]);
     }
     header.push("");
     let last = header.len() - 1;
@@ -165,7 +165,7 @@ fn points(answer: &Answer, out: &mut String) {
                     "{:.2} ({:.2}-{:.2})",
                     point.speedup, point.speedup_low, point.speedup_high
                 ),
-                steps(point),
+                point.steps.to_string(),
             ]);
         }
         row.push(remark(point, &answer.memory, nothing_fits));
@@ -184,20 +184,6 @@ fn points(answer: &Answer, out: &mut String) {
     }
 }
 
-fn steps(point: &Point) -> String {
-    let others: Vec<String> = point
-        .ties
-        .iter()
-        .filter(|s| **s != point.steps)
-        .map(u32::to_string)
-        .collect();
-    if others.is_empty() {
-        point.steps.to_string()
-    } else {
-        format!("{} ({} within 5 %)", point.steps, others.join(", "))
-    }
-}
-
 pub(crate) fn remark(point: &Point, memory: &Memory, nothing_fits: bool) -> String {
     let mut remarks: Vec<String> = Vec::new();
     match point.verdict {
@@ -210,7 +196,7 @@ pub(crate) fn remark(point: &Point, memory: &Memory, nothing_fits: bool) -> Stri
     if point.fits == Some(false) && !nothing_fits {
         remarks.push(memory.short_of(point.concurrency).into());
     }
-    remarks.extend(point.pasted_remark());
+    remarks.extend(point.depth_remark());
     remarks.join("; ")
 }
 

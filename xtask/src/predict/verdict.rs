@@ -215,16 +215,15 @@ fn expected(scenario: &Scenario, first: &Point) -> String {
 /// Highest load up to which the middle of the band gains and the pool holds every user. Loads
 /// asked for are steps: what the pool holds may lie between two that gain.
 fn gains_up_to(points: &[Point], held: Option<u32>) -> Option<u32> {
-    let gains = |p: &&Point| p.pasted_speedup() > 1.0;
+    let gains = |p: &&Point| p.gains();
     let fit = points
         .iter()
         .take_while(gains)
         .filter(|p| p.fits != Some(false));
     let up_to = fit.last()?.concurrency;
     let next = points.iter().find(|p| p.concurrency > up_to);
-    let full = held.filter(|held| {
-        next.is_some_and(|p| p.pasted_speedup() > 1.0 && (up_to..p.concurrency).contains(held))
-    });
+    let full = held
+        .filter(|held| next.is_some_and(|p| p.gains() && (up_to..p.concurrency).contains(held)));
     Some(full.unwrap_or(up_to))
 }
 
@@ -250,24 +249,10 @@ fn undecided(loads: &[(u32, bool)]) -> Option<String> {
     (!words.is_empty()).then(|| format!("measure first at {} users", words.join(" and ")))
 }
 
-/// The pasted line at the lightest load, where it is not what the headline's speedup is of.
-fn as_pasted(first: &Point) -> Option<String> {
-    let pasted = first
-        .as_pasted
-        .filter(|_| first.pasted_remark().is_some())?;
-    let plural = if pasted.steps == 1 { "" } else { "s" };
-    Some(format!(
-        ", all at the {} step{plural} pasted ({:.2}x for {})",
-        pasted.steps,
-        pasted.speedup,
-        users(first.concurrency)
-    ))
-}
-
 fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
     let Some(up_to) = pays_up_to else {
         return match points.first() {
-            Some(p) if p.pasted_speedup() > 1.0 => {
+            Some(p) if p.gains() => {
                 let wall = match memory.slots_carry(p.concurrency) {
                     true => "KV pool holds",
                     false => "state slots carry",
@@ -280,13 +265,12 @@ fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
     let asked: Vec<(u32, bool)> = points
         .iter()
         .filter(|p| p.concurrency <= up_to)
-        .map(|p| (p.concurrency, p.pasted_verdict() == Verdict::MeasureFirst))
+        .map(|p| (p.concurrency, p.verdict == Verdict::MeasureFirst))
         .collect();
     let doubt = undecided(&asked).map_or_else(String::new, |words| format!(", {words}"));
-    let pasted = points.first().and_then(as_pasted).unwrap_or_default();
     let next = points.iter().find(|p| p.concurrency > up_to);
     match next {
-        Some(p) if p.pasted_speedup() > 1.0 => {
+        Some(p) if p.gains() => {
             let more = memory.roomier.as_ref().map_or_else(String::new, |roomier| {
                 format!(" ({} with {})", roomier.requests, roomier.setting)
             });
@@ -294,17 +278,14 @@ fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
                 true => "the KV pool is full",
                 false => "no state slot is left",
             };
-            format!("beyond {} {wall}{more}{doubt}{pasted}", users(up_to))
+            format!("beyond {} {wall}{more}{doubt}", users(up_to))
         }
-        Some(_) => format!("turn it off above {}{doubt}{pasted}", users(up_to)),
+        Some(_) => format!("turn it off above {}{doubt}", users(up_to)),
         None if doubt.is_empty() => {
-            format!(
-                "it pays at every load shown, up to {}{pasted}",
-                users(up_to)
-            )
+            format!("it pays at every load shown, up to {}", users(up_to))
         }
         None => format!(
-            "a gain is expected at every load shown, up to {}{doubt}{pasted}",
+            "a gain is expected at every load shown, up to {}{doubt}",
             users(up_to)
         ),
     }

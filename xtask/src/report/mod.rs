@@ -118,15 +118,13 @@ fn speedup(answer: &Answer) -> Markup {
         figure {
             (chart)
             figcaption {
-                "Speedup over plain decoding by users, at the "
-                (if answer.depth_is_fixed() { "depth given" } else { "best depth for each" })
-                ". The shaded area is "
+                "Speedup over plain decoding by users, at the steps of the table. The shaded area is "
                 "the 90 % band; under the line at 1 speculation loses."
             }
         }
         div class="scroll" { table {
             thead { tr { th { "users" } th { "plain tok/s" } th { "spec tok/s" } th { "speedup" }
-                th { "90 % band" } th { (answer.steps_title()) } th { "break-even accept length" } th class="left" {} } }
+                th { "90 % band" } th { "steps" } th { "break-even accept length" } th class="left" {} } }
             tbody { @for p in &answer.points { tr {
                 td { (p.concurrency) } td { (thousands(p.baseline_tok_s)) } td { (thousands(p.spec_tok_s)) }
                 td { (format!("{:.2}", p.speedup)) }

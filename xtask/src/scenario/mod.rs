@@ -17,7 +17,7 @@ mod ran;
 pub(crate) mod served;
 mod shapes;
 mod sweep;
-mod tree;
+pub(crate) mod tree;
 
 pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH, unmeasured_band};
 pub(crate) use all_reduce::{allreduce_names, names_allreduce};

@@ -2,8 +2,9 @@
 
 use spec_decode::trees::wasted_drafts;
 
-use super::Notes;
+use super::engine::EngineKind;
 use super::merge::{Given, Merged};
+use super::{Notes, Scenario};
 use crate::input;
 
 /// Steps, width and verified tokens, each where it was given.
@@ -110,4 +111,39 @@ fn note_waste(steps: Option<u32>, topk: u32, tokens: u32, notes: &mut Notes) {
     if let Some(waste) = wasted_drafts(steps, topk, tokens) {
         notes.assume(format!("{}: {}", waste.what, waste.mend), "");
     }
+}
+
+/// First SGLang that sets the draft tokens of a chain to its steps + 1, whatever it is told
+/// (`server_args.py`: "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1"): every
+/// 0.5 does.
+const SGLANG_SETS_TOKENS: ((u32, u32, u32), (u32, u32)) = ((0, 5, 0), (2025, 8));
+
+/// Refuses a flag for fewer verified tokens than a chain has where the engine has no such setting.
+///
+/// # Errors
+/// `--draft-tokens` is no setting of the engine.
+pub(crate) fn check_tokens(scenario: &Scenario) -> anyhow::Result<()> {
+    let by_flag = |input: &&crate::predict::answer::Input| input.source.starts_with("--");
+    let given = scenario.input("draft_tokens").filter(by_flag);
+    let chain = scenario.topk.unwrap_or(1) <= 1;
+    let fewer = scenario.steps.zip(scenario.draft_tokens);
+    let fewer = fewer.filter(|(steps, tokens)| chain && tokens <= steps);
+    let Some((steps, tokens)) = fewer.filter(|_| given.is_some()) else {
+        return Ok(());
+    };
+    let (number, date) = SGLANG_SETS_TOKENS;
+    let version = scenario.engine.version.as_deref();
+    let old = version
+        .and_then(kvplan::Version::find)
+        .is_some_and(|version| !version.since(number, date));
+    if scenario.engine.kind == EngineKind::Sglang && old {
+        return Ok(());
+    }
+    Err(input::error(format!(
+        "--draft-tokens {tokens}: {} verifies the root and every step of a chain, {} tokens at {steps} steps; \
+         leave it out, or give --steps {}",
+        scenario.engine.kind.title(),
+        steps.saturating_add(1),
+        tokens.saturating_sub(1)
+    )))
 }

@@ -83,7 +83,7 @@ fn row(scenario: &Scenario, costs: &Costs<'_>, speed: &LoadSpeed) -> Option<Obse
     };
     let (kind, computed, down, up) = if scenario.ran.speculates {
         scenario.draft.as_ref()?;
-        let (point, _) = points::row(scenario, costs, users, context, None)?;
+        let (point, _) = points::row(scenario, costs, (users, context), None, None)?;
         // The accept length of that load, where its lines print one.
         let own = speed.accept_length.unwrap_or(point.accept_length);
         let most = f64::from(point.draft_tokens);
