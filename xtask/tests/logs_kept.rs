@@ -306,3 +306,34 @@ fn a_share_that_vllm_was_not_told_is_its_default() {
         "{text}"
     );
 }
+
+#[test]
+fn the_logs_of_a_plain_and_of_a_speculative_server_tell_what_the_draft_costs() {
+    let drafted = PLAIN
+        .replace(
+            "speculative_config=None",
+            "speculative_config=SpeculativeConfig(method='eagle3', model='a/b-eagle3', num_spec_tokens=3)",
+        )
+        .replace("94,784", "89,200");
+    let both = |drafted: &str| {
+        with_log("plain", PLAIN, |plain| {
+            with_log("drafted", drafted, |drafted| {
+                answers(&["explain", plain, drafted])
+            })
+        })
+    };
+    let text = both(&drafted);
+    assert!(
+        text.contains("with the draft the pool holds 5,584 tokens fewer"),
+        "{text}"
+    );
+    assert!(!text.contains("also differ"), "{text}");
+    let text = both(&drafted.replace("is (0.9, 71.26", "is (0.8, 71.26"));
+    assert!(
+        text.contains("also differ in gpu_memory_utilization"),
+        "{text}"
+    );
+    // Of another model it is no cost.
+    let other = drafted.replace("Qwen3-30B-A3B-Instruct-2507", "Qwen3-32B");
+    assert!(!both(&other).contains("with the draft"), "{other}");
+}

@@ -90,6 +90,7 @@ pub(crate) fn find(files: &[Facts]) -> Vec<Finding> {
         links::check(facts, &mut found);
         all_reduce::check(facts, &mut found);
     }
+    speculation::pools(files, &mut found);
     found.sort_by_key(|finding| finding.severity);
     found
 }

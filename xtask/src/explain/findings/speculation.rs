@@ -1,6 +1,6 @@
 //! Acceptance that means a broken load, settings that waste drafts, verify outside graphs.
 
-use super::{Finding, Severity, show};
+use super::{Finding, Severity, count, show};
 use crate::explain::facts::Facts;
 
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
@@ -175,5 +175,71 @@ fn narrow_graphs(facts: &Facts, found: &mut Vec<Finding>) {
             seqs.saturating_mul(verified)
         ),
         format!("{flag} {tokens}, or vLLM 0.13 and later, which capture what is verified"),
+    ));
+}
+
+/// What the pools of a plain and of a speculative server of one model differ by.
+pub(super) fn pools(files: &[Facts], found: &mut Vec<Finding>) {
+    let served = |drafting: bool| {
+        let pooled =
+            |facts: &&Facts| facts.get("engine").is_some() && facts.get("kv_tokens").is_some();
+        let mut logs = files
+            .iter()
+            .filter(pooled)
+            .filter(move |facts| super::drafts(facts) == drafting);
+        // Of several it is not known which belong together.
+        logs.next().filter(|_| logs.next().is_none())
+    };
+    let (Some(plain), Some(drafted)) = (served(false), served(true)) else {
+        return;
+    };
+    let value = |facts: &Facts, name: &str| facts.get(name).map(|fact| fact.value.clone());
+    let same = |name: &&str| value(plain, name) == value(drafted, name);
+    if !["engine", "model", "tp"].iter().all(same) {
+        return;
+    }
+    let (Some(all), Some(left)) = (plain.number("kv_tokens"), drafted.number("kv_tokens")) else {
+        return;
+    };
+    let settings = [
+        "engine_version",
+        "mem_fraction",
+        "gpu_memory_utilization",
+        "kv_fraction_of_free",
+        "kv_dtype",
+        "max_running_requests",
+        "max_num_batched_tokens",
+        "chunked_prefill_size",
+        "cuda_graph_max_bs",
+    ];
+    let other: Vec<&str> = settings.into_iter().filter(|name| !same(name)).collect();
+    let (but, mend) = match other.as_slice() {
+        [] => (
+            String::new(),
+            "plan --from-log with the plain log says what it is made of".to_string(),
+        ),
+        _ => (
+            format!("; they also differ in {}", other.join(", ")),
+            "start both with the same settings: then the difference is the draft's alone"
+                .to_string(),
+        ),
+    };
+    let word = if left <= all { "fewer" } else { "more" };
+    found.push(Finding::new(
+        Severity::Note,
+        drafted,
+        "kv_tokens",
+        format!(
+            "with the draft the pool holds {} tokens {word}",
+            count((all - left).abs())
+        ),
+        format!(
+            "{} of {}, {} of {}{but}",
+            count(all),
+            plain.file,
+            count(left),
+            drafted.file
+        ),
+        mend,
     ));
 }
