@@ -26,7 +26,9 @@ mod weights;
 
 pub use config::ConfigError;
 pub use cut::Uncut;
-pub use engine::vllm::{default_utilisation, vllm_graph_flag, vllm_graph_tokens};
+pub use engine::vllm::{
+    default_utilisation, vllm_graph_flag, vllm_graph_tokens, vllm_head_in_targets_format,
+};
 pub use engine::{Engine, EngineKind, Version};
 pub use fit::{AtOnce, Fit, Wall};
 pub use formats::{KvDtype, WeightFormat};

@@ -3,10 +3,12 @@
 //! worker.py of V0.
 
 mod graphs;
+mod head;
 mod seen;
 mod walls;
 
 pub use graphs::{vllm_graph_flag, vllm_graph_tokens};
+pub use head::vllm_head_in_targets_format;
 
 use walls::{interval, refusal};
 

@@ -1,6 +1,7 @@
 //! What is wrong, why, and what to change: facts checked against the models, in order of weight.
 
 mod all_reduce;
+mod errors;
 mod links;
 mod load;
 mod memory;
@@ -83,6 +84,7 @@ pub(crate) fn find(files: &[Facts]) -> Vec<Finding> {
         {
             joined.adopt(flag.clone());
         }
+        errors::check(facts, &mut found);
         memory::check(&joined, &mut found);
         speculation::check(facts, &mut found);
         load::check(facts, &mut found);

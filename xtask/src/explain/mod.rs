@@ -10,6 +10,7 @@ pub(crate) mod carried;
 mod config;
 mod drafting;
 mod era;
+mod errors;
 mod facts;
 mod findings;
 #[cfg(test)]
@@ -65,6 +66,8 @@ const CONTRACT: &[&str] = &[
     "draft_vocab",
     "engine",
     "engine_version",
+    "error",
+    "error_at",
     "error_kind",
     "free_after_gib",
     "free_after_pool_gib",
@@ -125,6 +128,7 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
         trtllm::read(doc, &mut facts);
         llamacpp::read(doc, &mut facts);
     }
+    errors::read(doc, &mut facts);
     warnings::read(doc, &mut facts);
     era::read(doc, &mut facts);
     prometheus::read(doc, text, &mut facts);

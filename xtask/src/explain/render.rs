@@ -98,6 +98,8 @@ const SHOWN: &[&str] = &[
     "kv_bytes_per_token",
     "sliding_window",
     "draft_vocab",
+    "error",
+    "error_at",
     "error_kind",
     "ready",
 ];

@@ -105,7 +105,8 @@ pub(crate) fn scenario_from_log(text: &str, name: &str) -> anyhow::Result<LogSce
 /// Whether a server got past its pool without an error.
 fn came_up(facts: &Facts) -> bool {
     let after_the_pool = ["graph_gib", "free_when_ready_gib", "gen_tok_s", "ready"];
-    facts.get("error_kind").is_none() && after_the_pool.iter().any(|name| facts.get(name).is_some())
+    let failed = facts.get("error_kind").or_else(|| facts.get("error"));
+    failed.is_none() && after_the_pool.iter().any(|name| facts.get(name).is_some())
 }
 
 /// The draft of a path: the target's own layers, a kind of head, or the path itself.

@@ -103,6 +103,7 @@ fn sentence(doc: &Doc, end: usize) -> String {
 
 /// Lines that say WARNING or ERROR and are read by nothing here.
 fn not_judged(doc: &Doc, judged: &[usize], facts: &mut Facts) {
+    let ended = facts.text("error").is_some();
     let (mut count, mut first) = (0.0, 0);
     for (line, text) in &doc.lines {
         let head = super::text::cut(text, 120);
@@ -110,8 +111,9 @@ fn not_judged(doc: &Doc, judged: &[usize], facts: &mut Facts) {
             .split(|c: char| !c.is_ascii_alphabetic())
             .any(|word| word == "WARNING" || word == "ERROR");
         let known = || {
-            // In order, as the hits came.
+            // In order, as the hits came; errors are those that ended it.
             judged.binary_search(line).is_ok()
+                || (ended && head.contains("ERROR"))
                 || text.contains("Custom allreduce is disabled because")
         };
         if warns && *line >= facts.run_line && !known() {

@@ -1,0 +1,125 @@
+//! The error that ended a server, by the traceback that it printed: of several the first, which the
+//! others follow from.
+
+use super::facts::Facts;
+use super::text::{Doc, cut};
+
+/// Printed by servers that are up, and by no other.
+const UP: [&str; 6] = [
+    "Application startup complete",
+    "Uvicorn running on",
+    "The server is fired up",
+    "Avg generation throughput:",
+    "Decode batch",
+    "Prefill batch",
+];
+
+/// What SGLang and vLLM say when one of their processes ends; a request that failed says none of it.
+const ENDS: [&str; 8] = [
+    "failed to start",
+    "initialization failed",
+    "encountered a fatal error",
+    "encountered an issue",
+    "hit an exception",
+    "eceived sigquit from a child process",
+    "scheduler is dead",
+    "died unexpectedly",
+];
+
+/// Errors by which one process tells that another ended.
+const RELAYED: [&str; 9] = [
+    "initialization failed",
+    "failed to start",
+    "EngineDeadError",
+    "EngineGenerateError",
+    "ChildFailedError",
+    "CancelledError",
+    "scheduler is dead",
+    "BrokenPipeError",
+    "EOFError",
+];
+
+/// Sets `error` and, where the traceback says so, `error_at`; what the readers took for an end without
+/// a word is none then. An error that they know by its own words stays theirs.
+pub(super) fn read(doc: &Doc, facts: &mut Facts) {
+    let known = facts
+        .text("error_kind")
+        .is_some_and(|kind| kind != "ends-before-kv-sizing");
+    if facts.text("engine").is_none() || known {
+        return;
+    }
+    let own = doc.lines.iter().filter(|(line, _)| *line >= facts.run_line);
+    let mut up = false;
+    let mut ends: Option<(usize, &str)> = None;
+    let mut errors: Vec<(usize, &str, &str)> = Vec::new();
+    let mut place = "";
+    for (line, text) in own {
+        if UP.iter().any(|phrase| text.contains(phrase)) {
+            (up, ends, place) = (true, None, "");
+            errors.clear();
+            continue;
+        }
+        let said = message(text);
+        if said.starts_with("File \"") {
+            place = said;
+        } else if is_error(said) {
+            errors.push((*line, said, place));
+            place = "";
+        }
+        if ends.is_none() && ENDS.iter().any(|phrase| text.contains(phrase)) {
+            ends = Some((*line, said));
+        }
+    }
+    let relayed = |said: &str| RELAYED.iter().any(|phrase| said.contains(phrase));
+    let first = errors.iter().find(|(_, said, _)| !relayed(said));
+    let found = first.or(errors.first()).copied();
+    // A server that is up prints tracebacks of requests too.
+    let found = match ends {
+        None if up => None,
+        _ => found.or(ends.map(|(line, said)| (line, said, ""))),
+    };
+    let Some((line, said, place)) = found else {
+        return;
+    };
+    facts.remove("ends_in");
+    facts.remove("error_kind");
+    facts.set("error", cut(said, 240), line);
+    if let Some(file) = place
+        .strip_prefix("File \"")
+        .and_then(|p| p.split('"').next())
+    {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        facts.set("error_at", name, line);
+    }
+}
+
+/// A line without what the engine's logger prints before it: `(Worker_TP0 pid=1) ERROR 11-21 09:58:34
+/// [core.py:708] …`, `[2026-01-01 10:00:00 TP0] …`.
+fn message(line: &str) -> &str {
+    let mut text = line.trim_start();
+    if let Some((_, rest)) = text
+        .strip_prefix('(')
+        .and_then(|rest| rest.split_once(") "))
+        .filter(|(process, _)| process.contains("pid="))
+    {
+        text = rest.trim_start();
+    }
+    let logged = ["ERROR", "INFO", "WARNING", "CRITICAL", "["];
+    if logged.iter().any(|level| text.starts_with(level)) {
+        text = text.split_once("] ").map_or(text, |(_, rest)| rest);
+    }
+    text.trim()
+}
+
+/// Whether a message is the last line of a traceback: `KeyError: 'x'`, `torch.OutOfMemoryError: …`.
+fn is_error(said: &str) -> bool {
+    let name = said.split(':').next().unwrap_or("");
+    let last = name.rsplit('.').next().unwrap_or("");
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    name.len() < 80
+        && name.chars().all(plain)
+        && last.starts_with(|c: char| c.is_ascii_uppercase())
+        && ["Error", "Exception", "Interrupt"]
+            .iter()
+            .any(|end| last.ends_with(end))
+}

@@ -1,0 +1,94 @@
+//! The error that ended a server, and what is known of it.
+
+use super::{Finding, Severity};
+use crate::explain::facts::Facts;
+
+/// Why, and what to do, of an error whose cause is known.
+type Known = (String, String);
+
+pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
+    let Some(error) = facts.text("error") else {
+        return;
+    };
+    let (why, mend) = known(facts, error).unwrap_or_else(|| {
+        let place = facts.text("error_at");
+        (
+            format!(
+                "the first error of those that end it{}; the later ones follow from it",
+                place.map_or_else(String::new, |file| format!(", raised in {file}"))
+            ),
+            match super::drafts(facts) {
+                true => "the same start without the draft tells whether the draft is the cause",
+                false => "read the lines above it",
+            }
+            .to_string(),
+        )
+    });
+    found.push(Finding::new(
+        Severity::Broken,
+        facts,
+        "error",
+        format!("the server ended with an error: {error}"),
+        why,
+        mend,
+    ));
+}
+
+fn known(facts: &Facts, error: &str) -> Option<Known> {
+    let has = |phrase: &str| error.contains(phrase);
+    let engine = facts.text("engine").unwrap_or("engine");
+    if has("not supported for now") || has("does not recognize this architecture") {
+        return Some((
+            format!("this {engine} has no class for the model's architecture"),
+            format!(
+                "a later {engine} (and transformers); for a head, one whose config.json names a class that it has"
+            ),
+        ));
+    }
+    let eagle3 = ["Eagle3 is only supported for", "EAGLE3 interface"];
+    if eagle3.iter().any(|phrase| has(phrase)) || has("eagle3_layers_to_capture") {
+        return Some((
+            format!("this {engine} takes no EAGLE-3 head for this model"),
+            format!(
+                "a later {engine}, the model's own MTP layers, or look-up (--draft mtp, ngram in predict)"
+            ),
+        ));
+    }
+    let drafting = super::drafts(facts);
+    let weights = has("KeyError") && (has("weight") || has("layers."));
+    if weights && drafting {
+        return head_in_the_targets_format(facts).or_else(|| {
+            Some((
+                "a weight of the checkpoint has no place in the class that loads it".to_string(),
+                format!(
+                    "a head made for this target and this {engine} (its config.json names the class), or \
+                     a later {engine}"
+                ),
+            ))
+        });
+    }
+    None
+}
+
+/// The head's plain weights find no place in layers that were laid out for the target's format.
+fn head_in_the_targets_format(facts: &Facts) -> Option<Known> {
+    let version = facts
+        .text("engine_version")
+        .and_then(kvplan::Version::find)?;
+    let vllm = facts.text("engine") == Some("vllm");
+    let shared = vllm && kvplan::vllm_head_in_targets_format(version);
+    let eagle3 = facts
+        .text("spec_algorithm")
+        .is_some_and(|head| head.eq_ignore_ascii_case("eagle3"));
+    let quant = facts.text("quant").filter(|_| shared && eagle3)?;
+    let packed = ["awq", "gptq", "compressed", "marlin", "bitsandbytes"];
+    packed.iter().any(|format| quant.contains(format)).then(|| {
+        (
+            format!(
+                "vLLM 0.11.0 lays an EAGLE-3 head out in its target's format ({quant}), where the head's \
+                 own weights find no place (pull request 25883)"
+            ),
+            "vLLM 0.11.1 or later, or a target that is not quantised".to_string(),
+        )
+    })
+}

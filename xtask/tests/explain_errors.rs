@@ -1,0 +1,115 @@
+//! Logs that end in a traceback: the error is the finding, and a request's is none.
+
+mod common;
+
+use std::path::Path;
+
+use common::answers;
+
+/// A drafting start of vLLM 0.11.0 up to where the head loads.
+const START: &str = "(APIServer pid=1) INFO 11-21 09:14:02 [api_server.py:1839] vLLM API server version 0.11.0\n\
+    (APIServer pid=1) INFO 11-21 09:14:02 [utils.py:233] non-default args: {'model': \
+    'Qwen/Qwen3-32B-AWQ', 'speculative_config': {'method': 'eagle3', 'model': 'a/b', \
+    'num_speculative_tokens': 3}}\n\
+    (EngineCore_DP0 pid=2) INFO 11-21 09:14:13 [core.py:77] Initializing a V1 LLM engine (v0.11.0) with \
+    config: model='Qwen/Qwen3-32B-AWQ', quantization=awq_marlin, enforce_eager=False\n\
+    (Worker_TP0 pid=3) INFO 11-21 09:14:31 [gpu_model_runner.py:2653] Model loading took 9.8721 GiB and \
+    9.614203 seconds\n";
+/// How it ended.
+const END: &str = "(Worker_TP0 pid=3) ERROR 11-21 09:58:34 [multiproc_executor.py:571] WorkerProc failed to start.\n\
+    (Worker_TP0 pid=3) ERROR 11-21 09:58:34 [multiproc_executor.py:571] Traceback (most recent call last):\n\
+    (Worker_TP0 pid=3) ERROR 11-21 09:58:34 [multiproc_executor.py:571]   File \
+    \"/v/models/llama_eagle3.py\", line 194, in load_weights\n\
+    (Worker_TP0 pid=3) ERROR 11-21 09:58:34 [multiproc_executor.py:571]     param = params_dict[name]\n\
+    (Worker_TP0 pid=3) ERROR 11-21 09:58:34 [multiproc_executor.py:571] KeyError: \
+    'layers.0.mlp.down_proj.weight'\n\
+    (EngineCore_DP0 pid=2) ERROR 11-21 09:58:35 [core.py:708] EngineCore failed to start.\n\
+    (APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core \
+    proc(s): {}\n";
+
+fn explained(name: &str, text: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).expect("written");
+    answers(&["explain", path.to_str().expect("a path")])
+}
+
+/// It read `the log ends …, without an error` above 8 lines of ERROR.
+#[test]
+fn the_error_that_ends_a_start_is_the_finding_with_its_line() {
+    let text = explained("keyerror.log", &format!("{START}{END}"));
+    assert!(
+        text.starts_with(
+            "WRONG  the server ended with an error: KeyError: 'layers.0.mlp.down_proj.weight'"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("keyerror.log:9]"), "{text}");
+    assert!(
+        text.contains("vLLM 0.11.0 lays an EAGLE-3 head out in"),
+        "{text}"
+    );
+    assert!(!text.contains("without an error"), "{text}");
+    assert!(!text.contains("are not judged"), "{text}");
+    // Of another release, or with plain weights, that is not the cause.
+    for other in [
+        START.replace("0.11.0", "0.11.1"),
+        START.replace("awq_marlin", "None"),
+    ] {
+        let text = explained("keyerror-other.log", &format!("{other}{END}"));
+        assert!(text.contains("KeyError: 'layers.0"), "{text}");
+        assert!(!text.contains("lays an EAGLE-3 head"), "{text}");
+    }
+    for (error, says) in [
+        (
+            "ValueError: Model architectures ['X'] are not supported for now. Supported architectures: {}",
+            "this vllm has no class for the model's architecture",
+        ),
+        (
+            "RuntimeError: Model does not support EAGLE3 interface but aux_hidden_state_outputs was requested",
+            "this vllm takes no EAGLE-3 head for this model",
+        ),
+        ("AssertionError: nobody knows", "raised in llama_eagle3.py"),
+    ] {
+        let end = END.replace("KeyError: 'layers.0.mlp.down_proj.weight'", error);
+        let text = explained("other-error.log", &format!("{START}{end}"));
+        assert!(text.contains(says), "{text}");
+    }
+}
+
+/// SGLang's processes print it bare.
+#[test]
+fn sglangs_traceback_is_read_as_vllms() {
+    let start = "[2026-02-01 10:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3-8B', tp_size=1, \
+        mem_fraction_static=0.85)\n\
+        [2026-02-01 10:00:09 TP0] Load weight begin. avail mem=78.60 GB\n";
+    let end = "[2026-02-01 10:00:20 TP0] Scheduler hit an exception: Traceback (most recent call last):\n  \
+        File \"/s/srt/managers/scheduler.py\", line 2680, in run_scheduler_process\n    scheduler = X()\n\
+        ValueError: nothing fits\n\n\
+        [2026-02-01 10:00:20] Received sigquit from a child process. It usually means the child failed.\n";
+    let text = explained("sglang-error.log", &format!("{start}{end}"));
+    assert!(
+        text.starts_with("WRONG  the server ended with an error: ValueError: nothing fits"),
+        "{text}"
+    );
+    assert!(!text.contains("without an error"), "{text}");
+    let silent = explained("sglang-silent.log", start);
+    assert!(silent.contains("without an error"), "{silent}");
+}
+
+/// A request that fails leaves the server up.
+#[test]
+fn a_traceback_of_a_request_does_not_end_a_server() {
+    let up = "(APIServer pid=1) INFO:     Application startup complete.\n";
+    let request = "ERROR 11-21 10:00:00 [serving_chat.py:251] Traceback (most recent call last):\n\
+        ERROR 11-21 10:00:00 [serving_chat.py:251] ValueError: bad template\n";
+    let text = explained("request.log", &format!("{START}{up}{request}"));
+    assert!(!text.contains("ended with an error"), "{text}");
+    let crash = "(EngineCore_DP0 pid=2) ERROR 11-21 10:00:00 [core.py:710] EngineCore encountered a fatal error.\n\
+        (EngineCore_DP0 pid=2) ERROR 11-21 10:00:00 [core.py:710] Traceback (most recent call last):\n\
+        (EngineCore_DP0 pid=2) ERROR 11-21 10:00:00 [core.py:710] RuntimeError: lost a rank\n";
+    let text = explained("crash.log", &format!("{START}{up}{crash}"));
+    assert!(
+        text.contains("ended with an error: RuntimeError: lost a rank"),
+        "{text}"
+    );
+}
