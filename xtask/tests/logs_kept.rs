@@ -318,7 +318,9 @@ fn the_logs_of_a_plain_and_of_a_speculative_server_tell_what_the_draft_costs() {
     let both = |drafted: &str| {
         with_log("plain", PLAIN, |plain| {
             with_log("drafted", drafted, |drafted| {
-                answers(&["explain", plain, drafted])
+                let text = answers(&["explain", plain, drafted]);
+                // Long names wrap the lines elsewhere.
+                text.split_whitespace().collect::<Vec<_>>().join(" ")
             })
         })
     };
@@ -336,4 +338,41 @@ fn the_logs_of_a_plain_and_of_a_speculative_server_tell_what_the_draft_costs() {
     // Of another model it is no cost.
     let other = drafted.replace("Qwen3-30B-A3B-Instruct-2507", "Qwen3-32B");
     assert!(!both(&other).contains("with the draft"), "{other}");
+}
+
+/// The format, the slots and the pool of llama.cpp of 2024 were not read: an 8B in 4 bits was planned in 16.
+#[test]
+fn a_llama_cpp_log_of_2024_says_its_format_its_slots_and_its_pool() {
+    let log = "llama_model_loader: - kv   2:  general.name str              = Meta Llama 3.1 8B Instruct\n\
+               llm_load_print_meta: model ftype      = Q4_K - Medium\n\
+               llm_load_tensors:      CUDA0 buffer size =  4403.49 MiB\n\
+               llama_new_context_with_model: n_ctx      = 8192\n\
+               llama_kv_cache_init:      CUDA0 KV buffer size =   544.00 MiB\n\
+               llama_new_context_with_model: KV self size  =  544.00 MiB, K (q8_0):  272.00 MiB, V (q8_0):  272.00 MiB\n\
+               INFO [                    init] initializing slots | n_slots=4\n\
+               slot         init: id  0 | task -1 | new slot n_ctx_slot = 2048\n";
+    let said = facts(log);
+    for (name, value) in [("quant", "q4_k"), ("kv_dtype", "q8_0")] {
+        assert_eq!(said[name]["value"], value, "{said}");
+    }
+    for (name, value) in [
+        ("max_running_requests", 4.0),
+        ("kv_tokens", 8192.0),
+        ("context_len", 2048.0),
+    ] {
+        assert_eq!(said[name]["value"], value, "{said}");
+    }
+    let words = |file: &str| {
+        answers(&[
+            "predict",
+            "--from-log",
+            file,
+            "--gpu",
+            "rtx-4090",
+            "--draft",
+            "none",
+        ])
+    };
+    let text = with_log("old", log, words);
+    assert!(text.contains(" -c 8192 -np 4 "), "{text}");
 }

@@ -96,6 +96,14 @@ fn buffers(doc: &Doc, end: usize, facts: &mut Facts) {
     });
     if let Some((count, line)) = cells.max_by(|a, b| a.0.total_cmp(&b.0)) {
         facts.set("kv_tokens", count, line);
+    } else if doc.flat.contains("KV self size =") {
+        // Builds to early 2025 print the context of all slots together alone.
+        let context = doc.after_all("n_ctx =").find(|at| *at < end);
+        if let Some((at, (count, _))) =
+            context.and_then(|at| Some((at, leading_number(doc.window(at, 20))?)))
+        {
+            facts.set("kv_tokens", count, doc.line_at(at));
+        }
     }
 }
 
@@ -106,6 +114,7 @@ fn settings(doc: &Doc, facts: &mut Facts) {
         ("n_ctx_seq =", "context_len"),
         ("n_ctx =", "context_len"),
         ("n_slots =", "max_running_requests"),
+        ("n_slots=", "max_running_requests"),
     ] {
         if let Some(at) = doc.after_all(phrase).last()
             && let Some((value, _)) = leading_number(doc.window(at, 20))
@@ -115,7 +124,7 @@ fn settings(doc: &Doc, facts: &mut Facts) {
     }
     // `K (q8_0): 544.00 MiB`.
     if let Some(at) = doc
-        .after_all("MiB ), K (")
+        .after_all("MiB, K (")
         .chain(doc.after_all(" seqs), K ("))
         .next()
     {
@@ -137,7 +146,11 @@ fn settings(doc: &Doc, facts: &mut Facts) {
             break;
         }
     }
-    if let Some(at) = doc.after_all("file type = ").next() {
+    let formats = ["file type = ", "model ftype = "];
+    if let Some(at) = formats
+        .iter()
+        .find_map(|phrase| doc.after_all(phrase).next())
+    {
         let word = doc.window(at, 30).split([' ', '(']).next().unwrap_or("");
         if word.len() > 1 {
             facts.set_if_absent("quant", word.to_ascii_lowercase(), doc.line_at(at));
