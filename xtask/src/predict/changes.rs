@@ -24,7 +24,7 @@ pub(super) fn changes(
     costs: &Costs<'_>,
     points: &[Point],
 ) -> anyhow::Result<Vec<Change>> {
-    let Some(users) = scenario.concurrency.first().copied() else {
+    let Some(first) = points.first() else {
         return Ok(Vec::new());
     };
     if scenario.draft.is_none() {
@@ -33,7 +33,7 @@ pub(super) fn changes(
     let mut found = Vec::new();
     found.extend(another_depth(scenario, costs, points));
     if !costs.has_sweep() {
-        found.extend(of_the_box(scenario, links, costs, users)?);
+        found.extend(of_the_box(scenario, links, costs, first)?);
     }
     found.retain(|c| c.gain.is_finite() && c.gain > WORTH);
     found.sort_by(|a, b| b.gain.total_cmp(&a.gain));
@@ -57,7 +57,7 @@ fn another_depth(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> Op
         let steps = best.depth.steps;
         Some(Change {
             change: format!("{steps} draft step{}", if steps == 1 { "" } else { "s" }),
-            gain: best_tok_s / tok_s(scenario, costs, users),
+            gain: best_tok_s / point.spec_tok_s,
             why: format!("the best depth at {users} user{s}"),
         })
     });
@@ -70,11 +70,11 @@ fn of_the_box(
     scenario: &Scenario,
     links: &Links<'_>,
     costs: &Costs<'_>,
-    users: u32,
+    first: &Point,
 ) -> anyhow::Result<Vec<Change>> {
-    let now = tok_s(scenario, costs, users);
+    let (users, now) = (first.concurrency, first.spec_tok_s);
     let mut found = Vec::new();
-    found.extend(of_the_links(scenario, links, costs, users, now)?);
+    found.extend(of_the_links(scenario, links, costs, first)?);
     if costs.draft_tp > 1 {
         let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.allreduce)?);
         let mut other = Costs::new(scenario, &all_reduce, links)?;
@@ -82,7 +82,7 @@ fn of_the_box(
         other.draft_tp = 1;
         found.push(Change {
             change: "draft at TP 1".to_string(),
-            gain: tok_s(scenario, &other, users) / now,
+            gain: tok_s(scenario, &other, users, first.steps) / now,
             why: "whole head on every GPU, no all-reduce in the draft (vLLM: \
                   draft_tensor_parallel_size 1)"
                 .to_string(),
@@ -96,9 +96,9 @@ fn of_the_links(
     scenario: &Scenario,
     links: &Links<'_>,
     costs: &Costs<'_>,
-    users: u32,
-    now: f64,
+    first: &Point,
 ) -> anyhow::Result<Vec<Change>> {
+    let users = first.concurrency;
     let mut found = Vec::new();
     if scenario.tp < 2 {
         return Ok(found);
@@ -107,7 +107,7 @@ fn of_the_links(
         let all_reduce = all_reduces(scenario, links, choice);
         let mut other = Costs::new(scenario, &all_reduce, links)?;
         other.pin = costs.pin;
-        Ok(tok_s(scenario, &other, users) / now)
+        Ok(tok_s(scenario, &other, users, first.steps) / first.spec_tok_s)
     };
     let bytes = super::payload_bytes(scenario, users, 1);
     let group = Group::of(links);
@@ -151,10 +151,12 @@ fn of_the_links(
     Ok(found)
 }
 
-fn tok_s(scenario: &Scenario, costs: &Costs<'_>, users: u32) -> f64 {
+/// Tokens a second with the steps that run; with the best ones where none do.
+fn tok_s(scenario: &Scenario, costs: &Costs<'_>, users: u32, steps: u32) -> f64 {
     let tried = try_depths(scenario, costs, users, scenario.context);
-    best(&tried).map_or(f64::NAN, |b| {
-        f64::from(users) * 1000.0 / b.cost.plain_ms * b.speedup
+    let run = tried.iter().find(|t| t.depth.steps == steps);
+    run.or_else(|| best(&tried)).map_or(f64::NAN, |t| {
+        f64::from(users) * 1000.0 / t.cost.plain_ms * t.speedup
     })
 }
 

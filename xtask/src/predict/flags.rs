@@ -149,13 +149,9 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
         true => "",
         false => "; the vllm line has one by load",
     };
-    let why = match scenario.load_shares {
-        Some(_) => "this one gains most over your loads",
-        None => "none keeps a gain above 5 % up to more users",
-    };
     let plural = if setting.steps == 1 { "" } else { "s" };
     Some(format!(
-        "{} step{plural} at every load: {takes_none}, and {why}{vllm}",
+        "{} step{plural} at every load: {takes_none}, and no other gains 5 % more over those shown{vllm}",
         setting.steps,
     ))
 }

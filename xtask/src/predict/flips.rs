@@ -181,7 +181,8 @@ pub(super) fn speculative_tok_s(
     let mut other = Costs::new(scenario, &all_reduce, links).ok()?;
     other.pin = costs.pin;
     let tried = try_depths(scenario, &other, first.concurrency, first.context);
-    let best = best(&tried)?;
+    let run = tried.iter().find(|t| t.depth.steps == first.steps);
+    let best = run.or_else(|| best(&tried))?;
     Some(f64::from(first.concurrency) * 1000.0 / best.cost.plain_ms * best.speedup)
 }
 

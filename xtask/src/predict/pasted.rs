@@ -30,7 +30,7 @@ impl Pasted {
         let one = map.and_then(Map::one_depth);
         let of_the_day = || super::map::of_the_day(scenario, costs).map(|day| day.fixed_steps);
         let one = one.or_else(|| of_the_day().filter(|steps| *steps > 0));
-        let one = one.or_else(|| keeps_most_loads(scenario, costs, memory));
+        let one = one.or_else(|| gains_most(scenario, costs, memory));
         // Look-up takes one depth for all loads.
         let listed = map.filter(|_| scenario.acceptance.head != HeadKind::NGram);
         let mut list = listed.map_or_else(Vec::new, Map::own_ranges);
@@ -95,45 +95,35 @@ impl Pasted {
     }
 }
 
-/// Of the depths whose verdict at the lightest load is the best one's: the one that gains up to the
-/// highest load that the pool holds. A gain within a tie counts for nothing. Among equals the one
-/// that gains most over the loads it keeps; the best at the lightest where that comes within a tie.
-fn keeps_most_loads(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Option<u32> {
+/// Of the depths whose verdict at the lightest load is the best one's there: the one that gains most
+/// over the loads that the pool holds, each counted alike (the mean of ln speedup); the best at the lightest
+/// where that comes within a tie.
+fn gains_most(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Option<u32> {
     scenario.draft.as_ref()?;
     let context = scenario.context;
-    let held = |users: &u32| memory.holds(*users, context) != Some(false);
-    let mut loads: Vec<u32> = scenario.concurrency.clone();
-    loads.retain(held);
-    let first_load = *scenario.concurrency.first()?;
-    let first = try_depths(scenario, costs, first_load, context);
-    let on = |t: &Tried| verdict_on(scenario, costs, (first_load, context), t);
-    let preferred = best(&first)?;
+    let lightest = *scenario.concurrency.first()?;
+    let held = |users: &u32| *users == lightest || memory.holds(*users, context) != Some(false);
+    let loads: Vec<u32> = scenario.concurrency.iter().copied().filter(held).collect();
     let columns: Vec<Vec<Tried>> = loads
         .iter()
         .map(|users| try_depths(scenario, costs, *users, context))
         .collect();
-    let kept = |steps: u32| -> Vec<f64> {
-        let speedup = |column: &Vec<Tried>| {
+    let first = columns.first()?;
+    let on = |t: &Tried| verdict_on(scenario, costs, (lightest, context), t);
+    let preferred = best(first)?;
+    let gain = |steps: u32| -> f64 {
+        let of = |column: &Vec<Tried>| {
             let found = column.iter().find(|t| t.depth.steps == steps);
-            found.map_or(1.0, |t| t.speedup)
+            found.map_or(0.0, |t| t.speedup.ln())
         };
-        let gains = columns.iter().map(speedup);
-        gains.take_while(|s| *s > 1.0 + TIE_SHARE).collect()
+        columns.iter().map(of).sum::<f64>() / columns.len() as f64
     };
-    let score = |steps: u32| -> (usize, f64) {
-        let kept = kept(steps);
-        let gain: f64 = kept.iter().map(|s| s.ln()).sum();
-        let ahead = match steps == preferred.depth.steps {
-            true => TIE_SHARE * kept.len() as f64,
-            false => 0.0,
-        };
-        (kept.len(), gain + ahead)
-    };
-    let mut found = (preferred.depth.steps, score(preferred.depth.steps));
+    let ahead = gain(preferred.depth.steps) + TIE_SHARE;
+    let mut found = (preferred.depth.steps, ahead);
     for other in first.iter().filter(|t| on(t) == on(preferred)) {
-        let scored = score(other.depth.steps);
-        if scored > found.1 {
-            found = (other.depth.steps, scored);
+        let gained = gain(other.depth.steps);
+        if gained > found.1 {
+            found = (other.depth.steps, gained);
         }
     }
     Some(found.0)
