@@ -35,6 +35,9 @@ pub struct Setup<'a> {
     pub kv_dtype: Option<KvDtype>,
     /// Longest context the engine is told to serve; `None` takes the model's.
     pub context_tokens: Option<u64>,
+    /// Longest request that it takes, where that is more than `context_tokens`: SGLang's table of
+    /// requests and its own choice of requests at once are of it.
+    pub served_context: Option<u64>,
     /// Requests the engine is told to run at once.
     pub max_running: Option<u64>,
     /// Tokens of one forward pass at most (chunked prefill size, max_num_batched_tokens).
@@ -271,6 +274,7 @@ impl<'a> Setup<'a> {
             fraction: None,
             kv_dtype: None,
             context_tokens: None,
+            served_context: None,
             max_running: None,
             batched_tokens: None,
             graph_max_batch: None,
@@ -303,6 +307,11 @@ impl<'a> Setup<'a> {
             .or(self.model.max_positions)
             .unwrap_or(4096)
             .max(1)
+    }
+
+    /// Longest request that it takes, tokens; at least the context.
+    pub(crate) fn served(&self) -> u64 {
+        self.served_context.unwrap_or(0).max(self.context())
     }
 
     /// Whether the observed pool is of a run that drafted, or not, as this setup does.

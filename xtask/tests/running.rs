@@ -232,3 +232,47 @@ fn graphs_reach_as_far_as_the_requests_at_once_verify() {
     assert!(found.contains("--cuda-graph-sizes 32"), "{found}");
     assert!(!start(8, "32").contains("outside CUDA graphs"));
 }
+
+/// The paste told a drafting server the 2,166 that a plain one had taken by itself, and the table was
+/// of 32,768 tokens for a server that takes 40,960.
+#[test]
+fn what_sglang_took_by_itself_is_not_pasted_and_the_table_is_of_the_server_pasted() {
+    let text = |told: &str| {
+        format!(
+            "[2026-02-01 10:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3-8B', tp_size=1, \
+             mem_fraction_static=0.85, max_running_requests={told})\n\
+             [2026-02-01 10:01:00 TP0] max_total_num_tokens=400000, chunked_prefill_size=8192, \
+             max_prefill_tokens=16384, max_running_requests=2166, context_len=40960, \
+             available_gpu_mem=9.45 GB\n"
+        )
+    };
+    let (taken, told) = (
+        log("sglang-taken.log", &text("None")),
+        log("sglang-told.log", &text("2166")),
+    );
+    let with = |from: &str, more: &str| {
+        let line = format!("predict {from} --gpu h100 --engine sglang@0.5.6 {more}");
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let of = |path: &str| format!("--from-log {path}");
+    let drafts = with(&of(&taken), "--context 32k");
+    assert!(!drafts.contains("--max-running-requests"), "{drafts}");
+    let kept = with(&of(&told), "--context 32k");
+    assert!(kept.contains("--max-running-requests 2166"), "{kept}");
+    // Of one and the same server, whatever its requests hold; with a log and without.
+    let table = "request-to-token table";
+    let plain = |from: &str, context: &str| {
+        let text = with(from, &format!("--draft none --context {context}"));
+        gib(&text, table)
+    };
+    let scratch = "--model qwen3-8b";
+    for from in [of(&taken).as_str(), scratch] {
+        let (short, long) = (plain(from, "8k"), plain(from, "40960"));
+        assert!(
+            short > 0.3 && (short - long).abs() < 0.011,
+            "{from}: {short} {long}"
+        );
+    }
+    let scratch = gib(&with(scratch, "--context 32k"), table);
+    assert!((gib(&drafts, table) - scratch).abs() < 0.011, "{drafts}");
+}

@@ -203,7 +203,7 @@ fn running_setting(setup: &Setup<'_>, tokens: u64) -> u64 {
         if eagle && generation(setup.engine.version) >= Generation::B {
             return 48;
         }
-        let by_pool = tokens as f64 / setup.context() as f64 * 512.0;
+        let by_pool = tokens as f64 / setup.served() as f64 * 512.0;
         (by_pool as u64).clamp(2048, 4096)
     })
 }
@@ -211,7 +211,7 @@ fn running_setting(setup: &Setup<'_>, tokens: u64) -> u64 {
 /// The table from request and position to KV slot, GiB.
 fn req_to_token_gib(setup: &Setup<'_>, running: u64) -> f64 {
     let draft = setup.speculation.map_or(0, |spec| spec.draft_tokens);
-    let row = setup.context().saturating_add(4).saturating_add(draft);
+    let row = setup.served().saturating_add(4).saturating_add(draft);
     running as f64 * row as f64 * 4.0 / GIB
 }
 

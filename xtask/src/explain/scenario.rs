@@ -53,6 +53,8 @@ pub(crate) struct LogScenario {
     pub(crate) accept_length: Option<(f64, usize)>,
     /// Most requests at a time.
     pub(crate) max_running_requests: Option<(u32, usize)>,
+    /// Whether the server took that number by itself.
+    pub(crate) max_running_taken: bool,
     /// Tokens of one pass at most.
     pub(crate) batched_tokens: Option<(u32, usize)>,
     /// Tokens of context that the draft's own config reaches.
@@ -228,6 +230,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         gpu: text("gpu"),
         accept_length: number("accept_length"),
         max_running_requests: whole("max_running_requests"),
+        max_running_taken: facts.get("max_running_taken").is_some(),
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
         draft_reach: whole("draft_max_model_len").filter(|(tokens, _)| *tokens > 0),
         graph_max_batch: whole("cuda_graph_max_bs"),

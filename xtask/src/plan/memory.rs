@@ -98,7 +98,7 @@ pub(super) fn with_slots(
     args: Option<&PlanArgs>,
 ) -> anyhow::Result<Option<(Report, Scenario)>> {
     let by_flag = args.is_some_and(|args| args.knobs.max_running.is_some());
-    if by_flag || scenario.max_running.is_some() || scenario.ran.max_running.is_some() {
+    if by_flag || scenario.max_running.is_some() || scenario.ran.told_running().is_some() {
         return Ok(None);
     }
     let mut wider = scenario.clone();

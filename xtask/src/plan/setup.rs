@@ -180,6 +180,9 @@ pub(crate) fn setup<'a>(
         setup.observed.pool_with_draft = drafts;
     }
     of_the_log(&mut setup, scenario, &scenario.ran);
+    setup.served_context = knobs
+        .and_then(|knobs| knobs.max_model_len)
+        .or_else(|| served_context(scenario));
     without_the_logs_draft(&mut setup, scenario);
     let known = known(scenario, args);
     setup.observed.free_before_gib = known.free_before_gib;
@@ -193,6 +196,16 @@ pub(crate) fn setup<'a>(
     setup.observed.torch_total_gib = Some(torch_total);
     setup.observed.weights_gib = scenario.observed.weights_gib.as_ref().map(|f| f.value);
     Ok(setup)
+}
+
+/// Longest request that the pasted line serves: the limit by flag, of the log's server, or the model's.
+fn served_context(scenario: &Scenario) -> Option<u64> {
+    let log = scenario.ran.context_limit;
+    let log = log.filter(|limit| *limit >= scenario.context);
+    scenario
+        .max_model_len
+        .or(log)
+        .or(scenario.model.max_positions)
 }
 
 /// Tokens of vLLM's graphs that the pasted line tells it to capture.

@@ -142,7 +142,7 @@ fn most_held(scenario: &Scenario, memory: Option<&Memory>) -> Option<u32> {
 /// Inputs no engine could run with.
 pub(super) fn for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
     let by_itself = by_itself(scenario.engine.kind, scenario.draft.is_some()).map(u64::from);
-    let limit = scenario.ran.max_running.or(by_itself);
+    let limit = scenario.ran.told_running().or(by_itself);
     let limit = limit.filter(|_| scenario.max_running.is_none() && asks_loads(&scenario));
     let Some(limit) = limit else {
         return Ok(scenario);
@@ -167,7 +167,7 @@ pub(super) fn for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
 pub(super) fn more_than_ran(scenario: &Scenario) -> Option<String> {
     let (asked, ran) = scenario
         .running_for_loads
-        .zip(scenario.ran.max_running)
+        .zip(scenario.ran.told_running())
         .filter(|_| scenario.max_running.is_none())?;
     Some(format!(
         "the paste runs {asked} requests at once, as asked for; the server of {} ran {ran}",

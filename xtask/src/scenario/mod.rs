@@ -229,7 +229,7 @@ impl Scenario {
     /// many as the log's was.
     pub(crate) fn running(&self) -> Option<u64> {
         let told = self.max_running.or(self.running_for_loads);
-        told.or(self.ran.max_running)
+        told.or(self.ran.told_running())
     }
 
     /// Whether steps measured on the user's own server or box are given.

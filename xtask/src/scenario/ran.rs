@@ -14,6 +14,8 @@ pub(crate) struct Ran {
     pub(crate) file: String,
     /// Most requests at a time.
     pub(crate) max_running: Option<u64>,
+    /// Whether that is what it took by itself, as another server of its engine need not.
+    pub(crate) running_taken: bool,
     /// Longest request that it was told to take, tokens.
     pub(crate) context_limit: Option<u64>,
     /// Tokens of one pass at most.
@@ -283,6 +285,7 @@ impl Ran {
         Self {
             file: shown.to_string(),
             max_running: whole(log.max_running_requests),
+            running_taken: log.max_running_taken,
             context_limit: whole(log.context),
             batched_tokens: whole(log.batched_tokens),
             draft_reach: whole(log.draft_reach),
@@ -413,6 +416,11 @@ impl Ran {
         });
         let unsaid = &mut super::Notes::default();
         super::model::draft(&of_log, target, unsaid).ok().flatten()
+    }
+
+    /// Most requests at a time, where it was told so.
+    pub(crate) fn told_running(&self) -> Option<u64> {
+        self.max_running.filter(|_| !self.running_taken)
     }
 
     /// The same server with another fraction: all but the pool, which moves with it where vLLM's log

@@ -369,6 +369,11 @@ impl<'a> Run<'a> {
             ("available_gpu_mem=", "free_when_ready_gib"),
         ] {
             if let Some(value) = number_after(rest, key) {
+                // Printed arguments without it: taken by itself.
+                let own = facts.get("model").is_some() && facts.get(name).is_none();
+                if own && name == "max_running_requests" {
+                    facts.set("max_running_taken", "true", line);
+                }
                 facts.set(name, value, line);
             }
         }
