@@ -247,10 +247,16 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
             1 => facts.speeds.clone(),
             _ => Vec::new(),
         },
-        outside_graph: facts.number("decode_lines_outside_graph").unwrap_or(0.0)
-            / facts.number("decode_lines").unwrap_or(1.0).max(1.0),
+        outside_graph: outside_graph(facts),
         carried: facts.carried.clone(),
     }
+}
+
+/// Share of the decode lines that ran outside a graph.
+fn outside_graph(facts: &Facts) -> f64 {
+    let lines = |name: &str| facts.number(name);
+    lines("decode_lines_outside_graph").unwrap_or(0.0)
+        / lines("decode_lines").unwrap_or(1.0).max(1.0)
 }
 
 /// Most requests at a time in the command to paste: engines' defaults are limits, not loads.
