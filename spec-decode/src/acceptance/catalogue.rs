@@ -21,6 +21,10 @@ pub(super) struct Catalogue {
 pub(super) struct SpreadEntry {
     pub(super) level_sd: f64,
     pub(super) task_unknown_sd: f64,
+    /// Between the offsets of tasks.
+    pub(super) task_sd: f64,
+    /// Of one pair's own difference between two tasks.
+    pub(super) task_pair_sd: f64,
     pub(super) source: String,
 }
 
@@ -65,6 +69,8 @@ pub(super) struct TaskEntry {
     pub(super) name: String,
     pub(super) level_offset: f64,
     pub(super) slope_offset: f64,
+    /// Target-draft pairs behind the offset, where they are few.
+    pub(super) pairs: Option<f64>,
     pub(super) data_sets: Vec<String>,
     pub(super) source: String,
 }
@@ -122,6 +128,8 @@ pub(super) fn parse_catalogue() -> Result<Catalogue, String> {
         spread: SpreadEntry {
             level_sd: spread.number("level_sd")?,
             task_unknown_sd: spread.number("task_unknown_sd")?,
+            task_sd: spread.number("task_sd")?,
+            task_pair_sd: spread.number("task_pair_sd")?,
             source: spread.text("source")?,
         },
         temperature: TemperatureEntry {
@@ -174,6 +182,7 @@ fn task_from(entry: &Entry) -> Result<TaskEntry, String> {
         name: entry.text("name")?,
         level_offset: entry.number("level_offset")?,
         slope_offset: entry.number("slope_offset")?,
+        pairs: entry.number("pairs").ok().filter(|pairs| *pairs >= 1.0),
         data_sets: entry.texts("data_sets"),
         source: entry.text("source")?,
     })
@@ -191,6 +200,8 @@ impl Catalogue {
             spread: SpreadEntry {
                 level_sd: 0.6,
                 task_unknown_sd: 0.35,
+                task_sd: 0.5,
+                task_pair_sd: 0.6,
                 source: String::new(),
             },
             temperature: TemperatureEntry {

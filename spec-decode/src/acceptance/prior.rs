@@ -85,21 +85,37 @@ pub fn slope_of(query: &PriorQuery) -> Spread {
     }
 }
 
-/// Level offset of a task; of an unknown one the mean over chat, code, math, questions, summaries.
-fn task_level(task: Option<Task>) -> f64 {
-    let offset = |t: Task| task_entry(t).map_or(0.0, |e| e.level_offset);
-    match task {
-        Some(task) => offset(task),
-        None => {
-            let common = [
-                Task::Chat,
-                Task::Code,
-                Task::Math,
-                Task::HardQa,
-                Task::Summary,
-            ];
-            common.iter().map(|&t| offset(t)).sum::<f64>() / common.len() as f64
-        }
+/// Level offset of a task: mean, and what is open of it beside a pair's own level. Of an unknown one
+/// the mean over chat, code, math, questions, summaries, and the spread between tasks. One that few
+/// pairs measured is drawn to that mean: what one pair gains by a task another may not.
+fn task_level(task: Option<Task>) -> Spread {
+    let spread = &catalogue().spread;
+    let common = [
+        Task::Chat,
+        Task::Code,
+        Task::Math,
+        Task::HardQa,
+        Task::Summary,
+    ];
+    let of_task = |t: Task| task_entry(t).map_or(0.0, |e| e.level_offset);
+    let usual = common.iter().map(|&t| of_task(t)).sum::<f64>() / common.len() as f64;
+    let Some(entry) = task.and_then(task_entry) else {
+        return Spread {
+            mean: usual,
+            sd: spread.task_unknown_sd,
+        };
+    };
+    let Some(pairs) = entry.pairs else {
+        return Spread {
+            mean: entry.level_offset,
+            sd: 0.0,
+        };
+    };
+    let (between, within) = (spread.task_sd.powi(2), spread.task_pair_sd.powi(2) / pairs);
+    let kept = between / (between + within);
+    Spread {
+        mean: usual + kept * (entry.level_offset - usual),
+        sd: (kept * within).sqrt(),
     }
 }
 
@@ -124,16 +140,11 @@ impl AcceptancePrior {
             let known = trained.filter(|e| e.head == query.head.name());
             sources.extend(known.map(|e| format!("trained positions: {}", e.source)));
         }
-        let mut level_sd = catalogue.spread.level_sd;
-        match query.task.and_then(task_entry) {
-            Some(entry) => sources.push(format!("task {}: {}", entry.name, entry.source)),
-            None => {
-                level_sd = level_sd.hypot(catalogue.spread.task_unknown_sd);
-                sources.push(
-                    "task not known: between chat, code, math, questions and summaries".into(),
-                );
-            }
-        }
+        let task = task_level(query.task);
+        sources.push(match query.task.and_then(task_entry) {
+            Some(entry) => format!("task {}: {}", entry.name, entry.source),
+            None => "task not known: between chat, code, math, questions and summaries".into(),
+        });
         let temperature = query
             .temperature
             .filter(|t| t.is_finite())
@@ -145,10 +156,8 @@ impl AcceptancePrior {
         sources.push(format!("spread: {}", catalogue.spread.source));
         let slope = slope_of(query);
         let mut level = Spread {
-            mean: head_level
-                + task_level(query.task)
-                + temperature * catalogue.temperature.level_per_unit,
-            sd: level_sd,
+            mean: head_level + task.mean + temperature * catalogue.temperature.level_per_unit,
+            sd: catalogue.spread.level_sd.hypot(task.sd),
         };
         if let (Some(context), Some(trained)) = (query.context_tokens, query.trained_context_tokens)
             && context > trained
@@ -200,6 +209,24 @@ mod tests {
             sources.iter().any(|s| s.contains("DeepSeek")),
             "{sources:?}"
         );
+    }
+
+    #[test]
+    fn a_task_that_one_pair_measured_is_known_no_better_than_none() {
+        let level = |task: Option<Task>| {
+            let mut query = PriorQuery::of(HeadKind::Mtp);
+            query.task = task;
+            AcceptancePrior::new(&query).level
+        };
+        let none = level(None);
+        for (task, up) in [(Task::Tools, true), (Task::Writing, false)] {
+            let known = level(Some(task));
+            assert!(known.sd >= none.sd, "{task:?}: {known:?} {none:?}");
+            assert_eq!(known.mean > none.mean, up, "{task:?}");
+            // Nine in ten of the one lie largely within nine in ten of the other.
+            assert!((known.mean - none.mean).abs() < 1.645 * none.sd, "{task:?}");
+        }
+        assert!(level(Some(Task::Code)).sd < none.sd);
     }
 
     #[test]
