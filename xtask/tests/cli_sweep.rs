@@ -219,3 +219,67 @@ fn where_no_sweep_reaches_the_verify_both_speeds_are_asked_for() {
     let words = "measure plain and speculative speed at this load: run both; no sweep";
     assert!(said.contains(words), "{said}");
 }
+
+/// The sweep of a TP 4 server was taken for the plain speed of TP 8 without a word.
+#[test]
+fn a_sweep_of_another_cut_is_left_aside_and_said_beside_the_verdict() {
+    let path = std::env::temp_dir().join(format!("cut-{}.log", std::process::id()));
+    let mut log =
+        "[2026-01-01 10:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', tp_size=2, \
+                   mem_fraction_static=0.85)\n"
+            .to_string();
+    for (running, speed) in [
+        (1, 40.0),
+        (1, 41.0),
+        (1, 41.0),
+        (4, 150.0),
+        (4, 151.0),
+        (4, 151.0),
+    ] {
+        log += &format!(
+            "[2026-01-01 10:00:05 TP0] Decode batch. #running-req: {running}, #token: {}, token usage: \
+             0.01, cuda graph: True, gen throughput (token/s): {speed}, #queue-req: 0\n",
+            running * 500
+        );
+    }
+    std::fs::write(&path, log).expect("a file");
+    let file = path.display().to_string();
+    let predict = |flags: &[&str]| {
+        let common = [
+            "predict", "--gpu", "rtx-4090", "--gpus", "4", "--quant", "fp8",
+        ];
+        let loads = ["--concurrency", "1,4", "--context", "2k"];
+        let output = common::xtask(&[&common[..], &loads, flags].concat());
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let by_log = ["--from-log", &file, "--baseline", &file];
+    let of_its_own = predict(&[&by_log[..], &["--tp", "2"]].concat());
+    assert!(!of_its_own.contains("left aside"), "{of_its_own}");
+    let other = predict(&[&by_log[..], &["--tp", "4"]].concat());
+    let said = format!(
+        "       --baseline {file} is left aside, all speeds are computed: it is of TP 2 ({file}:1), this \
+         answer of TP 4\n"
+    );
+    assert!(other.contains(&said), "{other}");
+    assert!(!other.contains("your sweep"), "{other}");
+    // The same without a log: the sweep's own file says it.
+    let flags = ["--model", "qwen3-32b", "--engine", "sglang", "--tp", "4"];
+    let alone = predict(&[&flags[..], &["--baseline", &file]].concat());
+    assert!(alone.contains(&said), "{alone}");
+    let scratch = predict(&flags);
+    let row = |text: &str| {
+        text.lines()
+            .find(|l| l.starts_with("    4 "))
+            .map(str::to_string)
+    };
+    assert_eq!(row(&alone), row(&scratch));
+    // A bench that does not say is taken to be of the log's server.
+    let bench = path.with_extension("csv");
+    std::fs::write(&bench, "concurrency,tok_s\n1,41\n4,151\n").expect("a file");
+    let csv = bench.display().to_string();
+    let beside = predict(&["--from-log", &file, "--baseline", &csv, "--tp", "4"]);
+    let why = format!("the log beside it is of TP 2 ({file}:1), this answer of TP 4");
+    assert!(beside.contains(&why), "{beside}");
+    std::fs::remove_file(path).ok();
+    std::fs::remove_file(bench).ok();
+}

@@ -168,3 +168,45 @@ fn a_comparison_says_how_many_gpus_of_each_box_take_part() {
     let why = "ikllama258-3x3090: tensor parallelism over 2 of the box's 3 GPUs (as many GPUs as";
     assert!(shown.contains(why), "{shown}");
 }
+
+/// Two sockets of four cards in pairs under a switch each: the model put a group across the sockets
+/// for a gain of 2 % under a band of half.
+#[test]
+fn groups_whose_times_are_alike_stay_on_their_socket() {
+    let near = |a: usize, b: usize| match (a == b, a / 2 == b / 2, a / 4 == b / 4) {
+        (true, ..) => " X ",
+        (_, true, _) => "PIX",
+        (_, _, true) => "NODE",
+        _ => "SYS",
+    };
+    let mut matrix = String::new();
+    for b in 0..8 {
+        matrix += &format!("\tGPU{b}");
+    }
+    matrix += "\tCPU Affinity\tNUMA Affinity\n";
+    for a in 0..8 {
+        matrix += &format!("GPU{a}");
+        for b in 0..8 {
+            matrix += &format!("\t{}", near(a, b));
+        }
+        let socket = a / 4;
+        matrix += &format!("\t{}-{}\t{socket}\n", socket * 64, socket * 64 + 63);
+    }
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-sockets.txt");
+    std::fs::write(&path, matrix).expect("written");
+    let box_flags = [
+        "--gpu",
+        "rtx-pro-6000-server",
+        "--topology",
+        path.to_str().expect("a path"),
+        "--tp",
+        "4",
+    ];
+    let (code, shown) = predict(&box_flags);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(
+        shown.contains("such replicas (GPUs 0,1,2,3 / 4,5,6,7), whose all-reduces share no link"),
+        "{shown}"
+    );
+    assert!(!shown.contains("CUDA_VISIBLE_DEVICES"), "{shown}");
+}

@@ -48,7 +48,7 @@ impl Sweep {
                 held_tokens: near.context,
                 notes,
                 context: near.context,
-                longer: Vec::new(),
+                ..Self::default()
             };
         }
         let mut notes = if share < 0.5 { &low.notes } else { &high.notes }.clone();
@@ -62,7 +62,7 @@ impl Sweep {
             held_tokens: Some(context),
             notes,
             context: Some(context),
-            longer: Vec::new(),
+            ..Self::default()
         }
     }
 

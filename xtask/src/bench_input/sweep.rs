@@ -20,6 +20,30 @@ pub(crate) struct Sweep {
     pub(crate) context: Option<f64>,
     /// The same at longer contexts, by rising context.
     pub(crate) longer: Vec<Sweep>,
+    /// What the file says of the server.
+    pub(crate) ran_on: RanOn,
+}
+
+/// The server behind a sweep, as far as its file says; each with its line.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct RanOn {
+    /// Tensor-parallel size.
+    pub(crate) tp: Option<(u32, usize)>,
+    /// The card.
+    pub(crate) gpu: Option<(String, usize)>,
+}
+
+impl RanOn {
+    fn of(facts: &Facts) -> Self {
+        let line = |name: &str| facts.get(name).map_or(0, |fact| fact.line);
+        let tp = facts
+            .number("tp")
+            .filter(|tp| (1.0..=65_536.0).contains(tp));
+        Self {
+            tp: tp.map(|tp| (tp as u32, line("tp"))),
+            gpu: facts.text("gpu").map(|gpu| (gpu.to_string(), line("gpu"))),
+        }
+    }
 }
 
 /// The points of [`sweep_with_notes`].
@@ -246,12 +270,16 @@ fn of_log(facts: &Facts, name: &str) -> anyhow::Result<Sweep> {
         .collect();
     // As `--from-log` takes it from the same log.
     let told = facts.number("held_tokens_per_request");
-    finished(
+    let sweep = finished(
         rows,
         told.or_else(|| crate::score::quantile(&held, 0.5)),
         vec![note],
         (name, true),
-    )
+    )?;
+    Ok(Sweep {
+        ran_on: RanOn::of(facts),
+        ..sweep
+    })
 }
 
 impl BenchPoint {

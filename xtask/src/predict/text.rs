@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use super::answer::{Answer, Memory, Parts, Point, Verdict};
 use crate::scenario::EngineKind;
+use crate::scenario::aside::LEFT_ASIDE;
 use crate::table::{bytes, plain, text as table_text, thousands, three};
 
 /// The whole answer as people read it.
@@ -100,6 +101,9 @@ fn head(answer: &Answer, out: &mut String) {
         super::replicas::placed(&answer.scenario),
         input_text(answer, "engine"),
     );
+    if let Some(left) = input(answer, LEFT_ASIDE).and_then(serde_json::Value::as_str) {
+        let _ = writeln!(out, "       {left}");
+    }
     let runs = !super::does_not_fit(&answer.memory);
     if let Some(limit) = answer.memory.slot_limit().filter(|_| runs) {
         let _ = writeln!(out, "       {limit}");

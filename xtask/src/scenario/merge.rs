@@ -77,6 +77,8 @@ pub(crate) struct Merged {
     pub(crate) allreduce_table: Option<PathBuf>,
     pub(crate) observed: ObservedFile,
     pub(crate) ran: Ran,
+    /// Tensor-parallel size of the log's server, and file and line.
+    pub(super) log_tp: Option<(u32, String)>,
     /// Whether what a log says of the model is said of the one asked for.
     pub(super) log_is_of_the_model: bool,
     pub(crate) assumed: Assumed,
@@ -215,6 +217,7 @@ fn apply_log(
     merged.log_is_of_the_model = !super::ran::other_model(args, &log);
     merged.ran = Ran::of(&log, shown).beside(args, &log);
     let at = |line: usize| format!("{shown}:{line}");
+    merged.log_tp = log.tp.map(|(tp, line)| (tp, at(line)));
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     merged.model = text(log.model).or(merged.model.take());

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod all_reduce;
+pub(crate) mod aside;
 mod beyond;
 mod context;
 mod engine;
@@ -155,6 +156,7 @@ impl Scenario {
         let engine = engine::resolve(merged, notes)?;
         let model = model::target(merged, notes)?;
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
+        let (merged, baseline) = &aside::of_this_server(merged, (tp, &hardware.gpu.name), notes)?;
         let draft = model::draft(merged, &model, notes)?;
         let draft = ran::head_of_log(draft, merged, notes);
         let (allreduce, swept) = all_reduce::resolve(merged, &hardware, &engine, tp, notes)?;
@@ -164,12 +166,11 @@ impl Scenario {
             (&model.name, tp, &allreduce),
             notes,
         );
-        let baseline = sweep::baseline(merged, notes)?;
         let measured = context::measured(baseline.as_ref(), served.as_ref());
         let context = context::resolve(merged, measured, notes)?;
-        let baseline = sweep::at_context(baseline, context, notes);
+        let baseline = sweep::at_context(baseline.clone(), context, notes);
         shapes::warn(&model, hardware.gpu, engine.kind, context, notes);
-        let measured = measured.is_some() || placement::measured(merged);
+        let measured = measured.is_some() || placement::measured(merged, tp);
         let reduce = (allreduce.as_str(), model.hidden);
         let groups = placement::groups(&hardware, tp, reduce, measured, notes);
         let (concurrency, load_shares) = concurrency(merged, notes)?;

@@ -1,8 +1,9 @@
-//! Which GPUs of the box a group smaller than the box runs on: those that reduce fastest.
+//! Which GPUs of the box a group smaller than the box runs on: those that cross the fewest links of
+//! those that reduce about as fast as any.
 
 use std::collections::HashMap;
 
-use pcie_sim::{Algorithm, Arch, Options, Topology, all_reduce, choose_best};
+use pcie_sim::{Algorithm, Arch, Options, Topology, all_reduce, all_reduce_plan, choose_best};
 use serde_json::json;
 
 use super::merge::Merged;
@@ -14,13 +15,16 @@ use crate::table::{bytes as size, three};
 const MOST_GPUS: usize = 8;
 /// Tokens of the all-reduce by which placements are compared: one user's verify.
 const TOKENS: u64 = 4;
-/// Placements whose times differ by less are alike, and the engines' own order stands.
-const ALIKE: f64 = 0.98;
+/// Times of placements within this factor cannot be told apart (the 90 % band of NCCL over PCIe):
+/// then the fewer links decide, and of as many the engines' own order.
+const ALIKE: f64 = 1.5;
 
 /// Whether figures are given of a server that ran: on the GPUs that an engine takes by itself, as
 /// far as is known.
-pub(super) fn measured(merged: &Merged) -> bool {
-    let observed = merged.observed.verify_ms.is_some() || !merged.ran.file.is_empty();
+pub(super) fn measured(merged: &Merged, tp: u32) -> bool {
+    let of_it = merged.log_tp.as_ref().is_none_or(|(ran, _)| *ran == tp);
+    let of_log = !merged.ran.file.is_empty() && of_it;
+    let observed = merged.observed.verify_ms.is_some() || of_log;
     observed || merged.allreduce_table.is_some() || merged.baseline.is_some()
 }
 
@@ -45,26 +49,28 @@ pub(super) fn groups(
     }
     let bytes = hidden.saturating_mul(TOKENS).saturating_mul(2).max(1);
     let mut search = Search::new(topology, algorithm, bytes, each);
-    let (total, mut best) = search.cut(&gpus, usual.len());
+    let mut best = search.best(&gpus, usual.len());
+    let numbered = best.first().cloned();
     best.sort_by(|a, b| search.time_us(a).total_cmp(&search.time_us(b)));
-    let usual_total: f64 = usual.iter().map(|group| search.time_us(group)).sum();
+    if let (Some(numbered), Some(fastest)) = (numbered, best.first())
+        && search.time_us(&numbered) <= ALIKE * search.time_us(fastest)
+    {
+        // No unlike groups: by their numbers, as engines start.
+        best.sort();
+    }
     let (Some(first), Some(own)) = (best.first(), usual.first()) else {
         return usual;
     };
-    let (first_us, own_us) = (search.time_us(first), search.time_us(own));
-    let faster = first_us < ALIKE * own_us;
-    if !faster && total >= ALIKE * usual_total {
-        return usual;
-    }
+    let moved = first != own;
     let figures = format!(
         "{} in {} us, GPUs {}, which engines take by themselves, in {} us",
         size(bytes),
-        three(first_us),
+        three(search.time_us(first)),
         list(own),
-        three(own_us)
+        three(search.time_us(own))
     );
     if measured {
-        if faster {
+        if moved {
             notes.assume(
                 format!(
                     "the server measured ran on GPUs {}; CUDA_VISIBLE_DEVICES={} would reduce {figures}",
@@ -76,8 +82,12 @@ pub(super) fn groups(
         }
         return usual;
     }
-    if faster {
-        notes.input("placement", json!(first), "the group that reduces fastest");
+    if moved {
+        notes.input(
+            "placement",
+            json!(first),
+            "the group that crosses the fewest links of those that reduce about as fast as any",
+        );
         notes.assume(
             format!(
                 "the group runs on GPUs {} (CUDA_VISIBLE_DEVICES): they reduce {figures}",
@@ -104,6 +114,7 @@ struct Search {
     each: usize,
     options: Options,
     known: HashMap<Vec<usize>, f64>,
+    crossed: HashMap<Vec<usize>, usize>,
 }
 
 impl Search {
@@ -121,6 +132,7 @@ impl Search {
                 ..Options::default()
             },
             known: HashMap::new(),
+            crossed: HashMap::new(),
         }
     }
 
@@ -141,12 +153,47 @@ impl Search {
         us
     }
 
-    /// `count` disjoint groups of the free GPUs with the least time in all; of equals the first.
-    fn cut(&mut self, free: &[usize], count: usize) -> (f64, Vec<Vec<usize>>) {
-        if count == 0 {
-            return (0.0, Vec::new());
+    /// Links that the all-reduce of a group crosses.
+    fn links_crossed(&mut self, group: &[usize]) -> usize {
+        if let Some(links) = self.crossed.get(group) {
+            return *links;
         }
-        let mut best = (f64::INFINITY, Vec::new());
+        let (t, options) = (&self.topology, &self.options);
+        let plan = |algorithm| all_reduce_plan(t, group, algorithm, self.bytes, options).ok();
+        let found = plan(self.algorithm.unwrap_or(Algorithm::Nccl));
+        let found = found.or_else(|| plan(Algorithm::Nccl));
+        let links = found.map_or(t.links.len(), |(plan, _)| {
+            let run = plan.run(t, &options.constants);
+            let used = run.link_load.iter().filter(|load| load.wire_bytes > 0.0);
+            used.count()
+        });
+        self.crossed.insert(group.to_vec(), links);
+        links
+    }
+
+    /// `count` disjoint groups of the free GPUs: of the cuts whose time in all is about the least the
+    /// one that crosses the fewest links, of equals the first.
+    fn best(&mut self, free: &[usize], count: usize) -> Vec<Vec<usize>> {
+        let cuts = self.cuts(free, count);
+        let timed: Vec<(f64, Vec<Vec<usize>>)> = cuts
+            .into_iter()
+            .map(|cut| (cut.iter().map(|group| self.time_us(group)).sum(), cut))
+            .collect();
+        let least = timed.iter().map(|cut| cut.0).fold(f64::INFINITY, f64::min);
+        let alike = timed.into_iter().filter(|cut| cut.0 <= ALIKE * least);
+        // A link that two groups cross counts twice.
+        let found = alike.min_by_key(|(_, cut)| -> usize {
+            cut.iter().map(|group| self.links_crossed(group)).sum()
+        });
+        found.map_or_else(Vec::new, |cut| cut.1)
+    }
+
+    /// Every way to take `count` disjoint groups of the free GPUs, the engines' own order first.
+    fn cuts(&self, free: &[usize], count: usize) -> Vec<Vec<Vec<usize>>> {
+        if count == 0 {
+            return vec![Vec::new()];
+        }
+        let mut found = Vec::new();
         for picked in 0_u32..(1 << free.len()) {
             // Each cut once: the lowest GPU of a group is lower than those of the groups after it.
             if picked.count_ones() as usize != self.each {
@@ -162,13 +209,11 @@ impl Search {
             if rest.len() < (count - 1) * self.each {
                 continue;
             }
-            let own = self.time_us(&group);
-            let (others, mut groups) = self.cut(&rest, count - 1);
-            if own + others < best.0 {
-                groups.insert(0, group);
-                best = (own + others, groups);
+            for mut others in self.cuts(&rest, count - 1) {
+                others.insert(0, group.clone());
+                found.push(others);
             }
         }
-        best
+        found
     }
 }

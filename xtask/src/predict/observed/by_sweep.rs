@@ -65,6 +65,10 @@ pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Opt
         true => (1.0 / worst, "slower", "fewer", "a longer"),
         false => (worst, "faster", "more", "a shorter"),
     };
+    let prefills = match worst < 1.0 {
+        true => " with prompts read in between,",
+        false => "",
+    };
     let (tp, s) = (scenario.tp, if scenario.tp == 1 { "" } else { "s" });
     let length = match scenario.sweep_context {
         Some(_) => String::new(),
@@ -72,8 +76,8 @@ pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Opt
     };
     Some(Assumption {
         what: format!(
-            "the plain sweep is up to {times:.2} times {way} than computed, outside the band: was it run \
-             on {cut} GPUs than the {tp} GPU{s} of this answer{length}, in another weight format, or on \
+            "the plain sweep is up to {times:.2} times {way} than computed, outside the band: was it run\
+             {prefills} on {cut} GPUs than the {tp} GPU{s} of this answer{length}, in another weight format, or on \
              another card? it is taken as it stands"
         ),
         settled_by: "a plain sweep of this very server".to_string(),

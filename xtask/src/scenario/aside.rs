@@ -1,0 +1,81 @@
+//! A plain sweep of another server than the one that is asked about is left aside: how its steps would
+//! come out at another cut or on another card nobody measured.
+
+use super::Notes;
+use super::merge::{Given, Merged};
+use crate::bench_input::{RanOn, Sweep};
+
+/// What was given, with its plain sweep where nothing says that it is of another cut or card, else
+/// without it.
+pub(super) fn of_this_server(
+    merged: &Merged,
+    server: (u32, &str),
+    notes: &mut Notes,
+) -> anyhow::Result<(Merged, Option<Sweep>)> {
+    let sweep = super::sweep::baseline(merged, notes)?;
+    let without = of_another_server(sweep.as_ref(), merged, server, notes);
+    Ok(match without {
+        Some(without) => (without, None),
+        None => (merged.clone(), sweep),
+    })
+}
+
+/// What was given without its sweep, where that is of another cut or card.
+fn of_another_server(
+    sweep: Option<&Sweep>,
+    merged: &Merged,
+    (tp, card): (u32, &str),
+    notes: &mut Notes,
+) -> Option<Merged> {
+    let sweep = sweep?;
+    let file = notes.given("baseline");
+    let told = by_itself(&sweep.ran_on, (tp, card), &file);
+    // A file that does not say is taken to be of the log's server.
+    let silent = sweep.ran_on.tp.is_none();
+    let by_log = merged
+        .log_tp
+        .as_ref()
+        .filter(|(ran, _)| silent && *ran != tp);
+    let (why, settled_by) = match (told, by_log) {
+        (Some(why), _) => (why, format!("a plain sweep at TP {tp} on {card}")),
+        (None, Some((ran, at))) => (
+            format!("the log beside it is of TP {ran} ({at}), this answer of TP {tp}"),
+            format!("a plain sweep at TP {tp}, given without --from-log,"),
+        ),
+        (None, None) => return None,
+    };
+    let said = format!("--baseline {file} is left aside, all speeds are computed: {why}");
+    notes
+        .inputs
+        .retain(|input| !input.name.starts_with("baseline"));
+    notes.input(LEFT_ASIDE, said.clone(), why);
+    notes.assume(said, settled_by);
+    let held = sweep.held_tokens.map(|tokens| {
+        Given::new(
+            format!("{tokens:.0}"),
+            "as the requests of the plain sweep held it",
+        )
+    });
+    Some(Merged {
+        baseline: None,
+        baseline_context: None,
+        context: merged.context.clone().or(held),
+        ..merged.clone()
+    })
+}
+
+/// Name of the input that says so.
+pub(crate) const LEFT_ASIDE: &str = "baseline_left_aside";
+
+/// What the sweep's own file says of another server.
+fn by_itself(ran: &RanOn, (tp, card): (u32, &str), file: &str) -> Option<String> {
+    if let Some((own, line)) = ran.tp.filter(|(own, _)| *own != tp) {
+        return Some(format!(
+            "it is of TP {own} ({file}:{line}), this answer of TP {tp}"
+        ));
+    }
+    let (own, line) = ran.gpu.as_ref()?;
+    let known = crate::gpus::find(own).ok()?;
+    (known.name != card)
+        .then(|| format!("it ran on {own} ({file}:{line}), this answer is of {card}"))
+}
