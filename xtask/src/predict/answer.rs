@@ -43,6 +43,9 @@ pub(crate) struct Answer {
     pub(crate) replicas: Option<Replicas>,
     pub(crate) flips: Vec<Flip>,
     pub(crate) engine_flags: BTreeMap<&'static str, Vec<String>>,
+    /// What the engines' releases lack for those lines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lacking: Vec<super::serves::Lack>,
     /// What MODEL_PATH and DRAFT_PATH stand for in them.
     pub(crate) placeholders: Option<String>,
     pub(crate) depth_table: Vec<DepthRow>,

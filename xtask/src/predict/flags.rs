@@ -391,15 +391,11 @@ pub(super) fn vllm_context(scenario: &Scenario, memory: Option<&Memory>) -> Opti
 }
 
 fn vllm_config(setting: &Setting<'_>, head: HeadKind) -> serde_json::Value {
-    let method = match head {
-        HeadKind::Eagle3 => "eagle3",
-        HeadKind::Mtp | HeadKind::MtpModules => "mtp",
-        HeadKind::Eagle => "eagle",
-        HeadKind::DraftModel => "draft_model",
-        HeadKind::NGram => "ngram",
-        HeadKind::Parallel => "dflash",
-    };
-    let mut config = json!({"method": method, "num_speculative_tokens": setting.steps});
+    let mut config = json!({"num_speculative_tokens": setting.steps});
+    let method = super::serves::vllm_method(setting.scenario, head);
+    if let (Some(method), Some(map)) = (method, config.as_object_mut()) {
+        map.insert("method".to_string(), json!(method));
+    }
     if let (Some(path), Some(map)) = (draft_path(setting), config.as_object_mut()) {
         map.insert("model".to_string(), json!(path));
     }

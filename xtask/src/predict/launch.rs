@@ -351,6 +351,7 @@ pub(super) fn lower_fraction(
         .assumptions
         .extend(more.filter(|a| !known.contains(&a.what)));
     answer.engine_flags = lower.engine_flags;
+    answer.lacking = lower.lacking;
     answer.placeholders = lower.placeholders;
     Ok(())
 }

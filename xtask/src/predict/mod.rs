@@ -19,6 +19,7 @@ mod other_flags;
 mod pasted;
 mod points;
 mod replicas;
+pub(crate) mod serves;
 mod stopped;
 pub(crate) mod text;
 mod verdict;
@@ -141,6 +142,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let said = (&summary, points.as_slice());
     let setting = setting(scenario, said, &memory, (choice, links), &pasted);
     let engine_flags = flags::engine_flags(&setting);
+    let lacking = serves::lacking(&setting);
     let (flips, changes) = match setting.runs {
         true => (
             flips::flips(scenario, &costs, links, &points, &depth_map),
@@ -172,6 +174,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         assumptions,
         placeholders: launch::placeholders(scenario, &engine_flags),
         engine_flags,
+        lacking,
         depth_table,
         goodput: map::of_the_day(scenario, &costs),
         depth_map,

@@ -104,6 +104,9 @@ fn head(answer: &Answer, out: &mut String) {
     if let Some(left) = input(answer, LEFT_ASIDE).and_then(serde_json::Value::as_str) {
         let _ = writeln!(out, "       {left}");
     }
+    if let Some(lack) = super::serves::of_asked(answer) {
+        let _ = writeln!(out, "       {lack}");
+    }
     let runs = !super::does_not_fit(&answer.memory);
     if let Some(limit) = answer.memory.slot_limit().filter(|_| runs) {
         let _ = writeln!(out, "       {limit}");
@@ -410,7 +413,7 @@ fn closing(answer: &Answer, out: &mut String) {
         "paste",
         super::launch::lines(answer)
             .into_iter()
-            .map(|(engine, line)| format!("{engine}: {line}"))
+            .map(|(engine, line)| format!("{}: {line}", super::serves::label(answer, engine)))
             .chain(answer.placeholders.clone())
             .collect(),
     );

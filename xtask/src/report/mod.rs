@@ -95,6 +95,7 @@ fn head(answer: &Answer) -> Markup {
                 span { (format!("90 % band {:.2} to {:.2}", best.speedup_low, best.speedup_high)) }
             }
         }
+        @if let Some(lack) = crate::predict::serves::of_asked(answer) { p { (lack) } }
         p { (answer.because) }
         @if let Some(limit) = answer.memory.slot_limit().filter(|_| fits) { p { (limit) } }
         @if let Some(replicas) = &answer.replicas { p { (replicas.line()) } }
@@ -382,7 +383,7 @@ fn changes(answer: &Answer) -> Markup {
             p { "None: " (no_flags(answer)) }
         }
         @for (engine, line) in lines {
-            p { (engine) } pre class="flags" { (line) }
+            p { (crate::predict::serves::label(answer, engine)) } pre class="flags" { (line) }
         }
         @if let Some(words) = &answer.placeholders { p { (words) } }
     }

@@ -1,5 +1,7 @@
 //! What a log shows of the memory of the server that wrote it.
 
+use spec_decode::HeadKind;
+
 use super::merge::{Given, Merged};
 use super::model::Draft;
 use super::{EngineKind, Notes};
@@ -403,6 +405,23 @@ impl Ran {
             with_draft: whole,
             ..self
         }
+    }
+
+    /// Whether the log's server drafted with this kind of head, as far as it says.
+    pub(crate) fn drafted_with(&self, head: HeadKind) -> bool {
+        let said = self.draft.as_deref();
+        let kind = said.and_then(|name| match name {
+            "mtp" | "ngram" => Some(name),
+            _ => super::model::names_head(name),
+        });
+        let same = match head {
+            HeadKind::Mtp | HeadKind::MtpModules => "mtp",
+            HeadKind::NGram => "ngram",
+            HeadKind::Parallel => "dflash",
+            HeadKind::Eagle3 => "eagle3",
+            HeadKind::Eagle | HeadKind::DraftModel => "",
+        };
+        self.speculates && kind.is_none_or(|kind| kind == same)
     }
 
     /// The draft of a log whose pool is to be seen without it.

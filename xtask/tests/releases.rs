@@ -1,0 +1,61 @@
+//! What an engine's release lacks for the line that is pasted for it.
+
+mod common;
+
+use common::answers;
+
+fn of(model: &str, engine: &str, more: &[&str]) -> String {
+    let common = ["predict", "--model", model, "--engine", engine];
+    let box_of = ["--gpu", "h200", "--tp", "8"];
+    let all = common.iter().chain(&box_of).chain(more).copied();
+    answers(&all.collect::<Vec<_>>())
+}
+
+#[test]
+fn a_draft_that_the_named_release_cannot_serve_is_told_with_the_release_that_can() {
+    let text = of("qwen3-30b-a3b", "vllm@0.10.2", &[]);
+    let line = "vLLM 0.10.2 does not serve EAGLE-3 for Qwen3MoeForCausalLM, 0.11.1 does; \
+                --draft ngram is served";
+    assert!(text.contains(line), "{text}");
+    assert!(
+        text.contains("\n  vllm (0.11.1 or newer): vllm serve"),
+        "{text}"
+    );
+    let json = of("qwen3-30b-a3b", "vllm@0.10.2", &["--json"]);
+    assert!(json.contains("\"needs\": \"0.11.1\""), "{json}");
+    for served in [
+        of("qwen3-30b-a3b", "vllm@0.11.1", &[]),
+        of("qwen3-30b-a3b", "vllm@0.10.2", &["--draft", "ngram"]),
+        // A build known by its month has no number.
+        of("qwen3-30b-a3b", "vllm@2025-06", &[]),
+    ] {
+        assert!(!served.contains("does not serve"), "{served}");
+        assert!(!served.contains("or newer): "), "{served}");
+    }
+}
+
+#[test]
+fn a_model_that_the_named_release_does_not_know_is_told() {
+    let text = of("qwen3-next-80b-a3b", "vllm@0.10.1", &[]);
+    let line = "vLLM 0.10.1 does not serve Qwen3NextForCausalLM, 0.10.2 does";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn a_line_that_no_release_runs_says_so_where_no_version_is_named() {
+    let text = of("glm-4.7", "vllm", &["--draft", "eagle3", "--accept", "3@3"]);
+    assert!(
+        text.contains("serves EAGLE-3 for Glm4MoeForCausalLM"),
+        "{text}"
+    );
+    assert!(text.contains("; --draft mtp is served"), "{text}");
+    assert!(text.contains("vllm (in no release to "), "{text}");
+}
+
+#[test]
+fn releases_of_vllm_without_the_name_mtp_are_told_no_method() {
+    let old = of("deepseek-v3", "vllm@0.10.2", &["--quant", "nvfp4"]);
+    assert!(old.contains("'{\"num_speculative_tokens\":"), "{old}");
+    let new = of("deepseek-v3", "vllm@0.11.0", &["--quant", "nvfp4"]);
+    assert!(new.contains("{\"method\":\"mtp\""), "{new}");
+}
