@@ -6,7 +6,7 @@ use common::answers;
 
 fn of(model: &str, engine: &str, more: &[&str]) -> String {
     let common = ["predict", "--model", model, "--engine", engine];
-    let box_of = ["--gpu", "h200", "--tp", "8"];
+    let box_of = ["--box", "hgx-b300-8", "--tp", "8"];
     let all = common.iter().chain(&box_of).chain(more).copied();
     answers(&all.collect::<Vec<_>>())
 }
