@@ -43,6 +43,9 @@ impl Added<'_> {
     }
 }
 
+/// The line of what the others have too much beside a server that ran.
+const OVER: &str = "estimates above what the server took";
+
 impl Ledger {
     /// An empty ledger of a card.
     pub(crate) fn new(total_gib: f64) -> Self {
@@ -133,7 +136,7 @@ impl Ledger {
         self.lines.insert(
             at,
             Line {
-                item: "estimates above what the server took".to_string(),
+                item: OVER.to_string(),
                 gib,
                 low: gib,
                 high: gib,
@@ -142,6 +145,11 @@ impl Ledger {
                 speculation: false,
             },
         );
+    }
+
+    /// What the lines of a server that ran take more than the card has, GiB; 0 where they fit.
+    pub fn over_the_card_gib(&self) -> f64 {
+        -self.gib_of(OVER)
     }
 
     /// Sum of all lines, GiB.

@@ -7,6 +7,7 @@ mod contexts;
 mod csv;
 mod decode;
 mod guidellm;
+mod joined;
 mod json;
 mod labelled;
 mod llama;
@@ -16,6 +17,7 @@ mod tables;
 
 use crate::explain::text::{Doc, leading_number};
 
+pub(crate) use joined::joined;
 pub(crate) use sweep::{RanOn, Sweep, sweep_from_text, sweep_of_points, sweep_with_notes};
 
 /// One measured operating point.

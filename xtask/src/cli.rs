@@ -143,8 +143,8 @@ pub(crate) struct ScenarioArgs {
     /// Sampling temperature
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     pub(crate) temperature: Option<f64>,
-    /// Your own plain sweep: `concurrency,tok_s` (over all users) as CSV, or a bench output
-    #[arg(long, value_name = "FILE")]
+    /// Your own plain sweep: `concurrency,tok_s` (over all users) as CSV, or bench outputs
+    #[arg(long, value_name = "FILE[,FILE…]")]
     pub(crate) baseline: Option<PathBuf>,
     /// Tokens of context that the requests of that sweep held, where its file does not say
     /// [default: that of --context]

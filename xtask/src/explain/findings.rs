@@ -2,6 +2,7 @@
 
 mod all_reduce;
 mod errors;
+mod failed;
 mod links;
 mod load;
 mod memory;

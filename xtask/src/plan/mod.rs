@@ -2,6 +2,7 @@
 //! log's figures say backwards.
 
 mod basis;
+mod card;
 mod ignored;
 mod json;
 mod knobs;
@@ -12,6 +13,7 @@ mod setup;
 mod text;
 mod wanted;
 
+pub(crate) use card::not_of_this_card;
 use json::to_json;
 pub(crate) use knobs::Knobs;
 use knobs::{check, check_together, fits_the_card};

@@ -5,6 +5,7 @@ use spec_decode::verdict::{Measurement, doubts, worth};
 
 use super::answer::{Measure, Memory, Point, Verdict};
 use super::costs::Costs;
+use super::observed::by_log;
 use super::{points, verdict};
 use crate::scenario::Scenario;
 use crate::table::thousands;
@@ -24,6 +25,9 @@ pub(super) fn of_the_open(
     let runs = |p: &&Point| p.concurrency == lightest || p.fits != Some(false);
     let mut open = points.iter().filter(runs);
     let point = open.find(|p| p.verdict == Verdict::MeasureFirst)?;
+    if let Some(both) = both_measured(scenario, point) {
+        return Some(both);
+    }
     let load = (point.concurrency, point.context);
     let (point, conditions) = points::row(scenario, costs, load, None, Some(point.steps))?;
     let mut measure = of_the_point(scenario, &point, &conditions, memory);
@@ -32,6 +36,26 @@ pub(super) fn of_the_open(
         measure.how = format!("{} (for what is open at {at})", measure.how);
     }
     Some(measure)
+}
+
+/// Where the log and the plain sweep show both speeds of the load: what is left is to measure them alike.
+fn both_measured(scenario: &Scenario, point: &Point) -> Option<Measure> {
+    let both = by_log::measured(scenario, point.concurrency)?;
+    let users = verdict::users(point.concurrency);
+    Some(Measure {
+        what: "both servers with one bench".to_string(),
+        how: format!(
+            "the log's {} tok/s over your sweep's {} is {:.2}x at {users} (computed {:.2}), but a bench may \
+             hold the prompts that a log's lines leave out",
+            thousands(both.drafted),
+            thousands(both.plain),
+            both.ratio(),
+            point.speedup,
+        ),
+        concurrency: point.concurrency,
+        width_now: Some(point.speedup_high / point.speedup_low),
+        width_after: None,
+    })
 }
 
 /// How a plain sweep reaches as many users as tokens are verified.

@@ -352,10 +352,15 @@ fn take_back(merged: &mut Merged, args: &ScenarioArgs) {
         merged.observed.public = None;
     }
     // Steps, width and verified tokens belong together: one given takes back the others' defaults.
-    if (args.steps.is_some() || args.topk.is_some()) && args.draft_tokens.is_none() {
+    let other = |asked: Option<u32>, own: &Option<Given<u32>>| {
+        asked.is_some() && asked != own.as_ref().map(|own| own.value)
+    };
+    let other_tree = other(args.steps, &merged.steps) || other(args.topk, &merged.topk);
+    let other_tokens = other(args.draft_tokens, &merged.draft_tokens);
+    if other_tree && args.draft_tokens.is_none() {
         merged.draft_tokens = None;
     }
-    if args.draft_tokens.is_some() && args.steps.is_none() {
+    if other_tokens && args.steps.is_none() {
         merged.steps = None;
     }
 }

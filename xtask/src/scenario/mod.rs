@@ -103,10 +103,12 @@ pub(crate) struct Scenario {
     pub(crate) max_model_len: Option<u64>,
     /// Draft steps that the memory must hold, where no depth is fixed: the deepest pasted.
     pub(crate) ledger_steps: Option<u32>,
+    /// What is left aside of a log whose server ran on another card.
+    pub(crate) of_another_card: Option<String>,
 }
 
 /// Collects inputs and assumptions while resolving.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Notes {
     inputs: Vec<Input>,
     assumptions: Vec<Assumption>,
@@ -143,8 +145,17 @@ impl Scenario {
     /// One line that names the flag or the file and line.
     pub(crate) fn resolve(args: &ScenarioArgs) -> anyhow::Result<Self> {
         let mut notes = Notes::default();
-        let merged = merge::merge(args, &mut notes)?;
+        let mut merged = merge::merge(args, &mut notes)?;
+        let told = notes.clone();
         let mut scenario = Self::from_merged(&merged, &mut notes)?;
+        if let Some(why) = crate::plan::not_of_this_card(&scenario) {
+            notes = told;
+            let engine = scenario.engine.kind;
+            let left = ran::leave_aside(&mut merged, engine, &why);
+            notes.assume(left.clone(), "a log of this card");
+            scenario = Self::from_merged(&merged, &mut notes)?;
+            scenario.of_another_card = Some(left);
+        }
         scenario.inputs = notes.inputs;
         scenario.assumptions = notes.assumptions;
         Ok(scenario)
@@ -217,6 +228,7 @@ impl Scenario {
             state_slots: None,
             max_model_len: None,
             ledger_steps: None,
+            of_another_card: None,
         })
     }
 

@@ -157,9 +157,20 @@ impl Other {
                 other_kv_format(asked, log, by_itself.unwrap_or_default())
             }),
             // Speeds are of the depth it drafted with.
-            depth: args.steps.is_some() || args.topk.is_some() || args.draft_tokens.is_some(),
+            depth: other_depth(args, log),
         }
     }
+}
+
+/// Whether flags ask for other draft steps, width or verified tokens than a log has.
+fn other_depth(args: &ScenarioArgs, log: &LogScenario) -> bool {
+    let said = |value: Option<(u32, usize)>| value.map(|(n, _)| n);
+    let differs = |asked: Option<u32>, said: Option<u32>| asked.is_some() && asked != said;
+    let steps = said(log.steps);
+    let chain = steps.and_then(|steps| steps.checked_add(1));
+    differs(args.steps, steps)
+        || differs(args.topk, said(log.topk).or(Some(1)))
+        || differs(args.draft_tokens, said(log.draft_tokens).or(chain))
 }
 
 /// Whether another KV format is asked for than a log says, or than its server took `by_itself`.
@@ -274,6 +285,22 @@ pub(super) fn head_of_log(
         }
     }
     Some(draft)
+}
+
+/// Leaves aside what a log shows of a server that ran on another card: all but the model, its flags
+/// that no card decides, and how much its draft was accepted.
+/// Says so.
+pub(super) fn leave_aside(merged: &mut Merged, engine: EngineKind, why: &str) -> String {
+    let file = std::mem::take(&mut merged.ran).file;
+    // SGLang's log prints the fraction that it chose for that card as if it had been set.
+    let by_log = |given: &mut Given<f64>| given.source.starts_with(&file);
+    let fraction = engine == EngineKind::Sglang && merged.mem_fraction.take_if(by_log).is_some();
+    let what = if fraction {
+        "its fraction, memory and speeds are"
+    } else {
+        "its memory and speeds are"
+    };
+    format!("{file} is of another card: {why}; {what} left aside")
 }
 
 impl Ran {

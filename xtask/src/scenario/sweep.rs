@@ -9,8 +9,8 @@ use super::served::Served;
 use crate::bench_input;
 use crate::input;
 
-/// The plain sweep of `--baseline FILE`, or `FILE@USERS` for results that do not say their load,
-/// with the context of `--baseline-context` where they do not say that either.
+/// The plain sweep of `--baseline FILE`, or `FILE@USERS` for results that do not say their load, or
+/// several of them joined by commas, with the context of `--baseline-context` where they do not say that either.
 pub(super) fn baseline(
     merged: &Merged,
     notes: &mut Notes,
@@ -25,9 +25,16 @@ pub(super) fn baseline(
             None => Ok(None),
         };
     };
-    let (path, users) = with_users(path)?;
-    let shown = path.display().to_string();
-    let mut sweep = bench_input::sweep_with_notes(&input::read_text(&path)?, &shown, users)?;
+    let mut parts = Vec::new();
+    for path in files(path) {
+        let (path, users) = with_users(&path)?;
+        let name = path.display().to_string();
+        let part = bench_input::sweep_with_notes(&input::read_text(&path)?, &name, users)?;
+        parts.push((name, part));
+    }
+    let names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
+    let shown = names.join(",");
+    let mut sweep = bench_input::joined(parts);
     notes.input(
         "baseline",
         shown.clone(),
@@ -62,6 +69,16 @@ pub(super) fn at_context(
         notes.assume(format!("--baseline {file}: {what}"), "");
     }
     Some(sweep)
+}
+
+/// The files that commas join; one whose own name has a comma is taken as it is.
+fn files(path: &Path) -> Vec<PathBuf> {
+    let text = path.to_string_lossy();
+    if !text.contains(',') || path.exists() {
+        return vec![path.to_path_buf()];
+    }
+    let parts = text.split(',').map(str::trim);
+    parts.filter(|p| !p.is_empty()).map(PathBuf::from).collect()
 }
 
 /// A file and the load behind its `@`; a file whose own name has one is taken as it is.

@@ -1,5 +1,6 @@
 //! Memory: the fraction that was really in use, the wall that was hit, the context that fits.
 
+use super::failed;
 use super::pool::{Pool, draft_takes_from_the_pool, fraction_in_use, pool};
 use super::{Finding, Severity, any_of, count, fp8_cache, show};
 use crate::explain::facts::Facts;
@@ -18,11 +19,12 @@ const FULL_CARD: f64 = 0.985;
 const MUCH_FREE_GIB: f64 = 10.0;
 
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
+    let before = found.len();
     match facts.text("engine") {
         Some("vllm") => vllm(facts, found),
         Some(_) | None => sglang(facts, found),
     }
-    silent_end(facts, found);
+    failed::check(facts, before, found);
     context(facts, found);
     graphs(facts, found);
 }
@@ -337,26 +339,6 @@ fn other_process(facts: &Facts, fraction: Option<f64>, found: &mut Vec<Finding>)
             "end or shrink the other process (nvidia-smi shows it; on unified memory lower the \
              first server's share); as it is, every fraction above {most} is refused"
         ),
-    ));
-}
-
-/// No error is not success.
-fn silent_end(facts: &Facts, found: &mut Vec<Finding>) {
-    let (name, stage) = match (facts.text("ends_in"), facts.text("error_kind")) {
-        (Some(stage), _) => ("ends_in", stage.to_string()),
-        (None, Some("ends-before-kv-sizing")) => {
-            ("error_kind", "before the KV pool was sized".into())
-        }
-        _ => return,
-    };
-    found.push(Finding::new(
-        Severity::Note,
-        facts,
-        name,
-        format!("the log ends {stage}, without an error and without `ready`"),
-        "an engine that fails prints why; one that is killed from outside does not",
-        "if the process is gone: dmesg for the OOM killer (unified memory, container limit), then \
-         a lower fraction or fewer graph sizes; if it is alive, wait and read on",
     ));
 }
 

@@ -5,18 +5,53 @@ use crate::explain::facts::Facts;
 
 /// A plain sweep among the files.
 pub(super) struct Baseline {
-    file: String,
+    /// The files of it.
+    files: Vec<String>,
     /// The bench does not say at which load it ran.
     nameless: bool,
     pub(super) loads: Vec<f64>,
     pub(super) held_tokens: Option<f64>,
     /// Why there is none, where a bench was given.
     none: Option<String>,
+    /// Files that are not of it, and why.
+    others: Vec<String>,
     /// Nothing says whether it ran with speculation.
     unsaid: bool,
 }
 
 impl Baseline {
+    /// Takes another file for a part of the sweep where it adds loads, with requests of about the same
+    /// length; says why not otherwise.
+    fn join(&mut self, facts: &Facts, unsaid: bool) {
+        let Some(sweep) = &facts.sweep else {
+            return;
+        };
+        let again = sweep.points.iter().any(|p| self.loads.contains(&p.0));
+        let lengths = self.held_tokens.zip(sweep.held_tokens);
+        let other = lengths.is_some_and(|(a, b)| a.max(b) > 1.1 * a.min(b));
+        let first = self.files.join(",");
+        let commas = self
+            .files
+            .iter()
+            .chain([&facts.file])
+            .any(|f| f.contains(','));
+        let why = match (again, other, commas) {
+            (true, ..) => format!("its loads are in {first} too"),
+            (_, true, _) => format!("its requests have another length than those of {first}"),
+            (_, _, true) => "commas stand between files, and in one's name".to_string(),
+            _ => {
+                self.files.push(facts.file.clone());
+                self.loads.extend(sweep.points.iter().map(|point| point.0));
+                self.loads.sort_by(f64::total_cmp);
+                self.held_tokens = self.held_tokens.or(sweep.held_tokens);
+                self.unsaid |= unsaid;
+                return;
+            }
+        };
+        self.others
+            .push(format!("--baseline {}: {why}", facts.file));
+    }
+
     pub(super) fn add(self, line: &mut Words) {
         if let Some(why) = self.none {
             line.left_out.push(why);
@@ -25,17 +60,19 @@ impl Baseline {
         if self.unsaid {
             line.provided.push(format!(
                 "--baseline is right if {} ran without speculation, which nothing here says",
-                self.file
+                self.files.join(" and ")
             ));
         }
-        let piped = self.file == crate::explain::STANDARD_INPUT;
-        let file = if piped { "FILE" } else { &self.file };
-        let word = if self.nameless {
-            format!("{file}@USERS")
-        } else {
-            file.to_string()
+        line.left_out.extend(self.others);
+        let is_piped = |file: &String| file == crate::explain::STANDARD_INPUT;
+        let piped = self.files.iter().any(is_piped);
+        let at = if self.nameless { "@USERS" } else { "" };
+        let word = |file: &String| match is_piped(file) {
+            true => format!("FILE{at}"),
+            false => format!("{file}{at}"),
         };
-        line.push("--baseline", Some(word));
+        let words: Vec<String> = self.files.iter().map(word).collect();
+        line.push("--baseline", Some(words.join(",")));
         if piped {
             line.fill_in.push(PIPED.to_string());
         }
@@ -49,8 +86,9 @@ impl Baseline {
 /// A bench without speculation, else the speeds of a plain server's own log.
 pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
     let of = |facts: &Facts| Baseline {
-        file: facts.file.clone(),
+        files: vec![facts.file.clone()],
         nameless: false,
+        others: Vec::new(),
         loads: Vec::new(),
         held_tokens: None,
         none: None,
@@ -88,12 +126,16 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
         });
     }
     if let Some((facts, sweep)) = swept.and_then(|f| Some((f, f.sweep.as_ref()?))) {
-        return Some(Baseline {
+        let mut whole = Baseline {
             loads: sweep.points.iter().map(|point| point.0).collect(),
             held_tokens: sweep.held_tokens,
             unsaid: !said(facts),
             ..of(facts)
-        });
+        };
+        for more in benches().filter(plain).filter(|f| f.file != facts.file) {
+            whole.join(more, !said(more));
+        }
+        return Some(whole);
     }
     if let Some(facts) = benches().filter(plain).find(|f| f.nameless_sweep) {
         return Some(Baseline {

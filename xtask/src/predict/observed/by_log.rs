@@ -8,9 +8,12 @@ use crate::explain::speeds::LoadSpeed;
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
-/// Loads that are shown: those nearest to what a flag asks for, the one seen most, the lightest and
-/// the heaviest.
+/// Loads that are shown where no flag asks for more: those nearest to what it asks for, the one seen
+/// most, the lightest and the heaviest.
 const MOST_ROWS: usize = 3;
+
+/// Loads that are shown at most, however many a flag asks for.
+const MOST_ASKED: usize = 8;
 
 /// ln half-width of the 90 % band of a plain decode speed from scratch: one row in ten of 1,423
 /// measured ones is off by more (docs/ACCURACY.md, decode.from_scratch).
@@ -39,10 +42,15 @@ pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec
     } else {
         &[]
     };
-    Ok(shown(&ran.speeds, asked)
-        .into_iter()
-        .filter_map(row)
-        .collect())
+    let shown = shown(&ran.speeds, asked);
+    let others = ran.speeds.len().saturating_sub(shown.len());
+    let mut rows: Vec<Observed> = shown.into_iter().filter_map(row).collect();
+    if let (Some(last), 1..) = (rows.last_mut(), others) {
+        let s = if others == 1 { "" } else { "s" };
+        let note = format!("; {others} other load{s} of the log not shown (--concurrency)");
+        last.note.push_str(&note);
+    }
+    Ok(rows)
 }
 
 fn shown<'a>(speeds: &'a [LoadSpeed], asked: &[u32]) -> Vec<&'a LoadSpeed> {
@@ -55,13 +63,14 @@ fn shown<'a>(speeds: &'a [LoadSpeed], asked: &[u32]) -> Vec<&'a LoadSpeed> {
     most.sort_by_key(|speed| std::cmp::Reverse(speed.lines));
     let usual = most.first().copied();
     let ends = speeds.first().into_iter().chain(speeds.last());
+    let room = asked.len().clamp(MOST_ROWS, MOST_ASKED);
     let mut kept: Vec<&LoadSpeed> = Vec::new();
     for speed in nearest
         .chain(usual)
         .chain(ends)
         .chain(most.into_iter().skip(1))
     {
-        if !kept.contains(&speed) && kept.len() < MOST_ROWS {
+        if !kept.contains(&speed) && kept.len() < room {
             kept.push(speed);
         }
     }
@@ -118,11 +127,52 @@ fn row(scenario: &Scenario, costs: &Costs<'_>, speed: &LoadSpeed) -> Option<Obse
         unit: "tok/s",
         source: format!("{}:{}", scenario.ran.file, speed.line),
         note: format!(
-            "{} ({low:.0} to {high:.0}), {} line{}",
+            "{} ({low:.0} to {high:.0}), {} line{}{}",
             place(speed.tok_s, low, high),
             speed.lines,
             if speed.lines == 1 { "" } else { "s" },
+            measured(scenario, users).map_or_else(String::new, |both| format!(
+                "; {:.2}x your plain sweep's {}",
+                both.ratio(),
+                thousands(both.plain)
+            )),
         ),
+    })
+}
+
+/// The speeds of one load, tokens a second over all users, both measured.
+pub(in crate::predict) struct Measured {
+    /// With the draft: the log's.
+    pub(in crate::predict) drafted: f64,
+    /// Without: the plain sweep's.
+    pub(in crate::predict) plain: f64,
+}
+
+impl Measured {
+    pub(in crate::predict) fn ratio(&self) -> f64 {
+        self.drafted / self.plain
+    }
+}
+
+/// Contexts that count as one, as a ratio: requests of a log grow while they run.
+const SAME_CONTEXT: f64 = 1.25;
+
+/// What a speculating server's log and the user's own plain sweep show of one load, at about one
+/// context.
+pub(in crate::predict) fn measured(scenario: &Scenario, users: u32) -> Option<Measured> {
+    if !scenario.ran.speculates || scenario.draft.is_none() {
+        return None;
+    }
+    let load = f64::from(users);
+    let speed = scenario.ran.speeds.iter().find(|s| s.running == load)?;
+    let mut swept = scenario.baseline.iter().flatten();
+    let (_, plain) = *swept.find(|(at, _)| *at == load)?;
+    let context = scenario.sweep_context.unwrap_or(scenario.context as f64);
+    let apart = speed.held_tokens? / context.max(1.0);
+    let same = (1.0 / SAME_CONTEXT..=SAME_CONTEXT).contains(&apart);
+    (same && plain > 0.0).then_some(Measured {
+        drafted: speed.tok_s,
+        plain,
     })
 }
 
@@ -235,5 +285,7 @@ mod tests {
         };
         assert!(loads(&[20]).contains(&16.0) && !loads(&[]).contains(&16.0));
         assert_eq!(loads(&[4, 16, 40]), [4.0, 16.0, 32.0]);
+        // Every load that is asked for is shown.
+        assert_eq!(loads(&[1, 4, 16, 64]), [1.0, 4.0, 16.0, 64.0]);
     }
 }

@@ -1,0 +1,97 @@
+//! Several files of one plain sweep as one.
+
+use std::collections::BTreeMap;
+
+use super::Sweep;
+
+/// Lengths of requests that count as one, as a ratio.
+const SAME_LENGTH: f64 = 1.1;
+
+/// Sweeps of one server, each with the name of its file, as one: of a load in several files the last
+/// is taken.
+pub(crate) fn joined(parts: Vec<(String, Sweep)>) -> Sweep {
+    if parts.len() < 2 {
+        return parts
+            .into_iter()
+            .next()
+            .map_or_else(Sweep::default, |p| p.1);
+    }
+    let held: Vec<f64> = parts.iter().filter_map(|(_, p)| p.held_tokens).collect();
+    let mut notes = Vec::new();
+    let mut rows: BTreeMap<u64, Sweep> = BTreeMap::new();
+    let contexts = || parts.iter().filter_map(|(_, part)| part.context);
+    let shortest = contexts().min_by(f64::total_cmp);
+    for (name, part) in &parts {
+        notes.extend(part.notes.iter().map(|note| format!("{name}: {note}")));
+        for row in std::iter::once(part).chain(&part.longer) {
+            // What does not say its context is of the shortest.
+            let context = row.context.or(shortest);
+            let into = rows.entry(context.unwrap_or(0.0).to_bits()).or_default();
+            into.context = context;
+            for (users, tok_s) in &row.points {
+                if let Some(known) = into.points.iter_mut().find(|p| p.0 == *users) {
+                    let (load, before) = *known;
+                    notes.push(format!(
+                        "{load} users are in several files: {tok_s:.0} tok/s of {name} are taken, not \
+                         {before:.0}"
+                    ));
+                    known.1 = *tok_s;
+                } else {
+                    into.points.push((*users, *tok_s));
+                }
+            }
+        }
+    }
+    for row in rows.values_mut() {
+        row.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    if let (Some(least), Some(most)) = (
+        held.iter().copied().min_by(f64::total_cmp),
+        held.iter().copied().max_by(f64::total_cmp),
+    ) && most > least * SAME_LENGTH
+    {
+        notes.push(format!(
+            "the files ran with requests of {least:.0} to {most:.0} tokens; they are taken for one sweep at \
+             the middle"
+        ));
+    }
+    let mut rows = rows.into_values();
+    let first = rows.next().unwrap_or_default();
+    Sweep {
+        held_tokens: crate::score::quantile(&held, 0.5),
+        notes,
+        longer: rows.collect(),
+        ..first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(held: f64, points: &[(f64, f64)]) -> Sweep {
+        Sweep {
+            points: points.to_vec(),
+            held_tokens: Some(held),
+            ..Sweep::default()
+        }
+    }
+
+    #[test]
+    fn files_of_one_sweep_are_one_sweep_whatever_their_order() {
+        let (low, high) = (at(4096.0, &[(16.0, 650.0)]), at(4096.0, &[(64.0, 1500.0)]));
+        let whole = at(4096.0, &[(16.0, 650.0), (64.0, 1500.0)]);
+        let named = |name: &str, part: &Sweep| (name.to_string(), part.clone());
+        assert_eq!(joined(vec![named("a", &low), named("b", &high)]), whole);
+        assert_eq!(joined(vec![named("b", &high), named("a", &low)]), whole);
+        assert_eq!(joined(vec![named("a", &whole)]), whole);
+    }
+
+    #[test]
+    fn files_that_differ_in_a_load_or_in_length_say_so() {
+        let (one, two) = (at(1000.0, &[(8.0, 300.0)]), at(4000.0, &[(8.0, 200.0)]));
+        let both = joined(vec![("a".to_string(), one), ("b".to_string(), two)]);
+        assert_eq!(both.points, [(8.0, 200.0)]);
+        assert!(both.notes[0].contains("200 tok/s of b") && both.notes[1].contains("1000 to 4000"));
+    }
+}
