@@ -323,7 +323,17 @@ fn the_wall_of_a_log_is_the_one_that_stands_where_its_advice_is_followed() {
 /// The log's three steps were priced at every load, and nothing said that fewer gain more at some.
 #[test]
 fn a_depth_that_gains_more_than_the_logs_is_told_with_its_load() {
-    let log = ["predict", "--from-log", MODULE, "--gpu", "rtx-pro-6000"];
+    let log = [
+        "predict",
+        "--from-log",
+        MODULE,
+        "--gpu",
+        "rtx-pro-6000",
+        "--context",
+        "4k",
+        "--accept",
+        "2.2@3",
+    ];
     let told = |more: &[&str]| {
         let text = answers(&[&log[..], more].concat());
         let line = text

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use common::{answers, xtask};
 
@@ -66,7 +66,7 @@ fn bench(name: &str, users: u32, tpot_ms: f64) -> PathBuf {
     file(name, &text)
 }
 
-fn predict(log: &PathBuf, more: &[&str]) -> String {
+fn predict(log: &Path, more: &[&str]) -> String {
     let log = log.display().to_string();
     let mut args = vec!["predict", "--from-log", &log, "--context", "4k"];
     args.extend(more);

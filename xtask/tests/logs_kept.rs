@@ -138,7 +138,12 @@ fn the_paste_keeps_what_the_log_was_told_of_speed_and_memory() {
     let log = PLAIN.replace("'max_model_len': 6144}", told);
     let predict = |log: &str, more: &str| {
         with_log("carried", log, |file| {
-            let mut words = vec!["predict", "--from-log", file, "--gpu", "h100-sxm"];
+            // The card that the figures of each log are of.
+            let card = match log.contains("server_args") {
+                true => "rtx-6000-ada",
+                false => "h100-sxm",
+            };
+            let mut words = vec!["predict", "--from-log", file, "--gpu", card];
             words.extend(more.split_whitespace());
             answers(&words)
         })

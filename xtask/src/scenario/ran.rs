@@ -296,9 +296,9 @@ pub(super) fn leave_aside(merged: &mut Merged, engine: EngineKind, why: &str) ->
     let by_log = |given: &mut Given<f64>| given.source.starts_with(&file);
     let fraction = engine == EngineKind::Sglang && merged.mem_fraction.take_if(by_log).is_some();
     let what = if fraction {
-        "its fraction, memory and speeds are"
+        "its fraction, memory, speeds and further flags are"
     } else {
-        "its memory and speeds are"
+        "its memory, speeds and further flags are"
     };
     format!("{file} is of another card: {why}; {what} left aside")
 }
