@@ -20,6 +20,19 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
+    /// One file, of which nothing is said yet.
+    fn of(facts: &Facts) -> Self {
+        Self {
+            files: vec![facts.file.clone()],
+            nameless: false,
+            others: Vec::new(),
+            loads: Vec::new(),
+            held_tokens: None,
+            none: None,
+            unsaid: false,
+        }
+    }
+
     /// Takes another file for a part of the sweep where it adds loads, with requests of about the same
     /// length; says why not otherwise.
     fn join(&mut self, facts: &Facts, unsaid: bool) {
@@ -85,15 +98,6 @@ impl Baseline {
 
 /// A bench without speculation, else the speeds of a plain server's own log.
 pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
-    let of = |facts: &Facts| Baseline {
-        files: vec![facts.file.clone()],
-        nameless: false,
-        others: Vec::new(),
-        loads: Vec::new(),
-        held_tokens: None,
-        none: None,
-        unsaid: false,
-    };
     let benches = || files.iter().filter(|f| f.get("bench_points").is_some());
     // Tools that print no accept length, beside server lines that do.
     let plain = |facts: &&Facts| {
@@ -122,7 +126,7 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
                  which of the two it is",
                 facts.file, log.file
             )),
-            ..of(facts)
+            ..Baseline::of(facts)
         });
     }
     if let Some((facts, sweep)) = swept.and_then(|f| Some((f, f.sweep.as_ref()?))) {
@@ -130,7 +134,7 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
             loads: sweep.points.iter().map(|point| point.0).collect(),
             held_tokens: sweep.held_tokens,
             unsaid: !said(facts),
-            ..of(facts)
+            ..Baseline::of(facts)
         };
         for more in benches().filter(plain).filter(|f| f.file != facts.file) {
             whole.join(more, !said(more));
@@ -141,7 +145,7 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
         return Some(Baseline {
             nameless: true,
             unsaid: !said(facts),
-            ..of(facts)
+            ..Baseline::of(facts)
         });
     }
     let own = files.iter().find(|facts| {
@@ -152,6 +156,6 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
     })?;
     Some(Baseline {
         loads: own.speeds.iter().map(|speed| speed.running).collect(),
-        ..of(own)
+        ..Baseline::of(own)
     })
 }
