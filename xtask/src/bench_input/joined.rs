@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Sweep;
+use super::{RanOn, Sweep};
 
 /// Lengths of requests that count as one, as a ratio.
 const SAME_LENGTH: f64 = 1.1;
@@ -55,12 +55,16 @@ pub(crate) fn joined(parts: Vec<(String, Sweep)>) -> Sweep {
              the middle"
         ));
     }
+    // One server: what any of its files says of it holds for all.
+    let told = |ran: &&RanOn| ran.tp.is_some() || ran.gpu.is_some();
+    let ran_on = parts.iter().map(|(_, part)| &part.ran_on).find(told);
     let mut rows = rows.into_values();
     let first = rows.next().unwrap_or_default();
     Sweep {
         held_tokens: crate::score::quantile(&held, 0.5),
         notes,
         longer: rows.collect(),
+        ran_on: ran_on.cloned().unwrap_or_default(),
         ..first
     }
 }
@@ -85,6 +89,14 @@ mod tests {
         assert_eq!(joined(vec![named("a", &low), named("b", &high)]), whole);
         assert_eq!(joined(vec![named("b", &high), named("a", &low)]), whole);
         assert_eq!(joined(vec![named("a", &whole)]), whole);
+    }
+
+    #[test]
+    fn what_one_file_says_of_its_server_is_kept_where_files_are_joined() {
+        let (silent, mut told) = (at(4096.0, &[(1.0, 50.0)]), at(4096.0, &[(8.0, 300.0)]));
+        told.ran_on.tp = Some((4, 1));
+        let both = joined(vec![("a".to_string(), silent), ("b".to_string(), told)]);
+        assert_eq!(both.ran_on.tp, Some((4, 1)));
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     let given = scenario.mem_fraction.is_some() || scenario.observed.kv_gib.is_some() || own.ran;
     if given || plan.interval.is_empty() || good(plan, scenario.context) {
         let mut memory = for_load(&own, scenario);
+        memory.fraction_given = given;
         if !given && !plan.interval.is_empty() {
             memory.roomier = roomier(&own, scenario)?;
         }
@@ -267,6 +268,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         longest_context: None,
         roomier: None,
         set_instead: None,
+        fraction_given: false,
         fraction: Some(plan.fraction),
         fraction_min: Some(plan.interval.min),
         // SGLang's lower wall is that of an empty pool.

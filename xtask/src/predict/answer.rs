@@ -241,6 +241,9 @@ pub(crate) struct Memory {
     /// The fraction to set and why, where the engine's own does not do.
     #[serde(skip)]
     pub(crate) set_instead: Option<String>,
+    /// A flag, a log or an observed pool fixes the fraction.
+    #[serde(skip)]
+    pub(crate) fraction_given: bool,
     pub(crate) fraction: Option<f64>,
     pub(crate) fraction_min: Option<f64>,
     /// Tokens of the one request that the legal fractions hold.

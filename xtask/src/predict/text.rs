@@ -130,11 +130,12 @@ fn memory_cost(answer: &Answer) -> Option<String> {
     let without = memory
         .kv_tokens_without_speculation
         .filter(|tokens| *tokens > 0)?;
-    let set = answer.scenario.iter().any(|i| i.name == "mem_fraction");
     let sglang = input_text(answer, "engine").starts_with("sglang");
     // SGLang chooses another fraction beside a draft, which one that is set hides.
     let at = match memory.fraction.filter(|_| sglang) {
-        Some(fraction) if set => format!(", at {fraction:.3} with and without it"),
+        Some(fraction) if memory.fraction_given => {
+            format!(", at {fraction:.3} with and without it")
+        }
         Some(_) if memory.set_instead.is_none() => {
             ", with and without it at the fraction that SGLang chooses".to_string()
         }
