@@ -103,9 +103,15 @@ impl Ledger {
         Added(self.lines.last_mut().filter(|_| adds))
     }
 
+    /// How far all lines may lie from their best figures together, GiB.
+    pub(crate) fn spread(&self) -> f64 {
+        self.lines.iter().map(|line| line.high - line.gib).sum()
+    }
+
     /// Adds the closing line, so that the lines add up to the card: what stays free, or (negative)
-    /// what is missing.
-    pub(crate) fn close(&mut self) {
+    /// what is missing, within `spread`. Where a fraction sizes the pool, the pool makes up for what
+    /// lies inside that share, so only what lies outside moves what stays free: the band of the wall.
+    pub(crate) fn close(&mut self, spread: f64) {
         let gib = self.total_gib - self.sum();
         // A pool that gets nothing of its share may leave the card half empty: the sign says which.
         let item = if gib < 0.0 {
@@ -113,7 +119,6 @@ impl Ledger {
         } else {
             "free"
         };
-        let spread: f64 = self.lines.iter().map(|line| line.high - line.gib).sum();
         self.lines.push(Line {
             item: item.to_string(),
             gib,

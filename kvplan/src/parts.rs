@@ -41,8 +41,8 @@ pub(crate) const TORCH_CANNOT_SEE_GIB: f64 = 0.5;
 /// each (custom_all_reduce.py).
 const CUSTOM_ALL_REDUCE_BYTES: f64 = 3.0 * 8_388_608.0;
 
-/// Memory gone before weights load, GiB.
-pub(crate) fn runtime_gib(setup: &Setup<'_>) -> f64 {
+/// Memory gone before weights load, of a capacity 0.5 GiB above torch's, GiB.
+fn runtime_gib(setup: &Setup<'_>) -> f64 {
     let gib = match (setup.unified_memory, setup.ranks() > 1) {
         (true, false) => HOST_BEFORE_GIB,
         (true, true) => HOST_BEFORE_GIB + NCCL_GIB,
@@ -54,8 +54,14 @@ pub(crate) fn runtime_gib(setup: &Setup<'_>) -> f64 {
 
 /// Free before weights load, GiB: observed, or capacity less what is gone by then.
 pub(crate) fn free_before_gib(setup: &Setup<'_>) -> f64 {
-    let observed = setup.observed.free_before_gib;
-    observed.unwrap_or(setup.card_gib - runtime_gib(setup))
+    let Some(free) = setup.observed.free_before_gib else {
+        // Drivers hide from 0.3 to 0.9 GiB of a card from its processes, and what these find free
+        // follows what they see.
+        let seen = setup.observed.torch_total_gib;
+        let capacity = seen.map_or(setup.card_gib, crate::setup::card_gib_from_torch);
+        return capacity - runtime_gib(setup);
+    };
+    free
 }
 
 /// Draft of a setup, nothing where there is none.

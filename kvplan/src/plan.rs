@@ -95,6 +95,20 @@ pub struct SpeculationCost {
     pub basis: CostBasis,
 }
 
+impl SpeculationCost {
+    /// The tokens lost in GiB: that share of the pool without speculation.
+    pub fn pool_lost_gib(&self) -> f64 {
+        let share = self.tokens_lost as f64 / self.without.kv_tokens.max(1) as f64;
+        share * self.without.pool_gib
+    }
+
+    /// What exists for the draft alone and is taken from what the pool leaves, GiB: graphs, and in
+    /// older versions of SGLang the draft itself.
+    pub fn beside_pool_gib(&self) -> f64 {
+        (self.draft_gib - self.pool_lost_gib()).max(0.0)
+    }
+}
+
 /// What the two pools of [`SpeculationCost`] rest on. A pool that was seen is never held against one
 /// that was estimated from nothing of the same run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -79,6 +79,8 @@ pub(crate) struct Gpu {
     pub(crate) l2_mib: u32,
     /// Memory that the CUDA driver reports as total, GiB.
     pub(crate) memory_gib: f64,
+    /// The same as `nvidia-smi` prints it, MiB: what an owner knows the card by.
+    pub(crate) card_mib: f64,
     /// Memory bandwidth, GB/s (10^9).
     pub(crate) bandwidth_gb_s: f64,
     /// Dense BF16 rate, TFLOPS.
@@ -106,6 +108,13 @@ pub(crate) struct Gpu {
     pub(crate) power_w: f64,
     /// Where the figures come from.
     pub(crate) source: String,
+}
+
+impl Gpu {
+    /// Capacity as `nvidia-smi` prints it, GiB.
+    pub(crate) fn card_gib(&self) -> f64 {
+        self.card_mib / 1024.0
+    }
 }
 
 /// PCIe cards behind switches in one chassis; more have been built, and need their wiring shown.
@@ -293,6 +302,8 @@ mod tests {
         for gpu in all() {
             assert!(gpu.bandwidth_gb_s > 200.0, "{}", gpu.name);
             assert!(gpu.memory_gib > 10.0, "{}", gpu.name);
+            let hidden = gpu.card_gib() - gpu.memory_gib;
+            assert!((-0.01..1.2).contains(&hidden), "{}: {hidden}", gpu.name);
             assert!(gpu.tflops_bf16 > 30.0, "{}", gpu.name);
             assert!(gpu.tflops_fp8 == 0.0 || gpu.tflops_fp8 > 1.5 * gpu.tflops_bf16);
             assert!(

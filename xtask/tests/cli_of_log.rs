@@ -97,8 +97,11 @@ fn row(text: &str, item: &str) -> Option<f64> {
 fn what_a_logs_draft_costs_is_all_that_the_log_shows_of_it() {
     let text = plan_of("cost", DRAFTS, A100);
     // 10.30 free before it loads, 8.61 when ready.
-    assert!(text.contains("it takes 0 tokens and 1.69 GiB"), "{text}");
-    assert!(text.contains("GiB: the log's)"), "{text}");
+    assert!(
+        text.contains("it takes 0 tokens (0.00 GiB), and 1.69 GiB beside the pool"),
+        "{text}"
+    );
+    assert!(text.contains("beside it: the log's)"), "{text}");
     assert_eq!(row(&text, "target: graphs"), Some(1.31), "{text}");
     assert_eq!(row(&text, "draft: graphs"), Some(0.65), "{text}");
     // Captures that no line gives to the draft are not said to be in it.

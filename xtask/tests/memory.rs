@@ -377,15 +377,26 @@ fn a_fraction_above_the_legal_range_is_pasted_as_one_that_fits() {
     assert_eq!(paste(&shown), paste(&xtask(asked)));
 }
 
-/// torch sees 23.58 GiB of an RTX 3090, nvidia-smi prints 24.00: 24.08 is made of the former.
+/// An RTX 3090 had 24.08 GiB (what torch sees and half a GiB), an A100 79.65: nvidia-smi prints 24,576
+/// and 81,920 MiB.
 #[test]
-fn the_card_of_the_ledger_is_not_said_to_be_read_off_nvidia_smi() {
-    let shown = xtask("plan --model llama-3.1-8b --engine sglang --box 1x-h100 --sources");
-    let card = shown.lines().find(|line| line.starts_with("the card"));
-    assert!(
-        card.is_some_and(|line| line.contains("what torch reports and 0.5 GiB")),
-        "{shown}"
-    );
+fn the_card_of_the_ledger_is_what_nvidia_smi_prints() {
+    for (gpu, gib) in [
+        ("rtx-3090", "24.000"),
+        ("a100-80gb-sxm", "80.000"),
+        ("h200-sxm", "140.401"),
+    ] {
+        for engine in ["sglang", "vllm", "trtllm", "llamacpp"] {
+            let flags =
+                format!("plan --model llama-3.1-8b --engine {engine} --gpu {gpu} --sources");
+            let shown = xtask(&flags);
+            let card = shown.lines().find(|line| line.starts_with("the card"));
+            assert!(
+                card.is_some_and(|line| line.contains(gib) && line.contains("of nvidia-smi")),
+                "{shown}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -395,9 +406,13 @@ fn the_most_that_plan_names_fits_when_it_is_asked_for() {
     let at = text.find("at most, with ").expect("a nearest load");
     let words: Vec<&str> = text[at..].split_whitespace().collect();
     let number = |word: &str| word.replace(',', "");
-    // at most, with FLAG F, N requests of that context, or 8 of T tokens
+    // at most, with FLAG F, N requests of that context, or 8 of T tokens (clear of the wall's band)
     let (fraction, requests) = (number(words[4]), number(words[5]));
     let context = number(words[13]);
+    assert!(
+        text.contains("(clear of the activation wall's band)"),
+        "{text}"
+    );
     for load in [
         format!("--context 16384 --concurrency {requests}"),
         format!("--context {context} --concurrency 8"),

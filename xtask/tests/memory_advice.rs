@@ -100,7 +100,8 @@ fn a_request_that_is_too_long_is_answered_with_the_longest_that_fits() {
             .split_once("at most, with ")
             .unwrap_or_else(|| panic!("{text}"));
         let words: Vec<&str> = most.lines().next().unwrap_or_default().split(' ').collect();
-        let tokens = words[words.len() - 2].replace(',', "");
+        let last = words.iter().position(|word| word.starts_with("tokens"));
+        let tokens = words[last.expect("a length") - 1].replace(',', "");
         let users = more.rsplit_once("--concurrency ").map_or("1", |(_, n)| n);
         let followed = run(
             "plan",
@@ -262,7 +263,7 @@ fn look_up_takes_no_memory() {
             "--model qwen3-32b --quant fp8 --gpu rtx-5090 --gpus 2 --engine {engine} --draft ngram"
         );
         let plan = run("plan", &flags);
-        assert!(plan.contains("it takes 0 tokens and 0.00 GiB"), "{plan}");
+        assert!(plan.contains("it takes 0 tokens (0.00 GiB)\n"), "{plan}");
     }
 }
 
@@ -387,4 +388,75 @@ fn the_longest_context_told_is_what_a_request_holds_in_plan_as_in_predict() {
     // A context of its own goes before it.
     let own = plan("--max-model-len 4096 --context 1k");
     assert!(own.contains("requests of 1,024 tokens"), "{own}");
+}
+
+/// 16 ranks of an expert of 1,536 columns are 96 wide: "--gpus 16 would fit" was refused when followed,
+/// and so was "--gpus 8" where the command said `--tp 2`.
+#[test]
+fn more_cards_are_advised_where_the_engine_takes_the_cut() {
+    let flags = "--model minimax-m2.5 --gpu l4 --gpus 4 --engine vllm@0.11.0";
+    let plan = run("plan", flags);
+    assert!(
+        plan.contains("do: ") && !plan.contains("--gpus 16"),
+        "{plan}"
+    );
+    let flags = "--model llama-3.1-70b --gpu rtx-4090 --engine sglang";
+    let plan = run("plan", &format!("{flags} --gpus 4 --tp 4"));
+    let way = after(&plan, "--gpus 8 --tp 8 --mem-fraction ");
+    let fraction = way.map_or_else(String::new, |f| format!("--mem-fraction {f}"));
+    assert!(plan.contains("--gpus 8 --tp 8"), "{plan}");
+    let followed = run("plan", &format!("{flags} --gpus 8 --tp 8 {fraction}"));
+    assert!(followed.starts_with("FITS"), "{followed}");
+}
+
+/// "It takes 16,184 tokens and 1.91 GiB": the GiB held graphs beside the pool, the tokens did not, and
+/// `predict` named tokens alone.
+#[test]
+fn tokens_and_gib_of_a_draft_are_of_one_thing_in_plan_and_predict() {
+    let flags = "--model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4";
+    let plan = run("plan", flags);
+    let takes = plan.split_once("it takes ").map(|(_, rest)| rest);
+    let cost = takes
+        .and_then(|rest| rest.split(' ').next())
+        .expect("a cost");
+    let tokens: f64 = cost.replace(',', "").parse().expect("tokens");
+    let gib = format!("{:.2} GiB)", tokens * 65_536.0 / 1024.0_f64.powi(3));
+    assert!(
+        plan.contains(&format!(
+            "it takes {cost} tokens ({gib}, and 0.92 GiB beside"
+        )),
+        "{plan}"
+    );
+    let predict = run("predict", flags);
+    let line = predict.lines().find(|line| line.contains("costs "));
+    let line = line.expect("a cost");
+    assert!(
+        line.contains(&format!("costs {cost} of ")) && line.ends_with(&format!("({gib}")),
+        "{line}"
+    );
+}
+
+/// A fraction was moved from the engine's own without a word where nothing drafts.
+#[test]
+fn a_fraction_set_instead_is_said_without_a_draft_too() {
+    let flags = "--model gpt-oss-20b --gpu rtx-4090 --gpus 2 --engine vllm@0.11.0 --context 100k";
+    let predict = run("predict", &format!("{flags} --draft none --concurrency 64"));
+    let said = "set --gpu-memory-utilization 0.872: the engine's own 0.900";
+    assert!(predict.contains(said), "{predict}");
+}
+
+/// `--context 4k` was taken and `--max-model-len 4k` refused; what FP8 experts do on Ampere under
+/// SGLang was said by `predict` alone.
+#[test]
+fn plan_takes_and_warns_as_predict_does() {
+    let flags = "--model qwen3-30b-a3b --quant fp8 --gpu rtx-3090 --gpus 2 --engine sglang";
+    for command in ["plan", "predict"] {
+        let text = run(command, &format!("{flags} --max-model-len 4k"));
+        assert!(text.contains("fp8e4nv"), "{text}");
+    }
+    let plan = run(
+        "plan",
+        &format!("{flags} --batched-tokens 2k --max-total-tokens 8k"),
+    );
+    assert!(plan.contains("8,192 tokens"), "{plan}");
 }

@@ -215,6 +215,6 @@ fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 6]) -> Ledger 
     ledger.exact("recurrent states", states_gib, "one a slot, in 32 bits");
     let source = "one micro-batch; larger without flash attention";
     ledger.estimate("compute buffers", buffers, 0.8, source);
-    ledger.close();
+    ledger.close(ledger.spread());
     ledger
 }

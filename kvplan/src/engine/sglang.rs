@@ -78,7 +78,7 @@ fn base(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Base {
     let before = setup
         .observed
         .free_before_gib
-        .unwrap_or(setup.card_gib - parts::runtime_gib(setup));
+        .unwrap_or_else(|| parts::free_before_gib(setup));
     let draft_gib = (draft.weight_bytes + draft.table_bytes) / GIB;
     let counted = if era == DraftEra::Counted {
         draft_gib
@@ -245,8 +245,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     );
     parts::weight_lines(&mut ledger, &weights, observed);
     pool_lines(&mut ledger, setup, &b, &draft);
-    reserve_lines(&mut ledger, setup, &b, &draft, running);
-    ledger.close();
+    let reserve = reserve_lines(&mut ledger, setup, &b, &draft, running);
+    ledger.close(reserve.spread);
     let interval = interval(setup, weights_gib, &draft, &b);
     let refusal = refusal(setup, weights_gib, &draft, &b, &interval);
     let context = setup.context();
@@ -302,17 +302,11 @@ fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget, draft: &DraftP
     } else {
         "out of the reserve: loaded after the pool"
     };
-    // A log prints them; from the model they are good to a quarter.
-    let spread = if setup.observed.draft_gib.is_some() {
-        0.0
-    } else {
-        0.25
-    };
     ledger
         .estimate(
             "draft: weights",
             draft.weight_bytes / GIB,
-            spread,
+            draft_spread(setup),
             where_from,
         )
         .of_speculation();
@@ -348,6 +342,15 @@ fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget, draft: &DraftP
             "same tokens, the draft's layers",
         )
         .of_speculation();
+}
+
+/// How far the draft's weights may lie from their figure, as a share: a log prints them; from the model
+/// they are good to a quarter.
+fn draft_spread(setup: &Setup<'_>) -> f64 {
+    match setup.observed.draft_gib {
+        Some(_) => 0.0,
+        None => 0.25,
+    }
 }
 
 fn fraction_source(setup: &Setup<'_>) -> String {

@@ -137,7 +137,9 @@ fn ledger(setup: &Setup<'_>, weights: &parts::Weights, used: &Used) -> Ledger {
     ledger
         .exact("draft: KV pool", draft, "counted per token since #3497")
         .of_speculation();
-    ledger.close();
+    // The pool is a share of what is free, so it makes up for that share of what the lines are off.
+    let left = 1.0 - used.pool_gib / used.free.max(used.pool_gib).max(f64::MIN_POSITIVE);
+    ledger.close(left * ledger.spread());
     ledger
 }
 

@@ -340,7 +340,7 @@ fn ledger_lines(
         "40 and 5 contexts",
     );
     beside_torch(ledger, setup, b);
-    ledger.close();
+    ledger.close(walls::outside(setup, b).1);
 }
 
 /// What torch does not hold: inside the utilisation, and beside it.

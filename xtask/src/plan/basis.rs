@@ -3,6 +3,21 @@
 use kvplan::{CostBasis, Plan};
 
 use super::Report;
+use crate::table::thousands;
+
+/// What the draft takes: tokens and their GiB, and what it takes where the pool is not.
+pub(super) fn cost(report: &Report) -> String {
+    let cost = &report.cost;
+    let tokens = format!(
+        "{} tokens ({:.2} GiB)",
+        thousands(cost.tokens_lost as f64),
+        cost.pool_lost_gib()
+    );
+    match cost.beside_pool_gib() {
+        gib if gib < 0.005 => tokens,
+        gib => format!("{tokens}, and {gib:.2} GiB beside the pool"),
+    }
+}
 
 /// What the cost of the draft rests on, where that is not a plan like any other.
 pub(super) fn rests_on(report: &Report) -> &'static str {
@@ -23,14 +38,18 @@ fn rests_on_the_log(plan: &Plan) -> &'static str {
     // Captures that a log does not name are not told apart.
     let graphs = lines().any(|line| line.item == "graphs of target and draft");
     match (lines().any(banded), graphs) {
-        (true, false) => " (tokens: the log's pool against what it says was free; GiB: estimated)",
+        (true, false) => {
+            " (tokens: the log's pool against what it says was free; beside it: estimated)"
+        }
         (true, true) => {
-            " (tokens: the log's pool against what it says was free; GiB: estimated, without its \
+            " (tokens: the log's pool against what it says was free; beside it: estimated, without its \
              graphs, which the log counts with the target's)"
         }
-        (false, false) => " (tokens: the log's pool against what it says was free; GiB: the log's)",
+        (false, false) => {
+            " (tokens: the log's pool against what it says was free; beside it: the log's)"
+        }
         (false, true) => {
-            " (tokens: the log's pool against what it says was free; GiB: the log's, without its \
+            " (tokens: the log's pool against what it says was free; beside it: the log's, without its \
              graphs, which it counts with the target's)"
         }
     }

@@ -37,6 +37,8 @@ pub(super) fn to_json(report: &Report) -> Value {
             "tokens_lost": report.cost.tokens_lost,
             "context_lost": report.cost.context_lost,
             "gib": report.cost.draft_gib,
+            "pool_gib_lost": report.cost.pool_lost_gib(),
+            "beside_pool_gib": report.cost.beside_pool_gib(),
             "pool_gib_without": report.cost.without.pool_gib,
         })),
         "refusal": plan.refusal.as_ref().map(refusal_json),

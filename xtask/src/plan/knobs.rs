@@ -11,7 +11,7 @@ use crate::scenario::parse;
 pub(crate) struct Knobs {
     /// Longest context the engine is told to serve (--context-length, --max-model-len); requests
     /// are taken to hold that many tokens where --context does not say, as in predict
-    #[arg(long, aliases = ["context-length"], value_name = "TOKENS")]
+    #[arg(long, aliases = ["context-length"], value_name = "TOKENS", value_parser = parse::tokens)]
     pub(crate) max_model_len: Option<u64>,
     /// Requests at once the engine is told to run (--max-running-requests, --max-num-seqs)
     #[arg(
@@ -24,7 +24,8 @@ pub(crate) struct Knobs {
     #[arg(
         long,
         aliases = ["chunked-prefill-size", "max-num-batched-tokens"],
-        value_name = "TOKENS"
+        value_name = "TOKENS",
+        value_parser = parse::tokens
     )]
     pub(crate) batched_tokens: Option<u64>,
     /// Largest batch captured as a graph; 0 for none
@@ -35,7 +36,7 @@ pub(crate) struct Knobs {
     )]
     pub(crate) graph_max_batch: Option<u64>,
     /// Cap on the pool (--max-total-tokens)
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = parse::tokens)]
     pub(crate) max_total_tokens: Option<u64>,
     /// State slots of hybrids (--max-mamba-cache-size)
     #[arg(long, aliases = ["max-mamba-cache-size"], value_name = "N")]

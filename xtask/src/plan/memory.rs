@@ -67,7 +67,10 @@ fn below_a_plain_servers(own: &Report, scenario: &Scenario) -> anyhow::Result<Op
         if good(&lower.cost.with, scenario.context) {
             let mut memory = for_load(&lower, &other);
             // The pool that is given up is that of the server that ran.
-            memory.kv_tokens_without_speculation = Some(own.cost.without.kv_tokens);
+            let plain = &own.cost.without;
+            let left = lower.cost.with.kv_tokens as f64 / plain.kv_tokens.max(1) as f64;
+            memory.kv_tokens_without_speculation = Some(plain.kv_tokens);
+            memory.pool_gib_lost = Some((1.0 - left).max(0.0) * plain.pool_gib);
             memory.set_instead = Some(format!(
                 "set {} {fraction:.3}: the {:.3} of the log's server, which ran without a draft, is \
                  above the activation wall {:.3} ({:.3} to {:.3})",
@@ -260,6 +263,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         fits: fits(plan, report.context),
         kv_tokens: Some(plan.kv_tokens),
         kv_tokens_without_speculation: Some(report.cost.without.kv_tokens),
+        pool_gib_lost: Some(report.cost.pool_lost_gib()),
         holds_without_draft: None,
         pool: Some(plan.pool.clone()),
         state_slots: plan.state_slots,

@@ -58,6 +58,13 @@ fn named(scenario: &Scenario, args: Option<&PlanArgs>, remedy: &str) -> String {
 /// any.
 fn fits(scenario: &Scenario, args: Option<&PlanArgs>, change: &str) -> Option<String> {
     let setup = setup(scenario, args).ok()?;
+    if setup
+        .sharding
+        .uncut(setup.model, setup.engine.kind)
+        .is_some()
+    {
+        return None;
+    }
     let own = kvplan::plan(&setup).ok()?;
     if own.fit(scenario.context) == kvplan::Fit::Fits {
         return Some(change.to_string());
@@ -103,7 +110,8 @@ fn count(scenario: &Scenario, args: Option<&PlanArgs>) -> Option<String> {
             let cut = kvplan::Sharding::tp(u64::from(tp)).check(&scenario.model);
             let change = match tp <= have {
                 true => format!("--tp {tp}"),
-                false => format!("--gpus {tp}"),
+                // More cards alone may be taken as copies of the group, or with the ranks given.
+                false => format!("--gpus {tp} --tp {tp}"),
             };
             cut.ok().and_then(|_| fits(&other, args, &change))
         })

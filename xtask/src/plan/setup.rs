@@ -137,7 +137,7 @@ pub(crate) fn setup<'a>(
     let torch_total = scenario.gpu.memory_gib;
     let mut sharding = Sharding::tp(u64::from(scenario.tp));
     sharding.dcp = u64::from(scenario.dcp);
-    let card = kvplan::card_gib_from_torch(torch_total);
+    let card = scenario.gpu.card_gib();
     let mut setup = Setup::new(&scenario.model, sharding, engine(scenario)?, card);
     // vLLM's server defaults leave the A100 out, and the GB10, whose capacity NVML does not give.
     let small_defaults = ["a100", "gb10"];

@@ -2,7 +2,7 @@
 
 use kvplan::{CostBasis, EngineKind, Fit, Plan};
 
-use super::basis::rests_on;
+use super::basis::{cost, rests_on};
 use super::{Report, fraction_flag, limit, starts, wanted};
 use crate::scenario::{Scenario, newer_than_known};
 use crate::table::{needed, plain, text, thousands};
@@ -69,10 +69,9 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     }
     if report.speculates && starts(with) {
         line(format!(
-            "         with the draft {}: it takes {} tokens and {:.2} GiB{}",
+            "         with the draft {}: it takes {}{}",
             pool(with, by_context, scenario.context),
-            thousands(report.cost.tokens_lost as f64),
-            report.cost.draft_gib,
+            cost(report),
             rests_on(report)
         ));
     }
@@ -90,7 +89,8 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     }
     let moved = beside_the_log(report);
     let found = does_not_serve(report).into_iter().chain(warnings(report));
-    for remark in moved.chain(other_kv(report)).chain(found) {
+    let misfits = scenario.misfits.iter().cloned();
+    for remark in moved.chain(other_kv(report)).chain(found).chain(misfits) {
         line(format!("         {remark}"));
     }
     if starts(with) && !carried && users > 1 {
@@ -460,9 +460,7 @@ fn ledger(report: &Report, sources: bool, out: &mut String) {
         String::new(),
     ];
     if sources {
-        let spec =
-            "what torch reports and 0.5 GiB that it cannot see, about what nvidia-smi prints";
-        total.push(spec.to_string());
+        total.push("memory.total of nvidia-smi (processes see less)".to_string());
     }
     table.add_row(total);
     out.push('\n');

@@ -106,15 +106,42 @@ pub(super) fn words(report: &Report, out: &mut String) {
             }
         ));
     } else {
+        let fp8 = report.target_fp8.map_or_else(String::new, |least| {
+            format!("; with --kv-dtype fp8 {flag} {least:.3} carries it")
+        });
         let nearest = nearest_load(answer.requests, *requests, answer.context_tokens);
         out.push_str(&match nearest {
             Some(nearest) => format!(
-                "\nwanted     {load}: out of reach; at most, with {flag} {:.3}, {nearest}\n",
-                answer.fraction
+                "\nwanted     {load}: out of reach; at most, with {flag} {:.3}, {nearest}{}{fp8}\n",
+                answer.fraction,
+                match clear_of_the_band(answer) {
+                    true => " (clear of the activation wall's band)",
+                    false => "",
+                }
             ),
-            None => format!("\nwanted     {load}: out of reach at any {flag}\n"),
+            None => format!("\nwanted     {load}: out of reach at any {flag}{fp8}\n"),
         });
     }
+}
+
+/// Whether a fraction is the low end of the band of the activation wall, typed.
+fn clear_of_the_band(answer: &TargetAnswer) -> bool {
+    let interval = &answer.plan.interval;
+    answer.fraction <= interval.max_low && interval.max_low < interval.max
+}
+
+/// The least fraction that carries a load out of reach with a KV cache in fp8, where one does and
+/// nobody asked for a format that is no larger.
+pub(super) fn in_fp8(setup: &Setup<'_>, plan: &Plan, wanted: Option<&Wanted>) -> Option<f64> {
+    let (context, requests, answer) = wanted?;
+    let wider = plan.kv_dtype == kvplan::KvDtype::Bf16;
+    if answer.reached || !wider || setup.engine.kind == EngineKind::LlamaCpp {
+        return None;
+    }
+    let mut other = setup.clone();
+    other.kv_dtype = Some(kvplan::KvDtype::Fp8);
+    let answer = kvplan::for_target(&other, *context, *requests).ok()?;
+    answer.reached.then_some(answer.fraction)
 }
 
 /// The most requests of the context asked for, and the longest context of the requests asked for.

@@ -218,6 +218,9 @@ pub(crate) struct Memory {
     pub(crate) fits: Option<bool>,
     pub(crate) kv_tokens: Option<u64>,
     pub(crate) kv_tokens_without_speculation: Option<u64>,
+    /// The tokens that speculation takes of the pool, GiB.
+    #[serde(skip)]
+    pub(crate) pool_gib_lost: Option<f64>,
     /// How many requests of any context the pool holds.
     #[serde(skip)]
     pub(crate) pool: Option<kvplan::Pool>,

@@ -99,29 +99,40 @@ fn listed(loads: &[u32]) -> String {
 fn sweep_context(scenario: &Scenario, memory: &Memory) -> Option<Assumption> {
     let sweep = scenario.baseline.as_ref()?;
     let asked = scenario.context;
+    let most = sweep.last().map_or(0.0, |point| point.0);
+    let pool = memory.kv_tokens_without_speculation.or(memory.kv_tokens);
+    // Requests of a length that the pool does not hold at once.
+    let beyond = |tokens: f64| {
+        let pool = pool.filter(|pool| most * tokens > *pool as f64)?;
+        let pool = thousands(pool as f64);
+        Some(format!(
+            "; {most:.0} requests of that length do not fit {pool} KV tokens"
+        ))
+    };
+    let also = |tokens: f64| {
+        let beyond = beyond(tokens).map(|words| format!("{words}, so not all ran at once"));
+        beyond.unwrap_or_default()
+    };
     let ran = match scenario.sweep_context {
         None if asked == 0 => return None,
         None => {
-            let most = sweep.last().map_or(0.0, |point| point.0);
-            let pool = memory.kv_tokens_without_speculation.or(memory.kv_tokens);
-            let doubt = match pool {
-                Some(pool) if most * asked as f64 > pool as f64 => format!(
-                    "; {most:.0} requests of that length do not fit {} KV tokens, so it probably held \
-                     less: --baseline-context TOKENS tells",
-                    thousands(pool as f64)
-                ),
-                _ => ", nor --baseline-context".to_string(),
+            let doubt = match beyond(asked as f64) {
+                Some(words) => {
+                    format!("{words}, so it probably held less: --baseline-context TOKENS tells")
+                }
+                None => ", nor --baseline-context".to_string(),
             };
             format!(
                 "is taken to have run at {asked} tokens of context (its file does not say{doubt})"
             )
         }
         Some(tokens) if (tokens - asked as f64).abs() < 1.0 => {
-            format!("is of {asked} tokens of context")
+            format!("is of {asked} tokens of context{}", also(tokens))
         }
         Some(tokens) => format!(
-            "is of {tokens:.0} tokens of context; its steps at {asked} are the measured ones and what \
-             the step model adds or takes between the two"
+            "is of {tokens:.0} tokens of context{}; its steps at {asked} are the measured ones and what \
+             the step model adds or takes between the two",
+            also(tokens)
         ),
     };
     Some(Assumption {

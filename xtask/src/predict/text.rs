@@ -1,6 +1,7 @@
 //! The answer as text: the verdict first, then the table, then why.
 
 mod compared;
+mod memory;
 
 use std::fmt::Write as _;
 
@@ -21,7 +22,7 @@ pub(crate) fn render(answer: &Answer, sources: bool) -> String {
     parts(answer, &mut out);
     allreduce(answer, &mut out);
     observed(answer, sources, &mut out);
-    memory(answer, sources, &mut out);
+    memory::memory(answer, sources, &mut out);
     closing(answer, &mut out);
     if sources {
         inputs(answer, &mut out);
@@ -144,10 +145,12 @@ fn memory_cost(answer: &Answer) -> Option<String> {
     if with >= without {
         return Some(format!("costs no KV tokens{at}"));
     }
+    let gib = memory.pool_gib_lost;
     Some(format!(
-        "costs {} of {} KV tokens{at}",
+        "costs {} of {} KV tokens{}{at}",
         thousands(without.saturating_sub(with) as f64),
-        thousands(without as f64)
+        thousands(without as f64),
+        gib.map_or_else(String::new, |gib| format!(" ({gib:.2} GiB)"))
     ))
 }
 
@@ -343,44 +346,6 @@ fn observed(answer: &Answer, sources: bool, out: &mut String) {
     }
     out.push('\n');
     out.push_str(&table_text(&table, 0));
-}
-
-fn memory(answer: &Answer, sources: bool, out: &mut String) {
-    let memory = &answer.memory;
-    if memory.ledger.is_empty() && memory.notes.is_empty() {
-        return;
-    }
-    let mut header = vec!["memory of one GPU, GiB", "", "(90 %)"];
-    if sources {
-        header.push("source");
-    }
-    let mut table = plain(&header, &[0, 3]);
-    for line in &memory.ledger {
-        let mut row = vec![
-            format!("  {}", line.item),
-            format!("{:.2}", line.gib),
-            if (line.high_gib - line.low_gib).abs() > 0.005 {
-                let to = if line.low_gib < 0.0 { " to " } else { "-" };
-                format!("{:.2}{to}{:.2}", line.low_gib, line.high_gib)
-            } else {
-                String::new()
-            },
-        ];
-        if sources {
-            row.push(line.source.clone());
-        }
-        table.add_row(row);
-    }
-    out.push('\n');
-    out.push_str(&table_text(&table, 0));
-    let walls = memory.fraction_min.zip(memory.fraction_max);
-    // llama.cpp has no fraction.
-    if let Some(walls) = walls.filter(|(low, high)| *low > 0.0 || *high < 1.0) {
-        let _ = writeln!(out, "  {}", memory.legal(walls));
-    }
-    for note in &memory.notes {
-        let _ = writeln!(out, "  {note}");
-    }
 }
 
 fn closing(answer: &Answer, out: &mut String) {

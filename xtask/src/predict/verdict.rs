@@ -15,6 +15,9 @@ pub(super) struct Summary {
     pub(super) pays_up_to: Option<u32>,
 }
 
+/// What is said where nothing drafts.
+const NO_DRAFT: &str = "--draft none: nothing drafts, so nothing is gained";
+
 /// Judges by the lightest load asked for; says up to which load it holds.
 pub(super) fn summary(
     scenario: &Scenario,
@@ -25,9 +28,10 @@ pub(super) fn summary(
     let Some(first) = points.first().filter(|_| scenario.draft.is_some()) else {
         return Summary {
             verdict: Verdict::DoesNotPay,
-            because: match stopped(scenario, memory) {
-                Some(stopped) => stopped.why,
-                None => "--draft none: nothing drafts, so nothing is gained".to_string(),
+            because: match (stopped(scenario, memory), &memory.set_instead) {
+                (Some(stopped), _) => stopped.why,
+                (None, None) => NO_DRAFT.to_string(),
+                (None, Some(set)) => format!("{NO_DRAFT}; {set}"),
             },
             measure: None,
             pays_up_to: None,

@@ -92,6 +92,8 @@ pub(crate) struct Scenario {
     pub(crate) observed_context: u64,
     pub(crate) inputs: Vec<Input>,
     pub(crate) assumptions: Vec<Assumption>,
+    /// Those of them that say that model, card and engine do not go together, or only to a limit.
+    pub(crate) misfits: Vec<String>,
     pub(crate) seed: u64,
     /// Most requests at once that the engine is told to run, where `predict` was told.
     pub(crate) max_running: Option<u64>,
@@ -112,6 +114,7 @@ pub(crate) struct Scenario {
 pub(crate) struct Notes {
     inputs: Vec<Input>,
     assumptions: Vec<Assumption>,
+    misfits: Vec<String>,
 }
 
 impl Notes {
@@ -128,6 +131,12 @@ impl Notes {
         let found = self.inputs.iter().find(|input| input.name == name);
         let text = found.and_then(|input| input.value.as_str());
         text.unwrap_or_default().to_string()
+    }
+
+    /// What model, card and engine do not do together.
+    fn misfit(&mut self, what: String, settled_by: &str) {
+        self.misfits.push(what.clone());
+        self.assume(what, settled_by);
     }
 
     fn assume(&mut self, what: impl Into<String>, settled_by: impl Into<String>) {
@@ -158,6 +167,7 @@ impl Scenario {
         }
         scenario.inputs = notes.inputs;
         scenario.assumptions = notes.assumptions;
+        scenario.misfits = notes.misfits;
         Ok(scenario)
     }
 
@@ -222,6 +232,7 @@ impl Scenario {
             acceptance,
             inputs: Vec::new(),
             assumptions: Vec::new(),
+            misfits: Vec::new(),
             seed: merged.seed,
             max_running: None,
             running_for_loads: None,

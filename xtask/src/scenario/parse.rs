@@ -29,6 +29,11 @@ pub(crate) fn count(flag: &str, text: &str) -> anyhow::Result<u64> {
         .ok_or_else(|| input::error(format!("{flag} {text}: too large")))
 }
 
+/// A count of tokens, for flags that are numbers only.
+pub(crate) fn tokens(text: &str) -> Result<u64, String> {
+    count("", text).map_err(|_| "not a whole number of 0 or more (32k is 32768)".to_string())
+}
+
 /// Tokens of context: a count from 0 up.
 pub(crate) fn context(flag: &str, text: &str) -> anyhow::Result<u64> {
     let tokens = count(flag, text)?;

@@ -25,7 +25,7 @@ pub(super) fn warn(model: &Model, gpu: &Gpu, engine: EngineKind, context: u64, n
         && engine == EngineKind::Sglang
         && !matches!(gpu.family, Family::Blackwell | Family::BlackwellRtx)
     {
-        notes.assume(
+        notes.misfit(
             format!(
                 "NVFP4 weights run on {}, which has no FP4 units: many SGLang builds refuse them \
                  there (vLLM unpacks them by Marlin)",
@@ -36,7 +36,7 @@ pub(super) fn warn(model: &Model, gpu: &Gpu, engine: EngineKind, context: u64, n
     }
     warn_fp8_experts(model, gpu, engine, notes);
     if let Some(limit) = model.max_positions.filter(|limit| context > *limit) {
-        notes.assume(
+        notes.misfit(
             format!(
                 "context {context} is beyond the model's own {limit} tokens: engines refuse it \
                  without rope scaling (YaRN)"
@@ -57,7 +57,7 @@ fn warn_fp8_experts(model: &Model, gpu: &Gpu, engine: EngineKind, notes: &mut No
         .any(|layer| matches!(layer.ffn, Ffn::Moe(_)) && fp8.contains(&layer.formats.experts));
     let without_fp8 = matches!(gpu.family, Family::Volta | Family::Turing | Family::Ampere);
     if experts && without_fp8 && engine == EngineKind::Sglang {
-        notes.assume(
+        notes.misfit(
             format!(
                 "FP8 experts run on {}, which has no FP8 arithmetic: SGLang's kernel is reported to crash \
                  there (`fp8e4nv not supported in this architecture`: sglang#5871, #12887; its mend \

@@ -2,9 +2,7 @@
 //! fight, which GPUs belong together, where does one algorithm overtake another.
 
 use pcie_sim::nccl::NcclSetup;
-use pcie_sim::{
-    Access, Algorithm, Options, Transfer, all_gather, all_reduce, alone_gb_s, contention,
-};
+use pcie_sim::{Access, Algorithm, Options, Transfer, all_reduce, alone_gb_s, contention};
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -22,7 +20,6 @@ struct Facts {
     placement: Option<Placement>,
     graph_file_us: Option<(f64, f64)>,
     offload_slowdown: f64,
-    logits_us: Option<f64>,
 }
 
 /// Best and worst half of the GPUs for one group.
@@ -69,14 +66,8 @@ fn facts(answer: &Answer) -> Facts {
         placement: placement(answer, bytes),
         graph_file_us: graph_file(answer, bytes),
         offload_slowdown: offload(answer),
-        logits_us: all_gather(t, &answer.ranks, LOGITS_BYTES, &answer.options)
-            .ok()
-            .map(|x| x.time_us),
     }
 }
-
-/// Logits of 64 sequences of 4 tokens over a vocabulary of 163,840 in 16 bits.
-const LOGITS_BYTES: u64 = 64 * 4 * 163_840 * 2;
 
 fn pairs(ranks: &[usize], access: Access) -> Vec<Transfer> {
     let mut out = Vec::new();
@@ -218,13 +209,6 @@ pub(super) fn text(answer: &Answer) -> String {
         "KV offload  a ring is {:.2}x slower while GPU {} copies to and from the host\n",
         f.offload_slowdown, answer.ranks[0]
     ));
-    if let Some(us) = f.logits_us {
-        out.push_str(&format!(
-            "logits      of 64 x 4 tokens over a vocabulary of 163,840 ({}): all-gather {} us\n",
-            table::bytes(LOGITS_BYTES),
-            table::three(us)
-        ));
-    }
     out
 }
 
@@ -247,6 +231,5 @@ pub(super) fn json(answer: &Answer) -> Value {
         })),
         "nccl_graph_file_us": f.graph_file_us.map(|g| json!({"without": g.0, "with": g.1})),
         "kv_offload_slowdown": f.offload_slowdown,
-        "logits_all_gather_us": f.logits_us,
     })
 }

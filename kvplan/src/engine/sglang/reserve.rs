@@ -2,7 +2,7 @@
 //! the draft.
 
 use super::auto::chunk_and_batch;
-use super::{Budget, DraftEra, draft_era, graphs, req_to_token_gib};
+use super::{Budget, DraftEra, draft_era, draft_spread, graphs, req_to_token_gib};
 use crate::GIB;
 use crate::ledger::Ledger;
 use crate::parts::{self, DraftParts};
@@ -40,6 +40,7 @@ pub(super) fn reserve_lines(
     );
     // Before 0.5.18 the slot of padded batches comes on top.
     let states = b.state.slots_gib + b.state.drafted_gib;
+    let mut draft_off = 0.0;
     let mut outside = (states - b.state.reserved_gib).max(0.0);
     if era == DraftEra::ReserveAndExtraSlots
         && let Some(spec) = setup.speculation
@@ -57,13 +58,14 @@ pub(super) fn reserve_lines(
     }
     if era != DraftEra::Counted {
         outside += (draft.weight_bytes + draft.table_bytes) / GIB;
+        draft_off = draft_spread(setup) * draft.weight_bytes / GIB;
     }
     if !super::prices_draft(setup, era) {
         outside += b.tokens as f64 * draft.kv_bytes_per_token as f64 / GIB;
     }
     Reserve {
         needed: table + buffers + graphs + activations + outside,
-        spread: graphs::SPREAD * guessed_graphs + 0.5 * activations,
+        spread: graphs::SPREAD * guessed_graphs + 0.5 * activations + draft_off,
     }
 }
 

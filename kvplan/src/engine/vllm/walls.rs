@@ -31,18 +31,20 @@ pub(super) fn beside(setup: &Setup<'_>, b: &Budget) -> Beside {
     }
 }
 
+/// What lies on the card outside the utilisation's share and what of it may be off, GiB.
+pub(super) fn outside(setup: &Setup<'_>, b: &Budget) -> (f64, f64) {
+    let beside = beside(setup, b);
+    let gib = b.outside + beside.before + beside.on_demand;
+    let off = b.outside * GRAPHS_SPREAD + beside.before * beside.before_spread + beside.on_demand;
+    (gib, off)
+}
+
 /// Least utilisation that holds one request; most that leaves room for what is not counted. The wall
 /// is where the ledger's free memory ends.
 pub(super) fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
     let fixed = b.total * b.utilisation - b.rest;
-    let beside = beside(setup, b);
-    let wall = |share: f64| {
-        let down = |gib: f64, spread: f64| gib * (1.0 - share * spread);
-        let taken = down(b.outside, GRAPHS_SPREAD)
-            + down(beside.before, beside.before_spread)
-            + down(beside.on_demand, 1.0);
-        ((b.total - taken) / b.total).clamp(0.0, 1.0)
-    };
+    let (gib, off) = outside(setup, b);
+    let wall = |share: f64| ((b.total - gib + share * off) / b.total).clamp(0.0, 1.0);
     let (low, middle, high) = (wall(-1.0), wall(0.0), wall(1.0));
     Interval {
         min: ((fixed + request_gib) / b.total).max(0.0),
