@@ -460,3 +460,23 @@ fn plan_takes_and_warns_as_predict_does() {
     );
     assert!(plan.contains("8,192 tokens"), "{plan}");
 }
+
+/// The doubt that so many requests of a sweep fit went away when its context was given, where these
+/// do not fit either.
+#[test]
+fn a_sweep_beyond_the_pool_is_doubted_with_its_context_given_too() {
+    let path = std::env::temp_dir().join(format!("xtask-advice-{}.csv", std::process::id()));
+    std::fs::write(&path, "concurrency,tok_s\n1,60\n64,1500\n").expect("a temporary file");
+    let shown = path.to_string_lossy().into_owned();
+    let flags = format!(
+        "--model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --context 16k --baseline {shown}"
+    );
+    let doubt = "64 requests of that length do not fit";
+    for context in ["", "--baseline-context 16k"] {
+        let text = run("predict", &format!("{flags} {context}"));
+        assert!(text.contains(doubt), "{context}: {text}");
+    }
+    let fits = run("predict", &format!("{flags} --baseline-context 1k"));
+    assert!(!fits.contains(doubt), "{fits}");
+    let _ = std::fs::remove_file(path);
+}

@@ -150,10 +150,7 @@ fn report(
     }
     room::name(scenario, args, &mut cost.with);
     let fourth = fourth(scenario, args, &inferred);
-    // A fraction that gave one of the figures cannot be checked by them.
-    let belief = believed(scenario)
-        .filter(|_| fourth.is_none())
-        .and_then(|believed| kvplan::check_belief(&inferred, believed));
+    let belief = belief(scenario, fourth, &inferred);
     of_the_pool(&mut cost, seen && inferred.known.fraction.is_some());
     let target = wanted::target(scenario, &setup, &cost.with).map_err(fail)?;
     let log_limit = args.and_then(|args| limit::of_the_log(scenario, args, &setup, &cost.with));
@@ -211,6 +208,12 @@ fn states(known: &kvplan::Known, setup: &kvplan::Setup<'_>) -> Option<f64> {
     let computed = |pool| kvplan::state_beside_pool(&setup.plain(), pool);
     let beside = known.state_gib.or_else(|| known.pool_gib.map(computed));
     beside.filter(|gib| *gib > 0.0)
+}
+
+/// The fraction believed in, checked against the figures; one that gave a figure cannot be.
+fn belief(scenario: &Scenario, fourth: Option<&str>, inferred: &Inferred) -> Option<BeliefCheck> {
+    let believed = believed(scenario).filter(|_| fourth.is_none())?;
+    kvplan::check_belief(inferred, believed)
 }
 
 /// The fraction asked for, else the one that those who saw the run believed in.
