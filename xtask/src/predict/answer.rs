@@ -3,6 +3,7 @@
 //! Field names are the contract's (`predict --json`); unknown is `null`, never a made-up number.
 
 pub(crate) use super::links::AllReduceTime;
+pub(crate) use super::observed::Observed;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -423,20 +424,6 @@ pub(crate) struct Change {
     /// Tokens a second after, over before, at the lowest concurrency asked for.
     pub(crate) gain: f64,
     pub(crate) why: String,
-}
-
-/// An observed figure beside the computed one.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Observed {
-    pub(crate) what: String,
-    pub(crate) observed: f64,
-    pub(crate) computed: Option<f64>,
-    /// The 90 % band of the computed figure, where one is known.
-    pub(crate) computed_low: Option<f64>,
-    pub(crate) computed_high: Option<f64>,
-    pub(crate) unit: &'static str,
-    pub(crate) source: String,
-    pub(crate) note: String,
 }
 
 /// What was assumed and what would settle it.

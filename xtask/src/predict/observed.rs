@@ -3,12 +3,50 @@
 pub(super) mod by_log;
 pub(super) mod by_sweep;
 
-use super::answer::{Assumption, Memory, Observed};
+use serde::Serialize;
+
+use super::answer::{Assumption, Memory};
 use super::costs::{Costs, all_reduces};
 use super::links::{Choice, Links};
 use super::points::{best, try_depths};
 use crate::scenario::Scenario;
 use crate::scenario::file::{Figure, PublicKind};
+
+/// Where an observed figure was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// In the scenario's file.
+    Figure,
+    /// In a server's log.
+    Log,
+    /// In the user's plain sweep.
+    Sweep,
+}
+
+/// An observed figure beside the computed one.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Observed {
+    pub(crate) what: String,
+    #[serde(skip)]
+    pub(crate) seen: Seen,
+    pub(crate) observed: f64,
+    pub(crate) computed: Option<f64>,
+    /// The 90 % band of the computed figure, where one is known.
+    pub(crate) computed_low: Option<f64>,
+    pub(crate) computed_high: Option<f64>,
+    pub(crate) unit: &'static str,
+    pub(crate) source: String,
+    pub(crate) note: String,
+}
+
+impl Observed {
+    /// Observed over computed, where that lies outside the band.
+    pub(crate) fn outside(&self) -> Option<f64> {
+        let (low, high) = (self.computed_low?, self.computed_high?);
+        let out = self.observed < low || self.observed > high;
+        out.then_some(self.observed / self.computed?)
+    }
+}
 
 /// One row a figure of the scenario file.
 pub(super) fn rows(
@@ -74,6 +112,7 @@ fn row(
 ) -> Observed {
     Observed {
         what: what.to_string(),
+        seen: Seen::Figure,
         observed: figure.value,
         computed,
         computed_low: None,
@@ -134,6 +173,7 @@ fn from_scratch(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec<Ob
         };
         rows.push(Observed {
             what: format!("{what}, one user, public figure"),
+            seen: Seen::Figure,
             observed: figure.value,
             computed: tok_s,
             computed_low: None,

@@ -1,9 +1,10 @@
 //! The speeds that a server's own log shows, beside what is computed for the same load.
 
-use super::super::answer::{Assumption, Observed};
+use super::super::answer::Assumption;
 use super::super::costs::{Costs, all_reduces};
 use super::super::links::{Choice, Links};
 use super::super::points;
+use super::{Observed, Seen};
 use crate::explain::speeds::LoadSpeed;
 use crate::scenario::Scenario;
 use crate::table::thousands;
@@ -120,6 +121,7 @@ fn row(scenario: &Scenario, costs: &Costs<'_>, speed: &LoadSpeed) -> Option<Obse
     let s = if users == 1 { "" } else { "s" };
     Some(Observed {
         what: format!("log: {kind}, {users} user{s}{tokens}"),
+        seen: Seen::Log,
         observed: speed.tok_s,
         computed: Some(computed),
         computed_low: Some(low),
@@ -188,16 +190,10 @@ pub(super) fn place(observed: f64, low: f64, high: f64) -> &'static str {
 
 /// What may be behind a speed outside the band, in one line; `None` where all lie within.
 pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Option<Assumption> {
-    let ratio = |row: &&Observed| {
-        let (low, high) = (row.computed_low?, row.computed_high?);
-        let out = row.observed < low || row.observed > high;
-        out.then_some(row.observed / row.computed?)
-    };
-    let of_log = |row: &&Observed| row.what.starts_with("log: ");
     let worst = rows
         .iter()
-        .filter(of_log)
-        .filter_map(|row| ratio(&row))
+        .filter(|row| row.seen == Seen::Log)
+        .filter_map(Observed::outside)
         .max_by(|a, b| a.ln().abs().total_cmp(&b.ln().abs()))?;
     let slower = worst < 1.0;
     let mut reasons = Vec::new();

@@ -1,10 +1,11 @@
 //! The user's own plain sweep, beside what is computed for the same loads: a sweep of another cut,
 //! format or context shows here.
 
-use super::super::answer::{Assumption, Observed};
+use super::super::answer::Assumption;
 use super::super::costs::{Costs, all_reduces};
 use super::super::links::{Choice, Links};
 use super::by_log::{SCRATCH_90, place};
+use super::{Observed, Seen};
 use crate::scenario::Scenario;
 
 /// The lightest and the heaviest load of the sweep, computed from scratch.
@@ -34,6 +35,7 @@ pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec
         let s = if load == 1 { "" } else { "s" };
         (computed.is_finite() && computed > 0.0).then(|| Observed {
             what: format!("your sweep: plain, {load} user{s}"),
+            seen: Seen::Sweep,
             observed: tok_s,
             computed: Some(computed),
             computed_low: Some(low),
@@ -51,15 +53,10 @@ pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec
 
 /// What may be behind a sweep outside the band, in one line; `None` where it lies within.
 pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Option<Assumption> {
-    let ratio = |row: &Observed| {
-        let (low, high) = (row.computed_low?, row.computed_high?);
-        let out = row.observed < low || row.observed > high;
-        let of_sweep = row.what.starts_with("your sweep");
-        (out && of_sweep).then_some(row.observed / row.computed?)
-    };
     let worst = rows
         .iter()
-        .filter_map(ratio)
+        .filter(|row| row.seen == Seen::Sweep)
+        .filter_map(Observed::outside)
         .max_by(|a, b| a.ln().abs().total_cmp(&b.ln().abs()))?;
     let (times, way, cut, length) = match worst < 1.0 {
         true => (1.0 / worst, "slower", "fewer", "a longer"),
