@@ -1,0 +1,109 @@
+//! What the KV cache is told: its format, the memory fraction, the GPUs that share it.
+
+use super::engine::EngineKind;
+use super::{Notes, input, merge};
+
+/// Sources of a KV format that nobody asks for.
+pub(super) const KV_BY_CHECKPOINT: &str = "the checkpoint's config asks for it";
+pub(super) const KV_BY_ENGINE: &str = "the engines' default";
+
+/// The format of the KV cache.
+pub(super) fn kv_dtype(
+    merged: &merge::Merged,
+    engine: EngineKind,
+    model: &kvplan::Model,
+    notes: &mut Notes,
+) -> anyhow::Result<kvplan::KvDtype> {
+    let Some(given) = &merged.kv_dtype else {
+        let dtype = model.kv_dtype.unwrap_or_default();
+        let source = if model.kv_dtype.is_some() {
+            KV_BY_CHECKPOINT
+        } else {
+            KV_BY_ENGINE
+        };
+        notes.input("kv_dtype", dtype.name(), source);
+        return Ok(dtype);
+    };
+    let dtype = kvplan::KvDtype::parse(&given.value).ok_or_else(|| {
+        input::error(format!(
+            "{}: not a KV format; give bf16, fp8, fp4, or a GGUF type such as q8_0",
+            given.shown("--kv-dtype")
+        ))
+    })?;
+    let llamacpp = engine == EngineKind::LlamaCpp;
+    let runs = match dtype {
+        kvplan::KvDtype::Bf16 => true,
+        kvplan::KvDtype::Fp8 => !llamacpp,
+        kvplan::KvDtype::Fp4 => engine == EngineKind::Sglang || engine == EngineKind::TrtLlm,
+        _ => llamacpp,
+    };
+    if !runs {
+        return Err(input::error(format!(
+            "{}: {} has no such KV cache; give {}",
+            given.shown("--kv-dtype"),
+            engine.name(),
+            match engine {
+                EngineKind::LlamaCpp => "f16, q8_0, q5_1, q5_0, q4_1 or q4_0",
+                EngineKind::Vllm => "bf16 or fp8",
+                EngineKind::Sglang | EngineKind::TrtLlm => "bf16, fp8 or fp4",
+            }
+        )));
+    }
+    notes.input("kv_dtype", dtype.name(), given.source.clone());
+    Ok(dtype)
+}
+
+/// The memory fraction that was given.
+pub(super) fn mem_fraction(
+    merged: &merge::Merged,
+    notes: &mut Notes,
+) -> anyhow::Result<Option<f64>> {
+    let Some(given) = &merged.mem_fraction else {
+        return Ok(None);
+    };
+    if !(given.value > 0.0 && given.value <= 1.0) {
+        return Err(input::error(format!(
+            "{}: give a fraction above 0 and up to 1, such as 0.88",
+            given.shown("--mem-fraction")
+        )));
+    }
+    notes.input("mem_fraction", given.value, given.source.clone());
+    Ok(Some(given.value))
+}
+
+/// GPUs that share one copy of the KV cache.
+pub(super) fn dcp(
+    merged: &merge::Merged,
+    tp: u32,
+    engine: EngineKind,
+    notes: &mut Notes,
+) -> anyhow::Result<u32> {
+    let Some(given) = &merged.dcp else {
+        return Ok(1);
+    };
+    if given.value == 0 || !tp.is_multiple_of(given.value) {
+        return Err(input::error(format!(
+            "{}: must divide the tensor-parallel size {tp}",
+            given.shown("--dcp")
+        )));
+    }
+    if given.value > 1 && matches!(engine, EngineKind::TrtLlm | EngineKind::LlamaCpp) {
+        return Err(input::error(format!(
+            "{}: {} has no decode context parallelism; leave it out",
+            given.shown("--dcp"),
+            engine.name()
+        )));
+    }
+    if given.value > 1 && engine == EngineKind::Sglang {
+        notes.assume(
+            format!(
+                "dcp {}: only the step times follow it; SGLang's memory rules and flags for it are \
+                 not known here",
+                given.value
+            ),
+            "--engine vllm, whose KV pool is divided by it",
+        );
+    }
+    notes.input("dcp", given.value, given.source.clone());
+    Ok(given.value)
+}
