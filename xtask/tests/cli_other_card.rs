@@ -253,10 +253,10 @@ fn what_a_draft_costs_says_at_which_fraction() {
         "4k",
     ];
     let own = answers(&box_of_log);
-    let said = "KV tokens, with and without it at the fraction that SGLang chooses";
+    let said = "KV tokens (2.07 GiB), with and without it at the fraction that SGLang chooses";
     assert!(own.contains(said), "{own}");
     // The default case's fraction was found from what its run printed: SGLang did not choose it.
-    assert!(answers(&["predict"]).contains("KV tokens, at 0.880 with and without it"));
+    assert!(answers(&["predict"]).contains("KV tokens (1.51 GiB), at 0.880 with and without it"));
     std::fs::remove_file(path).ok();
 }
 
