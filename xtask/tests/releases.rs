@@ -59,3 +59,18 @@ fn releases_of_vllm_without_the_name_mtp_are_told_no_method() {
     let new = of("deepseek-v3", "vllm@0.11.0", &["--quant", "nvfp4"]);
     assert!(new.contains("{\"method\":\"mtp\""), "{new}");
 }
+
+#[test]
+fn a_line_of_the_other_engine_stands_beside_only_where_a_release_runs_it() {
+    let of = |engine: &[&str]| {
+        let common = ["predict", "--model", "gemma-3-27b", "--box", "hgx-b300-8"];
+        let all = common.iter().chain(engine).copied();
+        answers(&all.collect::<Vec<_>>())
+    };
+    let text = of(&["--draft", "eagle3"]);
+    assert!(text.contains("\n  sglang: python -m sglang"), "{text}");
+    assert!(!text.contains("vllm"), "{text}");
+    // Asked for, it is shown, with what it lacks.
+    let text = of(&["--draft", "eagle3", "--engine", "vllm"]);
+    assert!(text.contains("vllm (in no release to "), "{text}");
+}

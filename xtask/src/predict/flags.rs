@@ -9,7 +9,7 @@ use super::answer::{Answer, Memory, Point};
 use super::kernels::{self, BOUND, Group, Switch};
 use super::links::Choice;
 use super::pasted::Pasted;
-use super::{launch, other_flags};
+use super::{launch, other_flags, serves};
 use crate::scenario::file::ObservedFile;
 use crate::scenario::{EngineChoice, EngineKind, Ran, Scenario};
 
@@ -64,10 +64,12 @@ pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<
         with_env("llamacpp", "llamacpp_env", (Vec::new(), line));
         return flags;
     }
-    with_env("sglang", "sglang_env", sglang(setting));
+    if serves::pastes(setting, EngineKind::Sglang) {
+        with_env("sglang", "sglang_env", sglang(setting));
+    }
     // SGLang alone drafts trees.
     let tree = setting.topk > 1 && setting.steps > 0;
-    if !tree {
+    if !tree && serves::pastes(setting, EngineKind::Vllm) {
         with_env("vllm", "vllm_env", vllm(setting));
     }
     if asked == EngineKind::TrtLlm && !tree {
@@ -145,9 +147,10 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
         (EngineKind::Sglang, _) => "SGLang takes no fixed depth by load".to_string(),
         _ => format!("{} takes no list by load", engine.title()),
     };
-    let vllm = match asked_for(scenario) || !setting.has_list() {
-        true => "",
-        false => "; the vllm line has one by load",
+    let beside = setting.has_list() && serves::pastes(setting, EngineKind::Vllm);
+    let vllm = match beside && !asked_for(scenario) {
+        true => "; the vllm line has one by load",
+        false => "",
     };
     let plural = if setting.steps == 1 { "" } else { "s" };
     Some(format!(

@@ -1,46 +1,14 @@
-//! Which release of an engine serves a model, and which draft with it: read from the releases
-//! themselves (`xtask/catalog/releases.toml`). Nothing is refused: what a release lacks is told.
-
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
+//! What the lines to paste need that their engines' releases lack. Nothing is refused: what a release
+//! lacks is told.
 
 use kvplan::Version;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use spec_decode::HeadKind;
 
 use super::answer::Answer;
 use super::flags::Setting;
+use crate::scenario::releases::{Class, Has, Number, Releases, class_of, number};
 use crate::scenario::{EngineKind, Scenario};
-
-/// The table as text, compiled in.
-const CATALOG: &str = include_str!("../../catalog/releases.toml");
-
-#[derive(Debug, Default, Deserialize)]
-struct Catalog {
-    sglang: Releases,
-    vllm: Releases,
-    /// Class in a published config, class that the engines serve it by.
-    same_as: BTreeMap<String, String>,
-}
-
-/// What was read of one engine.
-#[derive(Debug, Default, Deserialize)]
-struct Releases {
-    /// Releases read, oldest first.
-    read: Vec<String>,
-    /// Kind of draft, releases that take it.
-    methods: BTreeMap<String, String>,
-    classes: BTreeMap<String, Class>,
-}
-
-/// Releases that serve a class, plain and with its drafts.
-#[derive(Debug, Default, Deserialize)]
-struct Class {
-    known: String,
-    eagle3: Option<String>,
-    mtp: Option<String>,
-    dflash: Option<String>,
-}
 
 /// What a release lacks for the line pasted for its engine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -59,129 +27,29 @@ pub(crate) struct Lack {
     newest: String,
 }
 
-type Number = (u32, u32, u32);
-
-/// Whether a release has something.
-#[derive(Debug, Clone, PartialEq)]
-enum Has {
-    Yes,
-    /// The next release that has it, where one does.
-    No(Option<String>),
-}
-
-fn catalog() -> &'static Catalog {
-    static ALL: OnceLock<Catalog> = OnceLock::new();
-    ALL.get_or_init(|| toml::from_str(CATALOG).unwrap_or_default())
-}
-
-fn number(text: &str) -> Option<Number> {
-    match Version::find(text)? {
-        Version::Number(major, minor, patch) => Some((major, minor, patch)),
-        Version::Date(..) => None,
-    }
-}
-
-impl Releases {
-    fn of(engine: EngineKind) -> Option<&'static Self> {
-        match engine {
-            EngineKind::Sglang => Some(&catalog().sglang),
-            EngineKind::Vllm => Some(&catalog().vllm),
-            EngineKind::TrtLlm | EngineKind::LlamaCpp => None,
-        }
-    }
-
-    /// `spans` as the table writes them (`0.9.2..0.24.0 0.30.0`). A release between two that were
-    /// read may be the first that has it.
-    fn has(&self, at: Number, spans: Option<&str>) -> Has {
-        for span in spans.unwrap_or_default().split_whitespace() {
-            let (from, until) = span.split_once("..").unwrap_or((span, ""));
-            let Some(first) = number(from) else { continue };
-            let lacked = |read: &Number| *read >= at && *read < first;
-            if at < first
-                && self
-                    .read
-                    .iter()
-                    .filter_map(|r| number(r))
-                    .any(|r| lacked(&r))
-            {
-                return Has::No(Some(from.to_string()));
-            }
-            if number(until).is_none_or(|until| at < until) {
-                return Has::Yes;
-            }
-        }
-        Has::No(None)
-    }
-
-    /// What a kind of draft needs of a release with this class: the method and the model code.
-    fn draft<'a>(&'a self, class: &'a Class, head: HeadKind) -> Option<Draft<'a>> {
-        let (method, title) = match head {
-            HeadKind::Eagle3 => ("eagle3", "EAGLE-3"),
-            HeadKind::Mtp | HeadKind::MtpModules => ("mtp", "MTP"),
-            HeadKind::Parallel => ("dflash", "DFlash"),
-            HeadKind::DraftModel => ("draft_model", "a draft model"),
-            HeadKind::NGram => ("ngram", "n-gram look-up"),
-            HeadKind::Eagle => return None,
-        };
-        let of_class = match head {
-            HeadKind::Eagle3 => Some(class.eagle3.as_deref()),
-            HeadKind::Mtp | HeadKind::MtpModules => Some(class.mtp.as_deref()),
-            // vLLM taps a target for block drafts as for EAGLE-3.
-            HeadKind::Parallel => Some(class.dflash.as_deref().or(class.eagle3.as_deref())),
-            HeadKind::DraftModel | HeadKind::NGram | HeadKind::Eagle => None,
-        };
-        Some(Draft {
-            title,
-            method: self.methods.get(method).map(String::as_str),
-            of_class,
-        })
-    }
-
-    /// Whether a release serves a draft, as far as both say.
-    fn serves(&self, at: Number, draft: &Draft<'_>) -> Has {
-        let method = self.has(at, draft.method);
-        let class = draft.of_class.map_or(Has::Yes, |spans| self.has(at, spans));
-        match (method, class) {
-            (Has::Yes, other) | (other, Has::Yes) => other,
-            (Has::No(Some(a)), Has::No(Some(b))) => {
-                Has::No(Some(if number(&a) > number(&b) { a } else { b }))
-            }
-            _ => Has::No(None),
-        }
-    }
-}
-
-struct Draft<'a> {
-    title: &'static str,
-    method: Option<&'a str>,
-    /// Of drafts that the target's code must serve.
-    of_class: Option<Option<&'a str>>,
-}
-
-/// The class by which the engines serve a model, where any release read knows it.
-fn class_of(scenario: &Scenario) -> Option<&'static str> {
-    let name = scenario.model.architecture.as_str();
-    let catalog = catalog();
-    let name = catalog.same_as.get(name).map_or(name, String::as_str);
-    let of = |releases: &'static Releases| releases.classes.get_key_value(name);
-    let (name, _) = of(&catalog.sglang).or_else(|| of(&catalog.vllm))?;
-    Some(name)
-}
-
 /// What the lines to paste need that their engines' releases lack.
 pub(super) fn lacking(setting: &Setting<'_>) -> Vec<Lack> {
     let engines = [EngineKind::Sglang, EngineKind::Vllm];
-    let lacks = engines.map(|engine| lack(setting.scenario, engine, super::flags::head(setting)));
-    lacks
+    let pasted = engines
         .into_iter()
-        .flatten()
-        .filter(|_| setting.runs)
-        .collect()
+        .filter(|engine| pastes(setting, *engine));
+    let lacks = pasted.filter_map(|engine| lack_of(setting, engine));
+    lacks.filter(|_| setting.runs).collect()
+}
+
+fn lack_of(setting: &Setting<'_>, engine: EngineKind) -> Option<Lack> {
+    lack(setting.scenario, engine, super::flags::head(setting))
+}
+
+/// Whether a line is given for an engine: for one beside that asked for only where a release runs it.
+pub(super) fn pastes(setting: &Setting<'_>, engine: EngineKind) -> bool {
+    let runs = || lack_of(setting, engine).is_none_or(|lack| lack.needs.is_some());
+    setting.scenario.engine.kind == engine || runs()
 }
 
 fn lack(scenario: &Scenario, engine: EngineKind, head: Option<HeadKind>) -> Option<Lack> {
     let releases = Releases::of(engine)?;
-    let name = class_of(scenario)?;
+    let name = class_of(&scenario.model)?;
     let asked = scenario.engine.kind == engine;
     let said = scenario.engine.version.as_deref().filter(|_| asked);
     // A build known by its month has no number.
@@ -292,41 +160,4 @@ pub(super) fn vllm_method(scenario: &Scenario, head: HeadKind) -> Option<&'stati
         HeadKind::NGram => "ngram",
         HeadKind::Parallel => "dflash",
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_of_releases_reads_and_every_catalogue_model_has_its_class_in_it() {
-        let catalog: Catalog = toml::from_str(CATALOG).expect("reads");
-        assert!(catalog.vllm.classes.len() > 150 && catalog.sglang.classes.len() > 150);
-        for name in kvplan::catalog::names() {
-            let found = kvplan::catalog::find(name).expect("listed");
-            let class = &found.model.architecture;
-            let class = catalog.same_as.get(class).unwrap_or(class);
-            let in_one = [&catalog.sglang, &catalog.vllm];
-            assert!(
-                in_one.iter().any(|r| r.classes.contains_key(class)),
-                "{name}: {class}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_release_between_those_read_may_be_the_first_and_a_gap_is_a_gap() {
-        let releases = Releases {
-            read: ["0.14.1", "0.16.0", "0.17.0"].map(String::from).to_vec(),
-            ..Releases::default()
-        };
-        let has = |at, spans| releases.has(at, spans);
-        let no = |first: &str| Has::No(Some(first.to_string()));
-        assert_eq!(has((0, 14, 0), Some("0.16.0")), no("0.16.0"));
-        assert_eq!(has((0, 15, 1), Some("0.16.0")), Has::Yes);
-        assert_eq!(has((0, 18, 0), Some("0.16.0")), Has::Yes);
-        assert_eq!(has((0, 16, 0), Some("0.14.1..0.16.0 0.17.0")), no("0.17.0"));
-        assert_eq!(has((0, 17, 0), Some("0.14.1..0.16.0")), Has::No(None));
-        assert_eq!(has((0, 17, 0), None), Has::No(None));
-    }
 }

@@ -26,14 +26,16 @@ impl LoggedHead {
         let named = log.model.as_ref().map(|(name, _)| name.clone());
         let merged = Merged {
             model: named.clone().map(|name| Given::new(name, &at)),
-            draft: Some(Given::new(draft.clone(), &at)),
             ..Merged::default()
         };
         let unsaid = &mut Notes::default();
         let target = model::target(&merged, unsaid).ok();
-        let resolved = target
-            .as_ref()
-            .and_then(|target| model::draft(&merged, target, unsaid).ok().flatten());
+        let given = Given::new(draft.clone(), &at);
+        let resolved = target.as_ref().and_then(|target| {
+            let name = model::model_name_of(&merged, target);
+            let named = model::named_draft(&given, name, target, unsaid);
+            named.ok().flatten()
+        });
         Some(Self {
             kind: resolved
                 .map(|draft| draft.head)

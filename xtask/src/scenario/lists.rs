@@ -1,5 +1,8 @@
 //! `--model list`, `--gpu list`, `--box list`: the names that are known, one a line.
 
+use spec_decode::HeadKind;
+
+use super::releases;
 use crate::gpus;
 use crate::table::{plain, text};
 
@@ -31,19 +34,25 @@ fn models() -> String {
         &[0, 2, 3, 4],
     );
     for entry in kvplan::catalog::entries() {
-        let params = kvplan::catalog::find(&entry.name).map_or_else(
-            |_| "?".to_string(),
-            |found| billions(found.model.total_params()),
-        );
+        let Ok(found) = kvplan::catalog::find(&entry.name) else {
+            continue;
+        };
         table.add_row([
             entry.name.clone(),
-            params,
+            billions(found.model.total_params()),
             entry.default_quant.clone(),
-            kvplan::catalog::draft_kinds(&entry.name).join(", "),
+            drafts(&found.model, &entry.name),
             entry.aliases.join(", "),
         ]);
     }
     text(&table, 0)
+}
+
+/// The drafts that the catalogue has of a model, but layers of its own that no engine serves.
+fn drafts(model: &kvplan::Model, name: &str) -> String {
+    let mut kinds = kvplan::catalog::draft_kinds(name);
+    kinds.retain(|kind| kind != "mtp" || releases::any_serves(model, HeadKind::Mtp));
+    kinds.join(", ")
 }
 
 fn billions(params: u64) -> String {

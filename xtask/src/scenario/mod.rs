@@ -6,6 +6,7 @@ pub(crate) mod aside;
 mod beyond;
 mod cache;
 mod context;
+mod default_draft;
 mod engine;
 pub(crate) mod file;
 pub(crate) mod hardware;
@@ -16,6 +17,7 @@ pub(crate) mod model;
 pub(crate) mod parse;
 mod placement;
 mod ran;
+pub(crate) mod releases;
 pub(crate) mod served;
 mod shapes;
 mod sweep;
@@ -179,7 +181,7 @@ impl Scenario {
         let model = model::target(merged, notes)?;
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let (merged, baseline) = &aside::of_this_server(merged, (tp, &hardware.gpu.name), notes)?;
-        let draft = ran::head_of_log(model::draft(merged, &model, notes)?, merged, notes);
+        let draft = ran::head_of_log(model::draft(merged, &model, &engine, notes)?, merged, notes);
         let (allreduce, swept) = all_reduce::resolve(merged, &hardware, &engine, tp, notes)?;
         let served = sweep::served(
             merged,

@@ -6,8 +6,8 @@ use kvplan::{Attention, DraftKind, Model, catalog};
 use serde_json::json;
 use spec_decode::HeadKind;
 
-use super::Notes;
-use super::merge::Merged;
+use super::merge::{Given, Merged};
+use super::{EngineChoice, Notes, default_draft};
 use crate::{input, step_time};
 
 /// What proposes tokens.
@@ -234,19 +234,33 @@ fn model_name(config: &Path, given: &str) -> String {
     stem.trim_end_matches("_config").to_string()
 }
 
-/// Resolves the draft: what was asked for, else what the catalogue has, else an assumed head.
+/// Resolves the draft: what was asked for, else the first that the engine serves.
 pub(super) fn draft(
     merged: &Merged,
     target: &Model,
+    engine: &EngineChoice,
     notes: &mut Notes,
 ) -> anyhow::Result<Option<Draft>> {
-    let model_name = merged
-        .model
-        .as_ref()
-        .map_or(target.name.as_str(), |g| g.value.as_str());
-    let Some(given) = &merged.draft else {
-        return default_draft(model_name, target, notes).map(Some);
-    };
+    let name = model_name_of(merged, target);
+    match &merged.draft {
+        Some(given) => named_draft(given, name, target, notes),
+        None => default_draft::of(name, target, engine, notes).map(Some),
+    }
+}
+
+/// The target as it was named.
+pub(super) fn model_name_of<'a>(merged: &'a Merged, target: &'a Model) -> &'a str {
+    let given = merged.model.as_ref();
+    given.map_or(target.name.as_str(), |given| given.value.as_str())
+}
+
+/// The draft that was asked for: what the catalogue has, else an assumed head.
+pub(super) fn named_draft(
+    given: &Given<String>,
+    model_name: &str,
+    target: &Model,
+    notes: &mut Notes,
+) -> anyhow::Result<Option<Draft>> {
     let wanted = given.value.trim();
     let lower = wanted.to_ascii_lowercase();
     if lower == "none" {
@@ -370,19 +384,7 @@ fn small_model(wanted: &str, target: &Model) -> anyhow::Result<Option<(Model, St
 /// What paddings of one vocabulary differ by at most (Qwen2.5: 151,936 and 152,064).
 const MOST_PADDING: u64 = 512;
 
-fn default_draft(model_name: &str, target: &Model, notes: &mut Notes) -> anyhow::Result<Draft> {
-    if !target.mtp_layers.is_empty() {
-        notes.assume("draft: the model's own MTP layers", "--draft");
-        return Ok(mtp(target, "the checkpoint", notes));
-    }
-    if let Ok(catalog::Draft::Head { model, source }) = catalog::find_draft(model_name, "eagle3") {
-        notes.assume("draft: the catalogue's EAGLE-3 head", "--draft");
-        return head(*model, "eagle3", &source, target, notes);
-    }
-    assumed_head(target, None, notes)
-}
-
-fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
+pub(super) fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
     notes.input("method", "MTP", source);
     // One module is used again for every position; several are used in turn.
     let head = if target.mtp_modules > 1 {
@@ -394,7 +396,7 @@ fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
 }
 
 /// Tokens copied from where the last ones stood before, in prompt or output: no weights, no cache.
-fn look_up(source: &str, notes: &mut Notes) -> Draft {
+pub(super) fn look_up(source: &str, notes: &mut Notes) -> Draft {
     notes.input("method", "n-gram look-up", source);
     notes.assume(
         "n-gram look-up: the search on the host is not counted; the accept length is of all passes (vLLM \
@@ -407,7 +409,7 @@ fn look_up(source: &str, notes: &mut Notes) -> Draft {
     }
 }
 
-fn head(
+pub(super) fn head(
     model: Model,
     name: &str,
     source: &str,
@@ -445,7 +447,11 @@ fn head(
 }
 
 /// A head of the usual shape: one dense layer as wide as the target, reduced vocabulary.
-fn assumed_head(target: &Model, name: Option<&str>, notes: &mut Notes) -> anyhow::Result<Draft> {
+pub(super) fn assumed_head(
+    target: &Model,
+    name: Option<&str>,
+    notes: &mut Notes,
+) -> anyhow::Result<Draft> {
     let heads = target
         .layers
         .iter()

@@ -454,14 +454,11 @@ impl Ran {
     /// The draft of a log whose pool is to be seen without it.
     pub(super) fn draft_given_back(merged: &Merged, target: &kvplan::Model) -> Option<Draft> {
         let name = merged.ran.with_draft.as_ref()?.draft.clone()?;
-        let mut of_log = merged.clone();
-        of_log.draft = Some(Given {
-            value: name,
-            source: merged.ran.file.clone(),
-            assumed: false,
-        });
+        let given = Given::new(name, &merged.ran.file);
+        let model_name = super::model::model_name_of(merged, target);
         let unsaid = &mut super::Notes::default();
-        super::model::draft(&of_log, target, unsaid).ok().flatten()
+        let named = super::model::named_draft(&given, model_name, target, unsaid);
+        named.ok().flatten()
     }
 
     /// Most requests at a time, where it was told so.
