@@ -247,3 +247,29 @@ fn a_misspelt_name_to_compare_is_answered_with_its_neighbours_of_every_kind() {
         assert!(said.contains(near), "{said}");
     }
 }
+
+/// One-shot's +17 % was taken for something to switch on.
+#[test]
+fn compared_all_reduces_say_what_switches_them_on_or_that_nothing_does() {
+    let words = ["predict", "--compare", "nccl,one-shot"];
+    let text = answers(&words);
+    let head = text.lines().find(|line| line.starts_with("compared"));
+    assert!(
+        head.is_some_and(|head| head.contains("in SGLang")),
+        "{text}"
+    );
+    for (name, by) in [
+        ("nccl ", "--disable-custom-all-reduce"),
+        ("one-shot ", "no"),
+    ] {
+        let mut rows = text.lines().filter(|line| line.starts_with(name));
+        assert!(rows.all(|row| row.trim_end().ends_with(by)), "{text}");
+    }
+    // Of boxes and drafts nothing is switched.
+    let drafts = answers(&["predict", "--compare", "eagle3,ngram"]);
+    let head = drafts.lines().find(|line| line.starts_with("compared"));
+    assert!(
+        head.is_some_and(|head| !head.contains("in SGLang")),
+        "{drafts}"
+    );
+}

@@ -454,6 +454,8 @@ pub(crate) struct Compared {
     pub(crate) kv_tokens: Option<u64>,
     /// Share of the card's memory that the pool is of; `None` where the engine has none.
     pub(crate) fraction: Option<f64>,
+    /// Of an all-reduce what switches it on in the engine, `no` where nothing does.
+    pub(crate) in_engine: Option<String>,
     /// Why the engine would not serve it at all; the speeds are what it would reach if it did.
     pub(crate) stopped: Option<Stopped>,
 }

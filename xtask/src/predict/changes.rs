@@ -363,6 +363,17 @@ fn compared(
     let (points, _) = super::told(scenario, &costs, &memory, &pasted);
     let last = points.len().saturating_sub(1);
     let (tp, gpus) = (scenario.tp, scenario.wiring.gpu_count() as u32);
+    let reduces = crate::scenario::names_allreduce(name) && tp > 1;
+    let switched = || {
+        let by = kernels::switched_by(
+            scenario,
+            links,
+            choice,
+            super::payload_bytes(scenario, 1, 1),
+        );
+        by.unwrap_or_else(|| "no".to_string())
+    };
+    let in_engine = reduces.then(switched);
     Ok(points
         .into_iter()
         .enumerate()
@@ -383,6 +394,7 @@ fn compared(
             kv_tokens: memory.kv_tokens,
             fraction: memory.fraction,
             stopped: stopped.clone(),
+            in_engine: in_engine.clone(),
         })
         .collect())
 }

@@ -63,6 +63,20 @@ impl Group {
     }
 }
 
+/// What makes the scenario's engine reduce that many bytes so; `None` where nothing does.
+pub(super) fn switched_by(
+    scenario: &Scenario,
+    links: &Links<'_>,
+    choice: Choice,
+    bytes: u64,
+) -> Option<String> {
+    let (algorithm, group) = (choice.at(bytes)?, Group::of(links));
+    let own = replaced(algorithm, group, &scenario.engine).filter(|_| !links.engine_pushes());
+    let switch = switch(algorithm, group, &scenario.engine);
+    own.map(str::to_string)
+        .or_else(|| switch.ok().map(|switch| switch.shown()))
+}
+
 /// What switches `algorithm` on in the engine; otherwise why nothing does.
 ///
 /// # Errors

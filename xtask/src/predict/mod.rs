@@ -350,7 +350,6 @@ fn allreduce_rows(
             choices.push(Choice::One(algorithm));
         }
     }
-    let group = kernels::Group::of(links);
     let mut rows: Vec<AllReduceTime> = Vec::new();
     for choice in choices {
         // What the engine runs by itself is in its own row.
@@ -362,14 +361,7 @@ fn allreduce_rows(
             let Some(mut row) = links.row(choice, *bytes, per_pass) else {
                 continue;
             };
-            if let Some(algorithm) = choice.at(*bytes) {
-                let switch = kernels::switch(algorithm, group, &scenario.engine);
-                let own = kernels::replaced(algorithm, group, &scenario.engine);
-                row.switched_by = own
-                    .filter(|_| !links.engine_pushes())
-                    .map(str::to_string)
-                    .or_else(|| switch.ok().map(|switch| switch.shown()));
-            }
+            row.switched_by = kernels::switched_by(scenario, links, choice, *bytes);
             // The engine's own choice is one of the algorithms listed after it.
             let listed = rows
                 .iter()

@@ -282,6 +282,12 @@ fn parts(answer: &Answer, out: &mut String) {
     out.push_str(&table_text(&table, 0));
 }
 
+/// Head of the column that says what switches an all-reduce on.
+pub(crate) fn in_engine(answer: &Answer) -> String {
+    let engine = EngineKind::parse(&super::flags::engine_name(answer));
+    format!("in {}", engine.map_or("the engine", EngineKind::title))
+}
+
 fn allreduce(answer: &Answer, out: &mut String) {
     if answer.allreduce.is_empty() {
         return;
@@ -289,8 +295,7 @@ fn allreduce(answer: &Answer, out: &mut String) {
     let mut sizes: Vec<u64> = answer.allreduce.iter().map(|time| time.bytes).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let engine = EngineKind::parse(&super::flags::engine_name(answer));
-    let in_engine = format!("in {}", engine.map_or("the engine", EngineKind::title));
+    let in_engine = in_engine(answer);
     let columns: Vec<String> = sizes.iter().map(|size| bytes(*size)).collect();
     let mut header = vec!["all-reduce, us (90 %)"];
     header.extend(columns.iter().map(String::as_str));

@@ -8,7 +8,7 @@ pub(crate) use page::{Section, page};
 use maud::{Markup, html};
 
 use crate::predict::answer::{Answer, DepthCell, Parts, Verdict};
-use crate::predict::text::remark;
+use crate::predict::text::{in_engine, remark};
 use crate::table::{bytes, thousands, three};
 
 /// Colours of the parts of a pass, in the order of [`named_parts`], and of [`CONSUMERS`]; legible on
@@ -213,9 +213,11 @@ fn bar(name: &str, parts: &Parts, longest: f64) -> Markup {
 }
 
 fn compared(answer: &Answer) -> Markup {
+    let reduces = answer.compared.iter().any(|row| row.in_engine.is_some());
     html! { div class="scroll" { table {
         thead { tr { th class="left" { "what" } th { "TP" } th { "users" } th { "plain tok/s" }
-            th { "spec tok/s" } th { "speedup" } th { "90 % band" } th { "steps" } th class="left" { "verdict" } th { "KV tokens" } } }
+            th { "spec tok/s" } th { "speedup" } th { "90 % band" } th { "steps" } th class="left" { "verdict" } th { "KV tokens" }
+            @if reduces { th class="left" { (in_engine(answer)) } } } }
         tbody { @for row in &answer.compared { tr {
             td class="left" { (row.name) } td { (row.cut()) } td { (row.concurrency) }
             td { (thousands(row.baseline_tok_s)) } td { (thousands(row.spec_tok_s)) }
@@ -224,6 +226,7 @@ fn compared(answer: &Answer) -> Markup {
             td { (row.drafted()) }
             td class="left" { (row.stopped.as_ref().map_or(verdict_word(row.verdict).0, |s| s.word)) }
             td { (row.pool()) }
+            @if reduces { td class="left text" { (row.in_engine.as_deref().unwrap_or_default()) } }
         } } }
     } }
     @for line in answer.stopped_rows() { p { (line) } }

@@ -25,11 +25,17 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
     // Pools of other shares of the memory are not told apart by what the draft takes alone.
     let fractions: Vec<String> = answer.compared.iter().map(fraction).collect();
     let one_fraction = fractions.windows(2).all(|pair| pair[0] == pair[1]);
-    let last = header.len() - 2;
+    let mut left = vec![0, header.len() - 2];
     if !one_fraction {
         header.push("at fraction");
     }
-    let mut table = plain(&header, &[0, last]);
+    let in_engine = super::in_engine(answer);
+    let reduces = answer.compared.iter().any(|row| row.in_engine.is_some());
+    if reduces {
+        left.push(header.len());
+        header.push(&in_engine);
+    }
+    let mut table = plain(&header, &left);
     for ((row, cut), fraction) in answer.compared.iter().zip(cuts).zip(fractions) {
         let mut cells = vec![row.name.clone()];
         cells.extend((!alike).then_some(cut));
@@ -51,6 +57,7 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
             row.pool(),
         ]);
         cells.extend((!one_fraction).then_some(fraction));
+        cells.extend(reduces.then(|| row.in_engine.clone().unwrap_or_default()));
         table.add_row(cells);
     }
     out.push('\n');
