@@ -290,3 +290,54 @@ fn a_log_that_ends_out_of_memory_has_a_fault() {
         assert!(!text.contains("no fault found"), "{text}");
     }
 }
+
+/// Of a vLLM server whose log says neither its card nor what was free on it.
+#[test]
+fn a_pool_far_under_that_of_its_flags_is_of_a_smaller_card() {
+    let log = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/shapes/vllm-compose-eagle3.log"
+    );
+    let plan = |card: &str, more: &[&str]| {
+        let common = ["plan", "--from-log", log, "--gpu", card];
+        let all: Vec<&str> = common.iter().chain(more).copied().collect();
+        answers(&all)
+    };
+    for card in ["rtx-pro-6000", "h100", "h200", "a100-80gb"] {
+        let text = plan(card, &[]);
+        assert!(
+            text.contains("is of another card: its pool is 9.8 GiB"),
+            "{text}"
+        );
+        let profile = text.lines().find(|line| line.starts_with("activations of"));
+        let gib = profile.and_then(|line| line.split_whitespace().nth(5)?.parse::<f64>().ok());
+        assert!(gib.is_some_and(|gib| gib < 10.0), "{text}");
+        let json = plan(card, &["--json"]);
+        assert!(
+            json.contains("\"of_another_card\": \"") && json.contains("its pool is"),
+            "{json}"
+        );
+    }
+    for card in ["rtx-5090", "a100-40gb"] {
+        assert!(!plan(card, &[]).contains("another card"), "{card}");
+        assert!(plan(card, &["--json"]).contains("\"of_another_card\": null"));
+    }
+}
+
+#[test]
+fn a_log_that_names_another_card_is_left_aside_and_says_so() {
+    let named = format!("{HEAD}Using configuration from E=257,device_name=NVIDIA_H200.json\n");
+    let path = file("named", &named);
+    let log = path.display().to_string();
+    for command in ["plan", "predict"] {
+        let of = |card: &str| {
+            let output = xtask(&[command, "--from-log", &log, "--gpu", card]);
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let text = of("gb200");
+        let said = format!("{log} is of another card: it ran on NVIDIA H200 ({log}:");
+        assert!(text.contains(&said), "{text}");
+        assert!(!of("h200").contains("another card"));
+    }
+    std::fs::remove_file(path).ok();
+}

@@ -74,6 +74,8 @@ pub(crate) struct Report {
     pub(crate) log_limit: Option<(u64, Option<f64>)>,
     /// The model and cards that observed figures are taken to be of, where nobody named any.
     pub(crate) assumed: Option<String>,
+    /// What is left aside of a log whose server ran on another card.
+    pub(crate) of_another_card: Option<String>,
     /// Whether the figures cannot be of these.
     pub(crate) foreign: bool,
     /// Why the engine refuses the weights cut like this, whatever room there is.
@@ -171,6 +173,7 @@ fn report(
         uncut: uncut(scenario),
         log_limit,
         assumed,
+        of_another_card: scenario.of_another_card.clone(),
         foreign,
         ran: scenario.ran.as_asked() && fraction.is_none() && ran_with(&setup).is_none(),
         ran_with: ran_with(&setup),

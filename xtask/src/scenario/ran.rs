@@ -14,6 +14,8 @@ use crate::explain::speeds::LoadSpeed;
 pub(crate) struct Ran {
     /// The log.
     pub(crate) file: String,
+    /// The card that it names, and where.
+    pub(crate) card: Option<(String, String)>,
     /// Most requests at a time.
     pub(crate) max_running: Option<u64>,
     /// Whether that is what it took by itself, as another server of its engine need not.
@@ -313,6 +315,10 @@ impl Ran {
         };
         Self {
             file: shown.to_string(),
+            card: log
+                .gpu
+                .clone()
+                .map(|(card, line)| (card, format!("{shown}:{line}"))),
             max_running: whole(log.max_running_requests),
             running_taken: log.max_running_taken,
             context_limit: whole(log.context),
@@ -349,22 +355,14 @@ impl Ran {
         }
     }
 
-    /// What is left of it beside flags that ask for another server: nothing with another model, box
-    /// or engine; with another cut or format, what does not depend on it; with another draft or none,
+    /// What is left of it beside flags that ask for another server: nothing with another model or
+    /// engine; with another cut or format, what does not depend on it; with another draft or none,
     /// what was the target's alone; with another fraction alone all but the pool, which
     /// moves with it where the log says both.
-    /// A card named by flag is the log's own where the log names none or the same, a flag that says
-    /// what the log says asks for no other server, and a plain server's pool is that of any draft
-    /// that one thinks of adding.
+    /// A flag that says what the log says asks for no other server, and a plain server's pool is that
+    /// of any draft that one thinks of adding.
     pub(super) fn beside(self, args: &ScenarioArgs, log: &LogScenario) -> Self {
-        let gpu = log.gpu.as_ref();
-        let card = |name: &str| crate::gpus::find(name).ok().map(|gpu| gpu.name.clone());
-        let other_card = args
-            .gpu
-            .as_ref()
-            .zip(gpu)
-            .is_some_and(|(asked, (said, _))| card(asked).is_none() || card(asked) != card(said));
-        if other_model(args, log) || other_engine(args, log) || other_card {
+        if other_model(args, log) || other_engine(args, log) {
             return Self::default();
         }
         let vllm = log.engine.as_ref().is_some_and(|(name, _)| name == "vllm");
