@@ -303,3 +303,31 @@ fn where_the_weights_fill_the_card_what_is_advised_fits_and_can_be_had() {
     let text = answers(&words);
     assert!(text.contains("--gpus 4"), "{text}");
 }
+
+/// One depth ran at loads up to 64, and nothing said which one a single user would take.
+#[test]
+fn what_one_depth_for_all_loads_costs_one_user_is_told_and_is_what_he_gets_alone() {
+    let server = "predict --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --topology \
+                  ../docs/examples/topo-4x3090.txt";
+    let server = server.replace("..", concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let server: Vec<&str> = server.split_whitespace().collect();
+    let all = answers(&server);
+    let said = "2 steps at every load: SGLang takes no fixed depth by load, and in the mean of those shown \
+                no other depth gains 5 % more; for 1 user alone it would be 4 steps (--concurrency 1)";
+    assert!(all.contains(said), "{all}");
+    let row = all.lines().find(|line| line.starts_with("    1 "));
+    let better = row.and_then(|row| row.trim_end().strip_suffix(" with 4 steps"));
+    let better = better.and_then(|row| row.split_whitespace().last());
+    let alone = answers(&[&server[..], &["--concurrency", "1"]].concat());
+    let head = format!("PAYS   {}x for one user", better.expect("a better depth"));
+    assert!(
+        alone.starts_with(&head) && alone.contains("EAGLE-3, 4 steps"),
+        "{alone}"
+    );
+    let day = answers(&[&server[..], &["--concurrency", "1:60,8:30,64:10"]].concat());
+    assert!(day.contains("always 1 step "), "{day}");
+    assert!(
+        day.contains("and over your loads no other depth gains 5 % more"),
+        "{day}"
+    );
+}

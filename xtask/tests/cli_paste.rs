@@ -466,7 +466,7 @@ fn the_legal_fraction_is_of_the_context_that_the_pasted_line_serves() {
         env!("CARGO_MANIFEST_DIR"),
         "/tests/data/shapes/vllm-compose-eagle3.log"
     );
-    let run = ["--from-log", log, "--gpu", "h100", "--context"];
+    let run = ["--from-log", log, "--gpu", "rtx-5090", "--context"];
     let text = answers(&[&["predict"], &run[..], &["4k"]].concat());
     assert!(
         paste(&text).join("").contains("--max-model-len 32768"),

@@ -191,8 +191,7 @@ impl Point {
             return Some("off in the paste".to_string());
         }
         let faster = self.faster?;
-        let plural = if faster.steps == 1 { "" } else { "s" };
-        let steps = format!("{} step{plural}", faster.steps);
+        let steps = super::verdict::steps(faster.steps);
         Some(match faster.is_near(self.speedup) {
             // No faster, but surely a gain.
             true => format!("pays with {steps} ({:.2})", faster.speedup),

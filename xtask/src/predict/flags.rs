@@ -9,7 +9,7 @@ use super::answer::{Answer, Memory, Point};
 use super::kernels::{self, BOUND, Group, Switch};
 use super::links::Choice;
 use super::pasted::Pasted;
-use super::{launch, other_flags, serves};
+use super::{launch, other_flags, serves, verdict};
 use crate::scenario::file::ObservedFile;
 use crate::scenario::{EngineChoice, EngineKind, Ran, Scenario};
 
@@ -152,10 +152,19 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
         true => "; the vllm line has one by load",
         false => "",
     };
-    let plural = if setting.steps == 1 { "" } else { "s" };
+    let over = match scenario.load_shares {
+        Some(_) => "over your loads",
+        None => "in the mean of those shown",
+    };
+    let lightest = points.first();
+    let deeper = lightest.and_then(|point| Some((point.concurrency, point.faster?)));
+    let alone = deeper.map_or_else(String::new, |(users, faster)| {
+        let (load, steps) = (verdict::users(users), verdict::steps(faster.steps));
+        format!("; for {load} alone it would be {steps} (--concurrency {users})")
+    });
     Some(format!(
-        "{} step{plural} at every load: {takes_none}, and no other gains 5 % more over those shown{vllm}",
-        setting.steps,
+        "{} at every load: {takes_none}, and {over} no other depth gains 5 % more{alone}{vllm}",
+        verdict::steps(setting.steps),
     ))
 }
 

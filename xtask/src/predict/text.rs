@@ -196,9 +196,9 @@ fn points(answer: &Answer, out: &mut String) {
     if let Some(day) = &answer.goodput {
         let _ = writeln!(
             out,
-            "over your loads: plain {}, always {} steps {}, best depth at each load {} tok/s",
+            "over your loads: plain {}, always {} {}, best depth at each load {} tok/s",
             thousands(day.plain_tok_s),
-            day.fixed_steps,
+            super::verdict::steps(day.fixed_steps),
             thousands(day.fixed_tok_s),
             thousands(day.scheduled_tok_s)
         );

@@ -186,9 +186,9 @@ pub(super) fn users(count: u32) -> String {
     format!("{count} user{plural}")
 }
 
-fn steps(point: &Point) -> String {
-    let plural = if point.steps == 1 { "" } else { "s" };
-    format!("{} step{plural}", point.steps)
+pub(super) fn steps(count: u32) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} step{plural}")
 }
 
 /// The accept length at the best depth and, where it was given or assumed at another, there.
@@ -201,7 +201,7 @@ fn expected(scenario: &Scenario, first: &Point) -> String {
         (Known::Prior(_), _) => Some((u64::from(PRIOR_DEPTH), "assumed")),
         _ => None,
     };
-    let mut words = format!("{:.2} at {}", first.accept_length, steps(first));
+    let mut words = format!("{:.2} at {}", first.accept_length, steps(first.steps));
     let chain = scenario.topk.unwrap_or(1) <= 1;
     if let Some((depth, how)) = known.filter(|(depth, _)| chain && *depth != u64::from(first.steps))
     {
