@@ -74,3 +74,29 @@ fn a_line_of_the_other_engine_stands_beside_only_where_a_release_runs_it() {
     let text = of(&["--draft", "eagle3", "--engine", "vllm"]);
     assert!(text.contains("vllm (in no release to "), "{text}");
 }
+
+#[test]
+fn a_plain_head_beside_packed_weights_needs_the_release_that_gives_it_a_format_of_its_own() {
+    let args = |command: &'static str, engine: &'static str, quant: &'static str| {
+        let box_of = ["--gpu", "rtx-3090", "--gpus", "4", "--draft", "eagle3"];
+        let model = [command, "--model", "qwen3-32b", "--quant", quant];
+        answers(&[&model[..], &box_of, &["--engine", engine]].concat())
+    };
+    let line = "vLLM 0.11.0 does not serve an EAGLE-3 head whose format is not its target's (int4 \
+                here), 0.11.1 does; --draft ngram is served";
+    let text = args("predict", "vllm@0.11.0", "int4");
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains("\n  vllm (0.11.1 or newer): "), "{text}");
+    assert!(args("plan", "vllm@0.11.0", "int4").contains(line));
+    for (engine, quant) in [
+        ("vllm@0.11.1", "int4"),
+        ("vllm@0.10.2", "int4"),
+        ("vllm@0.11.0", "fp8"),
+        ("sglang@0.5.4", "int4"),
+    ] {
+        for command in ["predict", "plan"] {
+            let text = args(command, engine, quant);
+            assert!(!text.contains("does not serve"), "{engine} {quant}: {text}");
+        }
+    }
+}

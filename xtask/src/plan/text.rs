@@ -87,10 +87,10 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", walls(report)));
     }
-    let moved = beside_the_log(report);
+    let moved = beside_the_log(report).chain(other_kv(report));
     let found = does_not_serve(report).into_iter().chain(warnings(report));
-    let misfits = scenario.misfits.iter().cloned();
-    for remark in moved.chain(other_kv(report)).chain(found).chain(misfits) {
+    let misfits = crate::predict::serves::misfits(scenario);
+    for remark in moved.chain(found).chain(misfits) {
         line(format!("         {remark}"));
     }
     if starts(with) && !carried && users > 1 {

@@ -47,6 +47,14 @@ pub(super) fn pastes(setting: &Setting<'_>, engine: EngineKind) -> bool {
     setting.scenario.engine.kind == engine || runs()
 }
 
+/// What does not go together: what the engine that was asked for lacks for model and draft, and what
+/// stood out as they were read.
+pub(crate) fn misfits(scenario: &Scenario) -> Vec<String> {
+    let head = scenario.draft.as_ref().map(|draft| draft.head);
+    let lack = lack(scenario, scenario.engine.kind, head).map(|lack| lack.what);
+    lack.iter().chain(&scenario.misfits).cloned().collect()
+}
+
 fn lack(scenario: &Scenario, engine: EngineKind, head: Option<HeadKind>) -> Option<Lack> {
     let releases = Releases::of(engine)?;
     let name = class_of(&scenario.model)?;
@@ -64,9 +72,11 @@ fn lack(scenario: &Scenario, engine: EngineKind, head: Option<HeadKind>) -> Opti
     }
     let newest = releases.read.last()?;
     let title = engine.title();
-    let lack = |missing: String, verb: &str, needs: Option<String>, instead: String| {
+    let lack = |missing: String, needs: Option<String>, instead: String| {
         let what = match (&needs, said) {
-            (Some(first), Some(said)) => format!("{title} {said} {verb} {missing}, {first} does"),
+            (Some(first), Some(said)) => {
+                format!("{title} {said} does not serve {missing}, {first} does")
+            }
             (Some(first), None) => format!("{missing}: needs {title} {first} or newer"),
             (None, _) => format!("no {title} release to {newest} serves {missing}"),
         };
@@ -83,24 +93,49 @@ fn lack(scenario: &Scenario, engine: EngineKind, head: Option<HeadKind>) -> Opti
     if let Has::No(first) = known
         && !runs
     {
-        return Some(lack(
-            name.to_string(),
-            "does not serve",
-            first,
-            String::new(),
-        ));
+        return Some(lack(name.to_string(), first, String::new()));
     }
-    let class = class?;
-    let draft = releases.draft(class, head?)?;
-    let Has::No(first) = releases.serves(at, &draft) else {
-        return None;
+    let (class, head) = (class?, head?);
+    let draft = releases.draft(class, head)?;
+    let (missing, first) = match releases.serves(at, &draft) {
+        Has::No(first) if draft.of_class.is_some() => {
+            (format!("{} for {name}", draft.title), first)
+        }
+        Has::No(first) => (draft.title.to_string(), first),
+        Has::Yes => {
+            let own_format = format_of_its_own(scenario, engine, at, head)?;
+            (own_format, Some(OWN_FORMAT_SINCE.to_string()))
+        }
     };
-    let missing = match draft.of_class {
-        Some(_) => format!("{} for {name}", draft.title),
-        None => draft.title.to_string(),
+    let instead = instead(scenario, releases, class, at, head);
+    Some(lack(missing, first, instead))
+}
+
+/// First vLLM release that gives an EAGLE-3 head a weight format of its own (pull request 25883).
+const OWN_FORMAT_SINCE: &str = "0.11.1";
+
+/// A plain head whose weights find no place in layers laid out in its target's packed format.
+fn format_of_its_own(
+    scenario: &Scenario,
+    engine: EngineKind,
+    at: Number,
+    head: HeadKind,
+) -> Option<String> {
+    let shared = engine == EngineKind::Vllm
+        && head == HeadKind::Eagle3
+        && kvplan::vllm_head_in_targets_format(Version::Number(at.0, at.1, at.2));
+    let packed = |model: &kvplan::Model| {
+        // What a checkpoint leaves plain in its own layers stays plain in the head's.
+        let formats = model.layers.last().map(|layer| layer.formats);
+        formats.is_some_and(|formats| {
+            [formats.attention_in, formats.dense]
+                .iter()
+                .any(|format| matches!(format, kvplan::WeightFormat::Int4 { .. }))
+        })
     };
-    let instead = instead(scenario, releases, class, at, head?);
-    Some(lack(missing, "does not serve", first, instead))
+    let draft = scenario.draft.as_ref()?.model.as_ref()?;
+    (shared && packed(&scenario.model) && !packed(draft))
+        .then(|| "an EAGLE-3 head whose format is not its target's (int4 here)".to_string())
 }
 
 /// A draft that the release does serve.
