@@ -271,3 +271,27 @@ fn accept_and_predict_give_a_look_up_that_nobody_measured_one_band() {
     let said = format!("from {least:.2} to {most:.2} (not measured)");
     assert!(text.contains(&said), "{said}\n{text}");
 }
+
+#[test]
+fn plan_and_predict_plan_one_server_for_the_loads_asked_for() {
+    // SGLang with a draft runs 48 at once by itself.
+    let small = "--model qwen3-32b --gpu h100 --gpus 4 --draft eagle3";
+    for line in [
+        "--concurrency 64".to_string(),
+        "--concurrency 64 --mem-fraction 0.97".to_string(),
+        format!("{small} --concurrency 1,128 --context 2k"),
+        format!("{small} --concurrency 1,128 --context 8k"),
+        format!("{small} --concurrency 512 --context 2k --engine vllm"),
+        format!("{small} --concurrency 128 --max-running 64"),
+        format!("{small} --concurrency 8"),
+    ] {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let planned = answers(&[&["plan", "--json"], words.as_slice()].concat());
+        let planned: Value = serde_json::from_str(&planned).expect("JSON");
+        let (planned, predicted) = (&planned["memory"], &json(&line)["memory"]);
+        for key in ["fraction_min", "fraction_max"] {
+            let off = number(planned, key) - number(predicted, key);
+            assert!(off.abs() < 1e-6, "{line}: {key}: {planned} {predicted}");
+        }
+    }
+}

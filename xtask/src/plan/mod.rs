@@ -62,8 +62,7 @@ pub(crate) struct Report {
     /// The fraction that the server of a log ran with, where another is asked for, and whether its
     /// pool is moved there.
     pub(crate) ran_at: Option<(f64, bool)>,
-    /// Requests at once of a log's server, those asked for instead, and whether its pool is kept but
-    /// for what these take.
+    /// Requests at once of a log's server, those asked for, and whether its pool is kept but for these.
     pub(crate) ran_with: Option<(u64, u64, bool)>,
     /// Whether the pool is that of a log's server, with what its draft took given back.
     pub(crate) given_back: bool,
@@ -90,7 +89,6 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     }
     check(args)?;
     let mut scenario = Scenario::resolve(&knobs::asked_load(args))?;
-    setup::own_figures(&mut scenario, args);
     let mut report = asked(&mut scenario, args)?;
     report.ignored = ignored::flags(args, &report);
     if args.json {
@@ -101,8 +99,10 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The plan that the flags ask for; of llama.cpp with the slots that the loads asked for need.
+/// The plan that the flags ask for: of the server that `predict` plans for the same loads.
 fn asked(scenario: &mut Scenario, args: &PlanArgs) -> anyhow::Result<Report> {
+    setup::by_flags(scenario, args);
+    *scenario = crate::predict::launch::for_loads(scenario.clone())?;
     let own = report(scenario, Some(args), None)?;
     let slots = own.engine.kind == EngineKind::LlamaCpp && args.scenario.concurrency.is_some();
     if slots && let Some((wider, with)) = memory::with_slots(scenario, Some(args))? {
@@ -347,7 +347,7 @@ mod tests {
     fn answer(flags: &[&str]) -> (Report, Scenario) {
         let args = plan_args(flags);
         let mut scenario = Scenario::resolve(&args.scenario).expect("the default scenario");
-        setup::own_figures(&mut scenario, &args);
+        setup::by_flags(&mut scenario, &args);
         (
             report(&scenario, Some(&args), None).expect("a plan"),
             scenario,

@@ -61,8 +61,12 @@ pub(super) fn observes(args: &PlanArgs) -> bool {
     .any(Option::is_some)
 }
 
-/// Drops what a scenario observed where figures are given by flag: those are of another run.
-pub(super) fn own_figures(scenario: &mut Scenario, args: &PlanArgs) {
+/// Takes over what the flags of `plan` alone say: how the server is told to run, and that what the
+/// scenario observed is of another run where figures are given.
+pub(super) fn by_flags(scenario: &mut Scenario, args: &PlanArgs) {
+    scenario.max_running = args.knobs.max_running;
+    scenario.state_slots = args.knobs.state_slots;
+    scenario.max_model_len = args.knobs.max_model_len;
     if !observes(args) {
         return;
     }

@@ -140,7 +140,7 @@ fn most_held(scenario: &Scenario, memory: Option<&Memory>) -> Option<u32> {
 ///
 /// # Errors
 /// Inputs no engine could run with.
-pub(super) fn for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
+pub(crate) fn for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
     let by_itself = by_itself(scenario.engine.kind, scenario.draft.is_some()).map(u64::from);
     let limit = scenario.ran.told_running().or(by_itself);
     let limit = limit.filter(|_| scenario.max_running.is_none() && asks_loads(&scenario));
