@@ -56,6 +56,60 @@ fn the_context_that_the_requests_of_a_log_held_is_printed() {
     );
 }
 
+#[test]
+fn a_context_cites_the_line_of_the_log_that_shows_it() {
+    let context = |name: &str, log: &str| {
+        let path = std::env::temp_dir().join(format!("cites-{name}-{}.log", std::process::id()));
+        std::fs::write(&path, log).expect("a file");
+        let file = path.display().to_string();
+        let text = answers(&[
+            "predict",
+            "--from-log",
+            &file,
+            "--gpu",
+            "rtx-3090",
+            "--sources",
+        ]);
+        let of = |line: &&str| line.starts_with("  context  ");
+        let line = text.lines().find(of).unwrap_or_else(|| panic!("{text}"));
+        line.replace(&file, "LOG")
+    };
+    // The last line is of a longer request.
+    let last = "[2026-01-23 19:35:39 TP0] Decode batch. #running-req: 1, #token: 9000, token usage: 0.15, \
+                cuda graph: True, gen throughput (token/s): 59.00, #queue-req: 0\n";
+    let held = context("sglang", &format!("{LOG}{last}"));
+    assert!(
+        held.contains("  3040  ") && held.contains("LOG:3 ("),
+        "{held}"
+    );
+    let window = |usage: f64| {
+        format!(
+            "(APIServer pid=1) INFO 10-14 19:05:15 [loggers.py:127] Engine 000: Avg prompt throughput: 0.0 \
+             tokens/s, Avg generation throughput: 45.0 tokens/s, Running: 2 reqs, Waiting: 0 reqs, GPU KV \
+             cache usage: {usage}%, Prefix cache hit rate: 0.0%\n"
+        )
+    };
+    let vllm = "(APIServer pid=1) INFO 10-14 19:02:15 [utils.py:233] non-default args: {'model': \
+                'Qwen/Qwen3-32B-AWQ', 'max_model_len': 16384, 'tensor_parallel_size': 2}\n\
+                (EngineCore_DP0 pid=2) INFO 10-14 19:03:15 [kv_cache_utils.py:1087] GPU KV cache size: \
+                100,000 tokens\n";
+    let windows = [4.0, 6.0, 9.0].map(window).concat();
+    let held = context("vllm", &format!("{vllm}{windows}"));
+    assert!(
+        held.contains("  3000  ") && held.contains("LOG:4 ("),
+        "{held}"
+    );
+    // Where no request shows what it held, the pool may be less than the limit.
+    let ready = "(EngineCore_DP0 pid=2) INFO 10-14 19:03:25 [gpu_model_runner.py:2933] Graph capturing \
+                 finished in 4 secs, took 0.55 GiB\n";
+    let small = vllm.replace("100,000", "12,000") + ready;
+    let all = context("pool", &small);
+    assert!(
+        all.contains("  12000  ") && all.contains("LOG:2 (all that the"),
+        "{all}"
+    );
+}
+
 /// A server of four 80 GB cards with a head; the log shows what the head took: 0.62 GiB of weights,
 /// 0.42 of KV, 0.38 and 0.27 of graphs.
 const DRAFTS: &str = "\

@@ -22,6 +22,8 @@ pub(crate) struct LoadSpeed {
     pub(crate) tok_s: f64,
     /// Tokens that a request held, where the lines say.
     pub(crate) held_tokens: Option<f64>,
+    /// The line that shows nearest to that.
+    pub(crate) held_line: usize,
     /// Mean accept length of those lines, bonus included.
     pub(crate) accept_length: Option<f64>,
     /// Steady lines.
@@ -110,17 +112,29 @@ fn usual(running: f64, same: &[Interval<'_>]) -> Option<LoadSpeed> {
     let least = IDLE * middle(&all)?;
     let busy: Vec<&Interval<'_>> = same.iter().filter(|i| i.tok_s >= least).collect();
     let speeds: Vec<f64> = busy.iter().map(|i| i.tok_s).collect();
-    let held: Vec<f64> = busy.iter().filter_map(|i| i.tokens).collect();
+    let held = busy.iter().filter_map(|i| Some((i.tokens?, i.line)));
+    let held = middle_and_line(&held.collect::<Vec<_>>());
     let lengths: Vec<f64> = busy.iter().filter_map(|i| i.accept_length).collect();
     let mean = lengths.iter().sum::<f64>() / lengths.len() as f64;
+    let line = busy.last()?.line;
     Some(LoadSpeed {
         running,
         tok_s: middle(&speeds)?,
-        held_tokens: middle(&held).map(|tokens| tokens / running),
+        held_tokens: held.map(|(tokens, _)| tokens / running),
+        held_line: held.map_or(line, |(_, line)| line),
         accept_length: Some(mean).filter(|mean| mean.is_finite()),
         lines: busy.len(),
-        line: busy.last()?.line,
+        line,
     })
+}
+
+/// The median of figures, and the line of the one nearest to it.
+pub(super) fn middle_and_line(figures: &[(f64, usize)]) -> Option<(f64, usize)> {
+    let values: Vec<f64> = figures.iter().map(|figure| figure.0).collect();
+    let middle = crate::score::quantile(&values, 0.5)?;
+    let off = |figure: &(f64, usize)| (figure.0 - middle).abs();
+    let nearest = figures.iter().min_by(|a, b| off(a).total_cmp(&off(b)))?;
+    Some((middle, nearest.1))
 }
 
 /// Writes the speeds, and as `gen_tok_s` that of the load seen in most lines (of equals the

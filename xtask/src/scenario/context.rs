@@ -29,7 +29,7 @@ pub(super) fn resolve(
     notes: &mut Notes,
 ) -> anyhow::Result<u64> {
     // The limit of a log's server is a guess of what requests held; a sweep shows it.
-    let by_limit = |given: &&merge::Given<String>| given.source.ends_with(super::ran::BY_LIMIT);
+    let by_limit = |given: &&merge::Given<String>| given.source.ends_with(super::ran::UNSEEN);
     let given = merged.context.as_ref();
     match given.filter(|given| measured.is_none() || !by_limit(given)) {
         Some(given) => {

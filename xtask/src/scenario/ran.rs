@@ -67,13 +67,11 @@ pub(crate) struct Ran {
     pub(crate) carried: crate::explain::carried::Carried,
 }
 
-/// Where a context comes from that is only the most that a server takes.
-pub(super) const BY_LIMIT: &str = "(the server's limit; no request shows what it held)";
+/// Ends where a context comes from that is only the most that a server takes.
+pub(super) const UNSEEN: &str = "; no request shows what it held)";
 
-/// The load of a log, as the command takes it that `explain` ends with: what requests held, else
-/// what the server takes as far as its pool holds it; as many users as it runs at once.
+/// The load of a log: what requests held, else all that it takes; as many users as it runs at once.
 pub(super) fn load(merged: &mut Merged, log: &LogScenario, args: &ScenarioArgs, shown: &str) {
-    let pool = merged.ran.kv_tokens.unwrap_or(u64::MAX);
     let other = other_model(args, log);
     let limit = log.context.filter(|_| !other);
     if let Some((held, line)) = log.held_tokens {
@@ -83,9 +81,15 @@ pub(super) fn load(merged: &mut Merged, log: &LogScenario, args: &ScenarioArgs, 
             assumed: true,
         });
     } else if let Some((limit, line)) = limit {
+        let pool = merged.ran.kv_tokens.zip(log.kv_tokens);
+        let pool = pool.filter(|(pool, _)| *pool < u64::from(limit));
+        let (most, line, what) = match pool {
+            Some((pool, (_, line))) => (pool, line, "all that the server's pool holds"),
+            None => (u64::from(limit), line, "the server's limit"),
+        };
         merged.context = Some(Given {
-            value: u64::from(limit).min(pool).to_string(),
-            source: format!("{shown}:{line} {BY_LIMIT}"),
+            value: most.to_string(),
+            source: format!("{shown}:{line} ({what}{UNSEEN}"),
             assumed: true,
         });
     }

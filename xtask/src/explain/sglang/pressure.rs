@@ -58,20 +58,18 @@ fn waiting(events: &[Event], facts: &mut Facts) {
 /// Tokens of context that a request held while decoding, the median over the decode lines.
 fn held(events: &[Event], facts: &mut Facts) {
     let decode = events.iter().filter(|e| e.kind == Kind::Decode);
-    let mut last = 0;
-    let figures: Vec<f64> = decode
+    let figures: Vec<(f64, usize)> = decode
         .filter_map(|event| {
             let running = number_after(event.rest, "#running-req:").filter(|n| *n >= 1.0)?;
             let tokens = sglang_tokens(event.rest)?;
-            last = event.line;
-            Some(tokens / running)
+            Some((tokens / running, event.line))
         })
         .collect();
-    if let Some(middle) = crate::score::quantile(&figures, 0.5) {
+    if let Some((middle, line)) = crate::explain::speeds::middle_and_line(&figures) {
         facts.derive(
             "held_tokens_per_request",
             middle.round(),
-            last,
+            line,
             "median over the decode lines of tokens held by running requests",
         );
     }

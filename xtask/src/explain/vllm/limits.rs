@@ -162,7 +162,12 @@ pub(super) fn speed(run: &[Event], facts: &mut Facts) {
             "the share of the pool in use at {} running, over these",
             speed.running
         );
-        facts.derive("held_tokens_per_request", held.round(), speed.line, how);
+        facts.derive(
+            "held_tokens_per_request",
+            held.round(),
+            speed.held_line,
+            how,
+        );
     }
 }
 
