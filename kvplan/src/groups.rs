@@ -174,7 +174,7 @@ impl Groups {
     }
 
     /// Blocks that one request of `context` tokens takes, over all groups.
-    fn request_blocks(&self, context: u64, batched: u64) -> u64 {
+    pub(crate) fn request_blocks(&self, context: u64, batched: u64) -> u64 {
         if self.uniform() {
             return context.div_ceil(self.block);
         }

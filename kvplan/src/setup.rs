@@ -36,7 +36,8 @@ pub struct Setup<'a> {
     /// Longest context the engine is told to serve; `None` takes the model's.
     pub context_tokens: Option<u64>,
     /// Longest request that it takes, where that is more than `context_tokens`: SGLang's table of
-    /// requests and its own choice of requests at once are of it.
+    /// requests and its own choice of requests at once are of it, and vLLM's workspaces of sparse
+    /// attention.
     pub served_context: Option<u64>,
     /// Requests the engine is told to run at once.
     pub max_running: Option<u64>,

@@ -116,6 +116,30 @@ fn vllm_033_shared_indexers_are_stored_once() {
 }
 
 #[test]
+fn workspaces_of_sparse_attention_are_of_the_longest_request_that_the_server_takes() {
+    let glm = model("glm-5.1", None);
+    let workspaces = |context: u64, served: Option<u64>, fraction: f64| {
+        let mut setup = setup(&glm, 8, "vllm@2026-05", PRO_6000);
+        setup.kv_dtype = Some(KvDtype::Fp8);
+        setup.fraction = Some(fraction);
+        setup.context_tokens = Some(context);
+        setup.served_context = served;
+        let plan = plan(&setup);
+        let gib = plan.ledger.gib_of("sparse-attention workspaces");
+        (gib, plan.interval.min)
+    };
+    let served = Some(202_752);
+    let (told, _) = workspaces(202_752, None, 0.89);
+    let (long, wall) = workspaces(8192, served, 0.89);
+    let (short, short_wall) = workspaces(8192, None, 0.89);
+    assert_eq!(long, told);
+    assert!(long > short + 1.5, "{long} {short}");
+    // The wall of a request is that of a server told no more, and one whose pool is less is told less.
+    close(wall, short_wall, 1e-9);
+    assert_eq!(workspaces(8192, served, wall + 0.01).0, short);
+}
+
+#[test]
 fn vllm_017_an_mtp_layer_is_one_more_layer_of_the_pool() {
     let glm = model("glm-5.1", None);
     let mut setup = setup(&glm, 8, "vllm@2026-05", PRO_6000);

@@ -135,9 +135,10 @@ fn activation_gib(setup: &Setup<'_>) -> f64 {
     forward.max(logits * bytes_per_logit / GIB)
 }
 
-/// Workspaces of sparse attention with an index: gathered keys for 40 contexts, up-converted
-/// latents for 5, and 512 MiB of index logits (attention backends of DeepSeek-V3.2 in vLLM).
-fn sparse_workspace_gib(setup: &Setup<'_>) -> f64 {
+/// Workspaces of sparse attention with an index: gathered keys for 40 of the longest requests it is
+/// told to take, up-converted latents for 5, and 512 MiB of index logits (attention backends of
+/// DeepSeek-V3.2 in vLLM).
+fn sparse_workspace_gib(setup: &Setup<'_>, longest: u64) -> f64 {
     let indexed = setup
         .model
         .layers
@@ -149,10 +150,10 @@ fn sparse_workspace_gib(setup: &Setup<'_>) -> f64 {
     let Some((mla, indexer)) = indexed else {
         return 0.0;
     };
-    let context = setup.context() as f64;
+    let longest = longest as f64;
     let key = indexer.head_dim as f64 * (1.0 + 4.0 / 128.0);
     let latent = (mla.kv_lora_rank + mla.qk_rope_head_dim) as f64 * 2.0;
-    (context * (40.0 * key + 5.0 * latent)) / GIB + 0.5
+    (longest * (40.0 * key + 5.0 * latent)) / GIB + 0.5
 }
 
 /// Whether graphs are inside the utilisation, estimated before the pool is sized.
@@ -178,7 +179,8 @@ struct Budget {
     rest: f64,
 }
 
-fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
+/// The budget of a server that is told to take requests of a length.
+fn budget(setup: &Setup<'_>, weights_gib: f64, longest: u64) -> Budget {
     let version = setup.engine.version;
     let total = parts::torch_total_gib(setup);
     let draft = setup.speculation.map_or_else(DraftParts::default, |spec| {
@@ -196,7 +198,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
         draft,
         draft_counted,
         activation: activation_gib(setup),
-        workspace: sparse_workspace_gib(setup),
+        workspace: sparse_workspace_gib(setup, longest),
         non_torch,
         counted_before,
         graphs,
@@ -228,6 +230,22 @@ fn budget(setup: &Setup<'_>, weights_gib: f64) -> Budget {
     b
 }
 
+/// The budget and the blocks of its pool of a server that takes requests of the length it is told,
+/// or, where its pool does not hold one, of the context alone: it must be told less then.
+fn of_length(setup: &Setup<'_>, weights_gib: f64, groups: &Groups) -> (Budget, u64) {
+    let told = |longest: u64| {
+        let b = budget(setup, weights_gib, longest);
+        let blocks = groups.blocks((b.rest * GIB).max(0.0));
+        (b, blocks)
+    };
+    let served = setup.served();
+    let of_rank = served.div_ceil(setup.sharding.dcp.max(1));
+    let needed = groups.request_blocks(of_rank, batched_tokens(setup));
+    Some(told(served))
+        .filter(|(_, blocks)| needed <= *blocks)
+        .unwrap_or_else(|| told(setup.context()))
+}
+
 /// Plans vLLM.
 ///
 /// # Errors
@@ -241,10 +259,9 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         .weights_gib
         .or_else(|| Some(setup.observed.free_before_gib? - setup.observed.free_after_gib?));
     let weights_gib = observed.unwrap_or(computed);
-    let b = budget(setup, weights_gib);
     let groups = Groups::of(setup);
-    let blocks = groups.blocks((b.rest * GIB).max(0.0));
     let (context, batched) = (setup.context(), batched_tokens(setup));
+    let (b, blocks) = of_length(setup, weights_gib, &groups);
     let concurrency = groups.concurrency(blocks, context, batched);
     let dcp = setup.sharding.dcp.max(1);
     let by_concurrency = setup.engine.version.since((0, 14, 0), (2026, 1)) && groups.hybrid();
@@ -265,6 +282,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     ledger_lines(&mut ledger, setup, &b, &weights, (observed, draft_share));
     let started = refusal.is_none();
     let need = groups.request_bytes(context, batched) / GIB;
+    // The wall is that of a server told the context alone.
+    let shorter = b.workspace - sparse_workspace_gib(setup, context);
     Ok(Plan {
         fits: started && ledger.lines.last().is_none_or(|line| line.gib >= 0.0),
         fraction: b.utilisation,
@@ -288,7 +307,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
             .longest(blocks, batched)
             .saturating_mul(dcp)
             .min(context),
-        interval: interval(setup, &b, need),
+        interval: interval(setup, &b, need - shorter),
         refusal,
         weights_gib,
         computed_weights_gib: computed,
@@ -337,7 +356,7 @@ fn ledger_lines(
         "sparse-attention workspaces",
         b.workspace,
         0.5,
-        "40 and 5 contexts",
+        "40 and 5 of the longest requests that it takes",
     );
     beside_torch(ledger, setup, b);
     ledger.close(walls::outside(setup, b).1);

@@ -73,7 +73,7 @@ fn remedy_without_pool(setup: &Setup<'_>, weights_gib: f64, b: &Budget, need_gib
         let mut other = setup.clone();
         change(&mut other);
         other.fraction = Some(b.utilisation);
-        budget(&other, weights_gib).rest >= need_gib
+        budget(&other, weights_gib, other.context()).rest >= need_gib
     };
     let (tokens, seqs) = (2048.min(batched_tokens(setup)), 64.min(max_seqs(setup)));
     let small = |other: &mut Setup<'_>| {
