@@ -20,7 +20,23 @@ pub fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     if setup.ran() {
         as_it_ran(&mut plan, setup);
     }
+    short_by_the_card(&mut plan);
     Ok(plan)
+}
+
+/// Least that counts as missing, GiB: figures are printed with two digits.
+const MISSING_GIB: f64 = 0.005;
+
+/// A card too small for what it must hold beside any pool is short by that, whatever share of it the
+/// fraction asked for: the figure that the ledger ends with.
+fn short_by_the_card(plan: &mut Plan) {
+    let missing = plan.ledger.lines.last().map_or(0.0, |line| -line.gib);
+    if let Some(refusal) = &mut plan.refusal
+        && plan.pool_gib <= 0.0
+        && missing > MISSING_GIB
+    {
+        refusal.short_gib = missing;
+    }
 }
 
 /// The setup with `free_after_gib` as it is before a draft is loaded.

@@ -103,6 +103,29 @@ fn the_band_of_what_is_free_is_that_of_the_wall() {
     });
 }
 
+/// A refusal was short by what its fraction lacked, and the ledger missed less or more.
+#[test]
+fn a_card_too_small_is_short_by_what_its_ledger_misses() {
+    let model = model("llama-3.3-70b", Some("bf16"));
+    for engine in [
+        "sglang@0.5.18",
+        "sglang@0.5.5",
+        "vllm@0.24.0",
+        "vllm@0.11.0",
+        "trtllm@1.2.0",
+        "llamacpp@2026-05",
+    ] {
+        let mut setup = common::setup(&model, 4, engine, 24.0);
+        setup.context_tokens = Some(2048);
+        let plan = plan(&setup).expect("a plan");
+        let free = plan.ledger.lines.last().expect("a ledger").gib;
+        let refusal = plan.refusal.expect("too small");
+        assert!(free < -5.0, "{engine}: {free}");
+        let off = refusal.short_gib + free;
+        assert!(off.abs() < 1e-9, "{engine}: {} {free}", refusal.short_gib);
+    }
+}
+
 /// "Raise the fraction, or lower the requests or the drafted tokens" was said of any hybrid whose
 /// states left nothing, also where that changed nothing.
 #[test]
