@@ -465,3 +465,35 @@ fn naming_the_engine_of_a_log_without_a_version_keeps_what_it_was_told() {
     );
     let _ = std::fs::remove_file(log);
 }
+
+#[test]
+fn a_full_pool_of_a_log_names_the_fraction_that_holds_more_and_it_does() {
+    let lower = "'max_model_len': 6144, 'gpu_memory_utilization': 0.85";
+    let vllm = PLAIN.replace("'max_model_len': 6144", lower);
+    let (sglang, vllm) = (
+        log("fuller-sglang", PLAIN_SGLANG),
+        log("fuller-vllm", &vllm),
+    );
+    for (log, card, context) in [(&sglang, "rtx-6000-ada", "16k"), (&vllm, "h100-sxm", "6k")] {
+        let at = |more: &[&str]| {
+            let asked = ["--concurrency", "1,8,16,32,48", "--context", context];
+            let from = [
+                "predict",
+                "--from-log",
+                log,
+                "--gpu",
+                card,
+                "--accept",
+                "3@3",
+            ];
+            answers(&[&from[..], &asked, more].concat())
+        };
+        let text = at(&[]);
+        let (_, way) = text.split_once(" the KV pool is full (").expect(&text);
+        let (held, fraction) = way.split_once(" with --").expect(&text);
+        let fraction = fraction.split([' ', ')']).nth(1).expect(&text);
+        let more = at(&["--mem-fraction", fraction]);
+        let line = format!("beyond {held} users the KV pool is full");
+        assert!(more.contains(&line), "{text}\n{line}\n{more}");
+    }
+}

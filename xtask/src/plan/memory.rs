@@ -27,7 +27,9 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     if given || plan.interval.is_empty() || good(plan, scenario.context) {
         let mut memory = for_load(&own, scenario);
         memory.fraction_given = given;
-        if !given && !plan.interval.is_empty() {
+        // What a log's server was told is no wish of this user's.
+        let free = !given || scenario.by_log("mem_fraction");
+        if free && !plan.interval.is_empty() {
             memory.roomier = roomier(&own, scenario)?;
         }
         fewer_at_once(&own, scenario, &mut memory)?;
@@ -128,13 +130,18 @@ fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Roomier>>
     if now >= most || top <= plan.fraction || top > 1.0 {
         return Ok(None);
     }
-    let at = |fraction: f64| report(scenario, None, Some(fraction));
+    let mut other = scenario.clone();
+    if !scenario.ran.file.is_empty() {
+        let vllm = own.engine.kind == EngineKind::Vllm;
+        other.ran = scenario.ran.clone().at_other_fraction(vllm);
+    }
+    let at = |fraction: f64| report(&other, None, Some(fraction));
     let roomiest = at(top)?;
     let more = requests(&roomiest.cost.with, context).min(most).floor();
     if !good(&roomiest.cost.with, context) || more <= 1.1 * now {
         return Ok(None);
     }
-    let setup = super::setup(scenario, None)?;
+    let setup = super::setup(&other, None)?;
     let fail = |error: kvplan::PlanError| input::error(error.to_string());
     let least = kvplan::for_target(&setup, context, more as u64).map_err(fail)?;
     let held = at(least.fraction)?;
