@@ -113,3 +113,33 @@ fn a_traceback_of_a_request_does_not_end_a_server() {
         "{text}"
     );
 }
+
+/// The message was cut before its cure, and a start without the draft was advised.
+#[test]
+fn a_head_that_reaches_less_than_sglang_serves_is_told_with_what_lets_it_start() {
+    let refused = |reason: &str| {
+        format!(
+            "[2026-01-01 09:00:00] server_args=ServerArgs(model_path='a/b', tp_size=1, \
+             speculative_algorithm='EAGLE3', speculative_draft_model_path='c/d')\n\
+             [2026-01-01 09:01:00 TP0] Scheduler hit an exception: Traceback (most recent call last):\n\
+             ValueError: Warning: {reason} context_length (131072) is greater than the derived \
+             context_length (2048). This may lead to incorrect model outputs or CUDA errors. Note that the \
+             derived context_length may differ from max_position_embeddings in the model's config. To allow \
+             overriding this maximum, set the env var SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1\n"
+        )
+    };
+    let text = explained("short-head.log", &refused("Target model's"));
+    for part in [
+        "why  the draft's config reaches 2048 tokens, the server takes 131072\n",
+        "do   SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 before the command",
+        "--context-length 2048",
+        "max_position_embedd…",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let text = explained("long-context.log", &refused("User-specified"));
+    assert!(
+        text.contains("do   --context-length 2048; SGLANG_ALLOW"),
+        "{text}"
+    );
+}

@@ -39,6 +39,9 @@ const RELAYED: [&str; 9] = [
     "EOFError",
 ];
 
+/// Bytes of an error that are shown.
+const LONGEST: usize = 240;
+
 /// Sets `error` and, where the traceback says so, `error_at`; what the readers took for an end without
 /// a word is none then. An error that they know by its own words stays theirs.
 pub(super) fn read(doc: &Doc, facts: &mut Facts) {
@@ -83,7 +86,9 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     };
     facts.remove("ends_in");
     facts.remove("error_kind");
-    facts.set("error", cut(said, 240), line);
+    let first = cut(said, LONGEST);
+    let more = if first.len() < said.len() { "…" } else { "" };
+    facts.set("error", format!("{first}{more}"), line);
     if let Some(file) = place
         .strip_prefix("File \"")
         .and_then(|p| p.split('"').next())

@@ -29,6 +29,7 @@ pub(super) fn all(
         .chain(kernel)
         .chain(launch::limit_changed(scenario, setting.memory))
         .chain(launch::more_than_ran(scenario))
+        .chain(super::short_head::told(setting))
         .chain(super::carried::left_out(scenario).filter(|_| setting.runs))
         .chain(
             launch::loads_not_run(scenario, setting.memory).filter(|_| carried && points.len() > 1),

@@ -296,8 +296,12 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
         push(&mut flags, "--mem-fraction-static", fraction);
     }
     let limit = launch::told_limit(scenario, memory.as_ref());
-    if let Some(tokens) = scenario.max_model_len.or(limit) {
+    let limit = scenario.max_model_len.or(limit);
+    if let Some(tokens) = limit {
         push(&mut flags, "--context-length", tokens);
+    }
+    if super::short_head::in_sglang(setting, limit) {
+        env.push(super::short_head::SGLANG.to_string());
     }
     flags.extend(at_once(scenario, head(setting).is_some(), memory.as_ref()));
     match setting.scenario.kv_dtype {

@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use super::answer::{DepthCell, Flip, Point};
+use super::answer::{Flip, Point};
 use super::costs::{Costs, all_reduces};
 use super::links::{Choice, Links};
+use super::map::CONTEXTS;
 use super::points::{best, try_depths};
 use crate::scenario::Scenario;
 use crate::table::thousands;
@@ -15,14 +16,13 @@ pub(super) fn flips(
     costs: &Costs<'_>,
     links: &Links<'_>,
     points: &[Point],
-    map: &[DepthCell],
 ) -> Vec<Flip> {
     let Some(first) = points.first().filter(|_| scenario.draft.is_some()) else {
         return Vec::new();
     };
     let mut found = vec![accept_length(first)];
     found.extend(load(points));
-    found.extend(context(scenario, costs, first, map));
+    found.extend(context(scenario, costs, first));
     found.extend(algorithms(scenario, costs, links, first));
     found
 }
@@ -85,19 +85,15 @@ fn steps(count: u32) -> String {
     format!("{count} step{plural}")
 }
 
-/// A longer context at which the lightest load turns, with the depth that it is run with.
-fn context(
-    scenario: &Scenario,
-    costs: &Costs<'_>,
-    first: &Point,
-    map: &[DepthCell],
-) -> Option<Flip> {
+/// A longer context at which the lightest load turns, with the depth that it is run with. A sweep's
+/// steps are moved there as they are to a context asked for.
+fn context(scenario: &Scenario, costs: &Costs<'_>, first: &Point) -> Option<Flip> {
     let run = first.steps;
     let pays = first.gains();
-    let own = map.iter().filter(|c| c.concurrency == first.concurrency);
-    let longer = own
-        .map(|cell| cell.context)
-        .filter(|context| *context > scenario.context);
+    let longest = scenario.model.max_positions.unwrap_or(u64::MAX);
+    let longer = CONTEXTS
+        .into_iter()
+        .filter(|context| *context > scenario.context && *context <= longest);
     let (context, tried) = longer
         .map(|context| {
             let tried = try_depths(scenario, costs, first.concurrency, context);

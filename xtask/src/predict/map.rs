@@ -11,7 +11,7 @@ use super::points::{Tried, best, depths, try_depths, verdict_on};
 use crate::scenario::Scenario;
 
 /// Contexts of the map, tokens, beside the scenario's own.
-const CONTEXTS: [u64; 6] = [1024, 4096, 16384, 32768, 65536, 131_072];
+pub(super) const CONTEXTS: [u64; 6] = [1024, 4096, 16384, 32768, 65536, 131_072];
 
 /// The choices over load and context.
 pub(super) struct Map<'a> {

@@ -20,6 +20,7 @@ mod pasted;
 mod points;
 mod replicas;
 pub(crate) mod serves;
+mod short_head;
 mod stopped;
 pub(crate) mod text;
 mod verdict;
@@ -145,7 +146,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let lacking = serves::lacking(&setting);
     let (flips, changes) = match setting.runs {
         true => (
-            flips::flips(scenario, &costs, links, &points, &depth_map),
+            flips::flips(scenario, &costs, links, &points),
             changes::changes(scenario, links, &costs, &points)?,
         ),
         false => (Vec::new(), Vec::new()),

@@ -5,7 +5,7 @@ use spec_decode::HeadKind;
 
 use super::model::{self, Draft};
 use super::releases::{class_of, first_served};
-use super::{EngineChoice, Notes};
+use super::{EngineChoice, Notes, heads};
 
 /// The model's own MTP layers, else an EAGLE-3 head, else look-up: the first that is served.
 pub(super) fn of(
@@ -43,10 +43,10 @@ pub(super) fn of(
 
 fn eagle3(model_name: &str, target: &Model, notes: &mut Notes) -> anyhow::Result<Draft> {
     if let Ok(catalog::Draft::Head { model, source }) = catalog::find_draft(model_name, "eagle3") {
-        notes.assume("draft: the catalogue's EAGLE-3 head", "--draft");
-        return model::head(*model, "eagle3", &source, target, notes);
+        let (model, _) = heads::of_catalogue(*model, &source, "eagle3", None, notes);
+        return model::head(model, "eagle3", &source, target, notes);
     }
-    model::assumed_head(target, None, notes)
+    heads::assumed(target, None, notes)
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ impl LoggedHead {
         let given = Given::new(draft.clone(), &at);
         let resolved = target.as_ref().and_then(|target| {
             let name = model::model_name_of(&merged, target);
-            let named = model::named_draft(&given, name, target, unsaid);
+            let named = model::named_draft(&given, name, target, unsaid, None);
             named.ok().flatten()
         });
         Some(Self {

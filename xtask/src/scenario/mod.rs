@@ -11,6 +11,7 @@ mod engine;
 pub(crate) mod file;
 pub(crate) mod hardware;
 mod head;
+mod heads;
 pub(crate) mod lists;
 pub(crate) mod merge;
 pub(crate) mod model;

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use kvplan::{Attention, DraftKind, Model, catalog};
-use serde_json::json;
+use kvplan::{DraftKind, Model, catalog};
 use spec_decode::HeadKind;
 
 use super::merge::{Given, Merged};
-use super::{EngineChoice, Notes, default_draft};
+use super::{EngineChoice, Notes, default_draft, heads};
 use crate::{input, step_time};
 
 /// What proposes tokens.
@@ -16,6 +15,8 @@ pub(crate) struct Draft {
     pub(crate) head: HeadKind,
     /// Shapes of a separate head; `None` for the target's own MTP layers and for look-up.
     pub(crate) model: Option<Model>,
+    /// Whether those are another head's, as the config of the one that was named is not known.
+    pub(crate) stands_in: bool,
 }
 
 impl Draft {
@@ -39,9 +40,6 @@ impl Draft {
         }
     }
 }
-
-/// Vocabulary of an assumed EAGLE-3 head (SpecForge's default).
-const ASSUMED_DRAFT_VOCAB: u64 = 32_000;
 
 /// Resolves the target.
 pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model> {
@@ -243,7 +241,7 @@ pub(super) fn draft(
 ) -> anyhow::Result<Option<Draft>> {
     let name = model_name_of(merged, target);
     match &merged.draft {
-        Some(given) => named_draft(given, name, target, notes),
+        Some(given) => named_draft(given, name, target, notes, heads::reach_of_log(merged)),
         None => default_draft::of(name, target, engine, notes).map(Some),
     }
 }
@@ -254,12 +252,14 @@ pub(super) fn model_name_of<'a>(merged: &'a Merged, target: &'a Model) -> &'a st
     given.map_or(target.name.as_str(), |given| given.value.as_str())
 }
 
-/// The draft that was asked for: what the catalogue has, else an assumed head.
+/// The draft that was asked for: what the catalogue has, else an assumed head. A log may say how far
+/// the head reaches.
 pub(super) fn named_draft(
     given: &Given<String>,
     model_name: &str,
     target: &Model,
     notes: &mut Notes,
+    reach_of_log: Option<u64>,
 ) -> anyhow::Result<Option<Draft>> {
     let wanted = given.value.trim();
     let lower = wanted.to_ascii_lowercase();
@@ -292,6 +292,9 @@ pub(super) fn named_draft(
         );
         return head(small, wanted, &source, target, notes).map(Some);
     }
+    if let Some((own, source)) = heads::own_config(wanted) {
+        return head(own, wanted, source, target, notes).map(Some);
+    }
     // `eagle3`, or `kimi-k2.5-eagle3`: the kind is the last word. A repository's name says the kind
     // somewhere, and is this model's.
     let (owner, kind) = match lower.rsplit_once('-') {
@@ -301,19 +304,25 @@ pub(super) fn named_draft(
     match catalog::find_draft(owner, kind) {
         Ok(catalog::Draft::Mtp) => Ok(Some(mtp(target, &given.source, notes))),
         Ok(catalog::Draft::Head { model, source }) => {
-            head(*model, wanted, &source, target, notes).map(Some)
+            let (model, stands_in) =
+                heads::of_catalogue(*model, &source, wanted, reach_of_log, notes);
+            let draft = head(model, wanted, &source, target, notes)?;
+            Ok(Some(Draft { stands_in, ..draft }))
         }
-        Err(_) if kind == "eagle3" => assumed_head(target, named(wanted), notes).map(Some),
-        Err(_) if !KINDS.contains(&kind) => Err(input::error(format!(
-            "{}: no such file, draft kind or catalogue model; give a head's config.json, `eagle3`, `mtp`, \
-             `ngram`, `none`, or a small model of the catalogue such as qwen3-0.6b",
-            given.shown("--draft")
-        ))),
-        Err(e) => Err(input::error(format!(
-            "{}: {e}; or give its config.json, `mtp`, `eagle3` or `none`",
-            given.shown("--draft")
-        ))),
+        Err(_) if kind == "eagle3" => heads::assumed(target, named(wanted), notes).map(Some),
+        Err(why) => Err(unknown(&given.shown("--draft"), kind, &why)),
     }
+}
+
+/// What is said of a draft that no catalogue has.
+fn unknown(shown: &str, kind: &str, why: &catalog::NotFound) -> anyhow::Error {
+    input::error(match KINDS.contains(&kind) {
+        true => format!("{shown}: {why}; or give its config.json, `mtp`, `eagle3` or `none`"),
+        false => format!(
+            "{shown}: no such file, draft kind or catalogue model; give a head's config.json, `eagle3`, `mtp`, \
+             `ngram`, `none`, or a small model of the catalogue such as qwen3-0.6b"
+        ),
+    })
 }
 
 /// The kind of head that a repository or path names: `RedHatAI/Qwen3-32B-speculator.eagle3`,
@@ -326,7 +335,7 @@ pub(crate) fn names_head(name: &str) -> Option<&'static str> {
 }
 
 /// A draft named by its repository or path, not by its kind.
-fn named(wanted: &str) -> Option<&str> {
+pub(super) fn named(wanted: &str) -> Option<&str> {
     Some(wanted).filter(|name| name.contains('/'))
 }
 
@@ -392,7 +401,11 @@ pub(super) fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
     } else {
         HeadKind::Mtp
     };
-    Draft { head, model: None }
+    Draft {
+        head,
+        model: None,
+        stands_in: false,
+    }
 }
 
 /// Tokens copied from where the last ones stood before, in prompt or output: no weights, no cache.
@@ -406,6 +419,7 @@ pub(super) fn look_up(source: &str, notes: &mut Notes) -> Draft {
     Draft {
         head: HeadKind::NGram,
         model: None,
+        stands_in: false,
     }
 }
 
@@ -443,46 +457,6 @@ pub(super) fn head(
     Ok(Draft {
         head,
         model: Some(model),
+        stands_in: false,
     })
-}
-
-/// A head of the usual shape: one dense layer as wide as the target, reduced vocabulary.
-pub(super) fn assumed_head(
-    target: &Model,
-    name: Option<&str>,
-    notes: &mut Notes,
-) -> anyhow::Result<Draft> {
-    let heads = target
-        .layers
-        .iter()
-        .find_map(|layer| match layer.attention {
-            Attention::Gqa(gqa) => Some((gqa.heads, gqa.kv_heads, gqa.head_dim)),
-            Attention::Mla(mla) => Some((mla.heads, mla.heads, 128)),
-            _ => None,
-        })
-        .unwrap_or((32, 8, 128));
-    let config = json!({
-        "architectures": ["LlamaForCausalLMEagle3"],
-        "model_type": "llama",
-        "hidden_size": target.hidden,
-        "intermediate_size": target.hidden.saturating_mul(4),
-        "num_attention_heads": heads.0,
-        "num_key_value_heads": heads.1,
-        "head_dim": heads.2,
-        "num_hidden_layers": 1,
-        "vocab_size": target.vocab,
-        "draft_vocab_size": ASSUMED_DRAFT_VOCAB.min(target.vocab),
-        "torch_dtype": "bfloat16",
-    });
-    let model = Model::from_config_json(&config.to_string(), "assumed EAGLE-3 head")
-        .map_err(|e| input::error(format!("no draft is known for {} and {e}", target.name)))?;
-    notes.assume(
-        format!(
-            "draft: an EAGLE-3 head of the usual shape (one dense layer, vocabulary {ASSUMED_DRAFT_VOCAB}); \
-             the catalogue has none for this model"
-        ),
-        "--draft config.json",
-    );
-    let name = name.unwrap_or("assumed EAGLE-3 head");
-    head(model, name, "assumed", target, notes)
 }

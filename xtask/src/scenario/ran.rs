@@ -459,7 +459,7 @@ impl Ran {
         let given = Given::new(name, &merged.ran.file);
         let model_name = super::model::model_name_of(merged, target);
         let unsaid = &mut super::Notes::default();
-        let named = super::model::named_draft(&given, model_name, target, unsaid);
+        let named = super::model::named_draft(&given, model_name, target, unsaid, None);
         named.ok().flatten()
     }
 

@@ -54,6 +54,9 @@ fn known(facts: &Facts, error: &str) -> Option<Known> {
             ),
         ));
     }
+    if has("the derived context_length") {
+        return context_refused(error);
+    }
     let drafting = super::drafts(facts);
     let weights = has("KeyError") && (has("weight") || has("layers."));
     if weights && drafting {
@@ -68,6 +71,34 @@ fn known(facts: &Facts, error: &str) -> Option<Known> {
         });
     }
     None
+}
+
+/// SGLang's refusal of a context longer than the config of the draft, or of the model, reaches.
+fn context_refused(error: &str) -> Option<Known> {
+    let in_brackets = |behind: &str| {
+        let (_, rest) = error.split_once(behind)?;
+        rest.strip_prefix('(')?
+            .split_once(')')?
+            .0
+            .parse::<u64>()
+            .ok()
+    };
+    let served = in_brackets(" context_length ")?;
+    let reach = in_brackets("the derived context_length ")?;
+    let allow = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1";
+    Some(match error.contains("Target model's") {
+        true => (
+            format!("the draft's config reaches {reach} tokens, the server takes {served}"),
+            format!(
+                "{allow} before the command, which drafts worse beyond {reach} tokens, or \
+                 --context-length {reach}"
+            ),
+        ),
+        false => (
+            format!("--context-length {served} is more than the model's config reaches"),
+            format!("--context-length {reach}; {allow} lifts it at the risk of wrong output"),
+        ),
+    })
 }
 
 /// The head's plain weights find no place in layers that were laid out for the target's format.

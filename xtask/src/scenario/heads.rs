@@ -1,0 +1,124 @@
+//! Which head's config stands for the draft that was asked for, where that is no file.
+
+use kvplan::{Attention, DraftKind, Model, NamedHead};
+use serde_json::json;
+
+use super::Notes;
+use super::merge::{Given, Merged};
+use super::model::{Draft, head, named};
+use crate::input;
+use crate::table::thousands;
+
+/// Vocabulary of an assumed EAGLE-3 head (SpecForge's default).
+const ASSUMED_DRAFT_VOCAB: u64 = 32_000;
+
+/// The config of the very head that was named, and its source, where that is known.
+pub(super) fn own_config(wanted: &str) -> Option<(Model, &'static str)> {
+    let head = known(wanted)?;
+    Some((head.model?, head.source))
+}
+
+fn known(wanted: &str) -> Option<NamedHead> {
+    named(wanted).and_then(kvplan::named_head)
+}
+
+/// How far the head of a log's server reaches, where that is the draft.
+pub(super) fn reach_of_log(merged: &Merged) -> Option<u64> {
+    let by_log = |given: &&Given<String>| given.source.starts_with(&merged.ran.file);
+    let of_log = merged.draft.as_ref().filter(by_log);
+    of_log.and(merged.ran.draft_reach)
+}
+
+/// The catalogue's head for a target, and whether it stands in for one that was named. Says what is
+/// taken from it: shapes, and how far it reaches where nobody says it of the head that was named.
+pub(super) fn of_catalogue(
+    mut model: Model,
+    source: &str,
+    wanted: &str,
+    reach_of_log: Option<u64>,
+    notes: &mut Notes,
+) -> (Model, bool) {
+    let tokens = |reach: u64| format!("{} tokens", thousands(reach as f64));
+    let Some(name) = named(wanted) else {
+        let method = match model.draft.map(|draft| draft.kind) {
+            Some(DraftKind::Eagle3) => "EAGLE-3",
+            _ => "block-draft",
+        };
+        let reach = model.max_positions.map_or_else(String::new, |reach| {
+            format!(", whose config reaches {}", tokens(reach))
+        });
+        notes.assume(
+            format!("draft: the catalogue's {method} head{reach}"),
+            "--draft",
+        );
+        return (model, false);
+    };
+    let known = known(name);
+    let told = known
+        .as_ref()
+        .and_then(|head| Some((head.reach_tokens?, head.source)));
+    let unlike = known.as_ref().and_then(|head| head.unlike);
+    let what = match (reach_of_log, told) {
+        (Some(_), _) => format!("the config of {name} is not known here; its shapes are"),
+        (None, Some((reach, by))) => {
+            model.max_positions = Some(reach);
+            let reach = tokens(reach);
+            format!("of {name} only the reach is known, {reach} ({by}); its shapes are")
+        }
+        (None, None) => {
+            let reach = model.max_positions.map_or_else(String::new, |reach| {
+                format!(" and its reach ({})", tokens(reach))
+            });
+            format!("the config of {name} is not known here; its shapes{reach} are")
+        }
+    };
+    let unlike = unlike.map_or_else(String::new, |how| format!(", though {how}"));
+    notes.assume(
+        format!("draft: {what} taken from {source}{unlike}"),
+        "--draft with its config.json",
+    );
+    (model, true)
+}
+
+/// A head of the usual shape: one dense layer as wide as the target, reduced vocabulary.
+pub(super) fn assumed(
+    target: &Model,
+    name: Option<&str>,
+    notes: &mut Notes,
+) -> anyhow::Result<Draft> {
+    let heads = target
+        .layers
+        .iter()
+        .find_map(|layer| match layer.attention {
+            Attention::Gqa(gqa) => Some((gqa.heads, gqa.kv_heads, gqa.head_dim)),
+            Attention::Mla(mla) => Some((mla.heads, mla.heads, 128)),
+            _ => None,
+        })
+        .unwrap_or((32, 8, 128));
+    let config = json!({
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "hidden_size": target.hidden,
+        "intermediate_size": target.hidden.saturating_mul(4),
+        "num_attention_heads": heads.0,
+        "num_key_value_heads": heads.1,
+        "head_dim": heads.2,
+        "num_hidden_layers": 1,
+        "vocab_size": target.vocab,
+        "draft_vocab_size": ASSUMED_DRAFT_VOCAB.min(target.vocab),
+        "torch_dtype": "bfloat16",
+    });
+    let model = Model::from_config_json(&config.to_string(), "assumed EAGLE-3 head")
+        .map_err(|e| input::error(format!("no draft is known for {} and {e}", target.name)))?;
+    notes.assume(
+        format!(
+            "draft: an EAGLE-3 head of the usual shape (one dense layer, vocabulary {ASSUMED_DRAFT_VOCAB}); \
+             the catalogue has none for this model"
+        ),
+        "--draft config.json",
+    );
+    let stands_in = name.is_some();
+    let name = name.unwrap_or("assumed EAGLE-3 head");
+    let draft = head(model, name, "assumed", target, notes)?;
+    Ok(Draft { stands_in, ..draft })
+}

@@ -1,0 +1,159 @@
+//! Public heads by name: whose config is taken, how far it reaches, and what the engines want of a
+//! head that reaches less than their server takes.
+
+mod common;
+
+use common::{answers, refusal};
+
+const BOX: [&str; 9] = [
+    "predict",
+    "--model",
+    "llama-3.3-70b",
+    "--quant",
+    "fp8",
+    "--gpu",
+    "h100",
+    "--gpus",
+    "4",
+];
+const ALLOW: &str = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1";
+
+fn with(more: &[&str]) -> String {
+    let flags: Vec<&str> = BOX.iter().chain(more).copied().collect();
+    answers(&flags)
+}
+
+/// One head's name was answered with another's config, which reaches twice as far, and nobody said so.
+#[test]
+fn a_named_head_has_its_own_reach_or_is_said_to_be_taken_from_another() {
+    let known = with(&["--draft", "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B"]);
+    for part in [
+        "70B only the reach is known, 2,048 tokens (sglang#6783)",
+        "its width is not the target's",
+    ] {
+        assert!(known.contains(part), "{known}");
+    }
+    let beyond = with(&[
+        "--draft",
+        "/models/sglang-EAGLE3-LLaMA3.3-Instruct-70B",
+        "--context",
+        "4k",
+    ]);
+    assert!(beyond.contains("reaches 2048 tokens of 4096"), "{beyond}");
+    let unknown = with(&["--draft", "a/b-eagle3"]);
+    assert!(
+        unknown.contains(
+            "the config of a/b-eagle3 is not known here; its shapes and its reach (4,096"
+        ),
+        "{unknown}"
+    );
+    // By its kind it is the catalogue's, which is no one's in particular.
+    for kind in ["eagle3", "llama-3.3-70b-eagle3"] {
+        let text = with(&["--draft", kind]);
+        let said = "the catalogue's EAGLE-3 head, whose config reaches 4,096 tokens";
+        assert!(text.contains(said), "{text}");
+    }
+    // One whose config is known is that one: nothing of it is assumed, and no other model takes it.
+    let own = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B";
+    let text = answers(&[
+        "predict",
+        "--model",
+        "llama-3.1-8b",
+        "--gpu",
+        "h100",
+        "--draft",
+        own,
+    ]);
+    assert!(
+        !text.contains("its shapes") && !text.contains("catalogue's"),
+        "{text}"
+    );
+    let flags: Vec<&str> = BOX.iter().chain(&["--draft", own]).copied().collect();
+    assert!(refusal(&flags).contains("the head of another model"));
+}
+
+/// SGLang ended with a ValueError on the pasted line.
+#[test]
+fn sglang_is_allowed_a_head_that_reaches_less_than_it_serves() {
+    let paste = |text: &str| -> String {
+        let lines = text.lines().skip_while(|line| *line != "paste");
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let short = with(&["--draft", "eagle3"]);
+    assert!(
+        paste(&short).contains(&format!("  sglang: {ALLOW} python")),
+        "{short}"
+    );
+    assert!(
+        short.contains("refuses a head that reaches 4,096 of the 131,072 tokens served"),
+        "{short}"
+    );
+    // Nobody knows how far this one reaches.
+    let qwen = [
+        "predict",
+        "--model",
+        "qwen3-32b",
+        "--gpu",
+        "h100",
+        "--draft",
+    ];
+    let of_qwen = |draft: &'static str| answers(&[qwen.as_slice(), &[draft]].concat());
+    assert!(of_qwen("a/b-eagle3").contains(&format!("{ALLOW} python")));
+    for text in [
+        of_qwen("eagle3"),
+        of_qwen("ngram"),
+        of_qwen("none"),
+        with(&["--draft", "eagle3", "--max-model-len", "4096"]),
+    ] {
+        assert!(!text.contains(ALLOW), "{text}");
+    }
+    let crash = "vLLM to 0.25 stops with an assert at a request beyond the head's 4,096 tokens";
+    for (version, told) in [("0.24.0", true), ("0.26.0", false)] {
+        let engine = format!("vllm@{version}");
+        let text = with(&["--draft", "eagle3", "--engine", &engine]);
+        assert_eq!(text.contains(crash), told, "{text}");
+        assert!(!text.contains(ALLOW), "{text}");
+    }
+}
+
+/// With a sweep only the accept length was told, although a longer context turned the answer.
+#[test]
+fn a_context_that_turns_the_answer_is_told_beside_a_sweep_too() {
+    let sweep = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("turning.csv");
+    std::fs::write(&sweep, "concurrency,tok_s\n1,103\n8,600\n64,2990\n").expect("written");
+    let asked = |context: &str, more: &[&str]| {
+        let own = ["--draft", "eagle3", "--context", context, "--steps", "3"];
+        with(&[own.as_slice(), &["--concurrency", "1"], more].concat())
+    };
+    let sweep = sweep.to_str().expect("a path");
+    let beside = ["--baseline", sweep, "--baseline-context", "4k"];
+    let told = "\n  context of 32,768 tokens: ";
+    assert!(asked("4k", &[]).contains(told));
+    let text = asked("4k", &beside);
+    let (_, speedup) = text.split_once(told).expect("told");
+    let (speedup, _) = speedup
+        .split_once(" with 3 steps")
+        .expect("of the steps run");
+    let there = asked("32k", &beside);
+    assert!(
+        there.contains(&format!("{speedup} for one user")),
+        "{speedup}: {there}"
+    );
+}
+
+/// The time that several users' decode speed goes by was the only one left out.
+#[test]
+fn the_median_time_between_tokens_of_a_bench_is_shown() {
+    let bench = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-itl.txt");
+    let text = "============ Serving Benchmark Result ============\n\
+        Max request concurrency:                 64\n\
+        Successful requests:                     256\n\
+        Output token throughput (tok/s):         1585.90\n\
+        Mean TTFT (ms):                          2480.50\n\
+        Mean TPOT (ms):                          35.18\n\
+        Mean ITL (ms):                           35.18\n\
+        Median ITL (ms):                         21.34\n";
+    std::fs::write(&bench, text).expect("written");
+    let text = answers(&["explain", bench.to_str().expect("a path")]);
+    assert!(text.contains("\n  median_itl_ms          21.34"), "{text}");
+}
