@@ -57,6 +57,7 @@ const SHOWN: &[&str] = &[
     "mean_ttft_ms",
     "mean_tpot_ms",
     "mean_itl_ms",
+    "median_itl_ms",
     "median_ttft_ms",
     "median_tpot_ms",
     "op",
