@@ -12,6 +12,8 @@ pub struct DepthTable {
     pub contexts: Vec<u32>,
     /// One row per context, one choice per concurrency.
     pub choices: Vec<Vec<DepthChoice>>,
+    /// What runs in these, with its speedup: one row per context, one entry per concurrency.
+    pub runs: Vec<Vec<(u32, f64)>>,
     /// Ranges of load by context.
     ranges: Vec<Vec<DepthRange>>,
 }
@@ -64,20 +66,23 @@ impl DepthTable {
             values
         };
         let (concurrencies, contexts) = (sorted(concurrencies, 1), sorted(contexts, 0));
-        let (mut choices, mut ranges) = (Vec::new(), Vec::new());
+        let (mut choices, mut ranges, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for &context in &contexts {
             let columns: Vec<Column> = concurrencies
                 .iter()
                 .map(|&load| Column::new(load, costed(load, context), |k| serves(load, context, k)))
                 .collect();
             let fewest = fewest_ranges(&columns, context, |load| costed(load, context));
-            ranges.push(off_for_good(fewest));
+            let lasting = off_for_good(fewest);
+            runs.push(columns.iter().map(|column| column.run(&lasting)).collect());
+            ranges.push(lasting);
             choices.push(columns.into_iter().map(|column| column.choice).collect());
         }
         Self {
             concurrencies,
             contexts,
             choices,
+            runs,
             ranges,
         }
     }
@@ -158,6 +163,8 @@ impl DepthTable {
 struct Column {
     load: u32,
     choice: DepthChoice,
+    /// Speedup of the best, 1 where that is off.
+    top: f64,
     /// Depths within a tie of the best that do not lose, with their share of the best's speedup.
     kept: Vec<(u32, f64)>,
 }
@@ -174,7 +181,23 @@ impl Column {
             .map(|o| (o.depth, o.speedup / top))
             .filter(|(_, share)| *share >= 1.0 - TIE_SHARE)
             .collect();
-        Self { load, choice, kept }
+        Self {
+            load,
+            choice,
+            top,
+            kept,
+        }
+    }
+
+    /// The depth that the ranges name at this load, and its speedup.
+    fn run(&self, ranges: &[DepthRange]) -> (u32, f64) {
+        let inside = |r: &&DepthRange| (r.concurrency_from..=r.concurrency_to).contains(&self.load);
+        let steps = ranges.iter().find(inside).map_or(0, |range| range.steps);
+        let share = self.share(steps).filter(|_| steps > 0);
+        match share {
+            Some(share) => (steps, share * self.top),
+            None => (0, depth::OFF.speedup),
+        }
     }
 
     fn share(&self, depth: u32) -> Option<f64> {

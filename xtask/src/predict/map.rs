@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use spec_decode::economics::{DepthOption, DepthRange, DepthTable, LoadShare, goodput};
 
-use super::answer::{DepthCell, DepthRow, Goodput, Memory, Verdict};
+use super::answer::{DepthCell, DepthRow, Goodput, Memory, Point, Verdict};
 use super::costs::Costs;
 use super::points::{Tried, best, depths, try_depths, verdict_on};
 use crate::scenario::Scenario;
@@ -116,17 +116,30 @@ impl<'a> Map<'a> {
         self.memory?.holds(users, u64::from(context))
     }
 
-    /// One cell a load and context.
-    pub(super) fn cells(&self) -> Vec<DepthCell> {
-        let rows = self.table.contexts.iter().zip(&self.table.choices);
-        rows.flat_map(|(context, choices)| {
-            let loads = self.table.concurrencies.iter().zip(choices);
-            loads.map(move |(users, choice)| DepthCell {
-                concurrency: *users,
-                context: u64::from(*context),
-                steps: choice.best.depth,
-                speedup: choice.best.speedup,
-                fits: self.fits(*users, *context),
+    /// One cell a load and context, by the rule of [`DepthTable::ranges`]; of the scenario's own context
+    /// what its rows have.
+    pub(super) fn cells(&self, points: &[Point]) -> Vec<DepthCell> {
+        let own = |users: u32, context: u32| {
+            let same = |point: &&Point| point.concurrency == users && context == self.context;
+            let point = points.iter().find(same)?;
+            let runs = !point.off_in_paste && point.speedup > 1.0;
+            Some(match runs {
+                true => (point.steps, point.speedup),
+                false => (0, 1.0),
+            })
+        };
+        let rows = self.table.contexts.iter().zip(&self.table.runs);
+        rows.flat_map(|(context, runs)| {
+            let loads = self.table.concurrencies.iter().zip(runs);
+            loads.map(move |(users, run)| {
+                let (steps, speedup) = own(*users, *context).unwrap_or(*run);
+                DepthCell {
+                    concurrency: *users,
+                    context: u64::from(*context),
+                    steps,
+                    speedup,
+                    fits: self.fits(*users, *context),
+                }
             })
         })
         .collect()

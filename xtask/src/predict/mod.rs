@@ -138,7 +138,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let best = drafting.map(|point| best(scenario, point, costs.draft_tp));
     let break_even_accept_length = drafting.map(|point| point.break_even_accept_length);
     let map = map.map(|map| map.with_memory(&memory));
-    let depth_map = map.as_ref().map_or_else(Vec::new, map::Map::cells);
+    let depth_map = map.as_ref().map_or_else(Vec::new, |map| map.cells(&points));
     let depth_table = map.as_ref().map_or_else(Vec::new, map::Map::rows);
     let said = (&summary, points.as_slice());
     let setting = setting(scenario, said, &memory, (choice, links), &pasted);

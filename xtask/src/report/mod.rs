@@ -260,7 +260,8 @@ fn depth_map(answer: &Answer) -> Markup {
                 }
             } } }
         } }
-        p class="quiet" { "Draft steps to run (0: leave it off), and the predicted speedup. Green gains, red loses; "
+        p class="quiet" { "Draft steps to run, by the rule of the table (within 5 % of the best counts as equal; 0: leave it off), and "
+            "their predicted speedup. Green gains, red loses; "
             "over KV: more than the KV pool holds at once." }
     }
 }
