@@ -161,6 +161,30 @@ fn a_bench_beside_a_log_is_the_baseline_or_the_accept_length() -> anyhow::Result
     Ok(())
 }
 
+/// A bench with the lines of a speculating server in it says nothing of another bench.
+#[test]
+fn a_speculating_servers_bench_does_not_make_another_bench_plain() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explain-next-unsaid");
+    std::fs::create_dir_all(&folder)?;
+    let drafting = "(APIServer pid=1) INFO 05-01 19:24:24 [metrics.py:101] SpecDecoding metrics: Mean \
+        acceptance length: 2.28, Accepted throughput: 95.80 tokens/s, Drafted throughput: 146.00 tokens/s, \
+        Accepted: 958 tokens, Drafted: 1460 tokens, Per-position acceptance rate: 0.780, 0.500, Avg Draft \
+        acceptance rate: 64.0%\n";
+    std::fs::write(folder.join("spec.txt"), format!("{BENCH}{drafting}"))?;
+    std::fs::write(folder.join("other.txt"), BENCH)?;
+    for files in [["spec.txt", "other.txt"], ["other.txt", "spec.txt"]] {
+        let next = next_of(&folder, &files)?;
+        let command = next["predict"].as_str().unwrap_or("");
+        assert!(command.contains("--baseline other.txt"), "{command}");
+        let provided = next["provided"][0].as_str().unwrap_or("");
+        assert!(
+            provided.contains("if other.txt ran without speculation, which nothing here says"),
+            "{next}"
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn a_bench_alone_names_what_to_fill_in() -> anyhow::Result<()> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("explain-next-alone");

@@ -96,6 +96,12 @@ impl Baseline {
     }
 }
 
+/// Whether a text shows speculation.
+fn drafts(facts: &Facts) -> bool {
+    let named = ["spec_algorithm", "accept_length"];
+    named.iter().any(|name| facts.get(name).is_some())
+}
+
 /// A bench without speculation, else the speeds of a plain server's own log.
 pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
     let benches = || files.iter().filter(|f| f.get("bench_points").is_some());
@@ -103,16 +109,21 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
     let plain = |facts: &&Facts| {
         facts.get("accept_length").is_none() || facts.get("bench_accept_length").is_some()
     };
-    let speculates = files.iter().find(|facts| {
-        facts.get("bench_points").is_none()
-            && (facts.get("spec_algorithm").is_some() || facts.get("accept_length").is_some())
-    });
-    // The log of the server says it, or the bench itself where it has runs of both kinds; llama-bench
-    // never drafts.
+    let speculates = files
+        .iter()
+        .find(|facts| facts.get("bench_points").is_none() && drafts(facts));
+    // The log of a plain server says it, or a bench of that tool that prints accept lengths where there
+    // are any; llama-bench never drafts.
     let said = |bench: &Facts| {
-        bench.get("bench_accept_length").is_some()
-            || bench.kinds.contains(&"llama-bench")
-            || files.iter().any(|facts| facts.text("engine").is_some())
+        let prints = |facts: &Facts| {
+            let tool = |kind| facts.kinds.contains(kind);
+            facts.get("bench_accept_length").is_some() && bench.kinds.iter().any(tool)
+        };
+        bench.kinds.contains(&"llama-bench")
+            || files.iter().any(prints)
+            || files
+                .iter()
+                .any(|facts| facts.text("engine").is_some() && !drafts(facts))
     };
     let swept = benches().filter(plain).find(|f| f.sweep.is_some());
     if let (Some(facts), Some(log), None) = (
