@@ -3,6 +3,8 @@
 //! An entry keeps the fields of the model's `config.json` that matter and nothing else, so one
 //! reader serves both; formats that a config would carry are named (`default_quant`, `quants`).
 
+mod names;
+
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -10,9 +12,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::formats::{KvDtype, WeightFormat};
-use crate::gguf::GgufMix;
 use crate::model::{Ffn, Model};
 use crate::quant::{QUANT_NAMES, Quant, format_named};
+pub use names::precision_in;
+use names::{normal, taken_apart};
 
 const FILES: [&str; 10] = [
     include_str!("../catalog/deepseek.json"),
@@ -336,106 +339,13 @@ impl QuantEntry {
     }
 }
 
-/// Endings of repository names that say the precision, longest first.
-const PRECISIONS: [(&str, &str); 18] = [
-    ("-fp8-dynamic", "fp8-dynamic"),
-    ("-fp8-block", "fp8-block"),
-    ("-gptq-int4", "gptq"),
-    ("-awq-int4", "awq"),
-    ("-awq-4bit", "awq"),
-    ("-bnb-4bit", "bnb-4bit"),
-    ("-w8a16", "w8a16"),
-    ("-w8a8", "w8a8"),
-    ("-int8", "int8"),
-    ("-w4a16", "w4a16"),
-    ("-nvfp4", "nvfp4"),
-    ("-mxfp4", "mxfp4"),
-    ("-bf16", "bf16"),
-    ("-int4", "int4"),
-    ("-gptq", "gptq"),
-    ("-awq", "awq"),
-    ("-fp8", "fp8"),
-    ("-fp4", "nvfp4"),
-];
-
-/// Endings that do not change the shapes.
-const RELEASES: [&str; 10] = [
-    ".gguf",
-    "-gguf",
-    "-instruct-2507",
-    "-thinking-2507",
-    "-instruct",
-    "-thinking",
-    "-hf",
-    "-it",
-    "-chat",
-    // A whole checkpoint that keeps the model's own MTP layers.
-    "-mtp",
-];
-
 /// The entry and the precision that the name says.
 fn lookup(name: &str) -> Result<(&'static Entry, Option<String>), NotFound> {
-    let tail = name.trim().rsplit('/').next().unwrap_or_default();
-    let full = tail.to_ascii_lowercase().replace(['_', ' '], "-");
-    let full = full.replace("-quantized.", "-").replace(".quantized.", "-");
-    let mut plain = full.as_str();
-    let mut quant = None;
-    loop {
-        if let Some(entry) = exact(plain) {
-            return Ok((entry, quant));
-        }
-        let precision = PRECISIONS
-            .iter()
-            .find(|(ending, _)| plain.ends_with(ending));
-        let release = RELEASES.iter().find(|ending| plain.ends_with(**ending));
-        if let Some((ending, format)) = precision {
-            plain = plain.strip_suffix(ending).unwrap_or(plain);
-            quant = quant.or(Some((*format).to_string()));
-        } else if let Some(ending) = release {
-            plain = plain.strip_suffix(ending).unwrap_or(plain);
-        } else if let Some((rest, mixture)) = gguf_ending(plain) {
-            plain = rest;
-            quant = quant.or(Some(mixture.to_string()));
-        } else {
-            return Err(not_found(name, &full));
-        }
+    let full = normal(name);
+    match taken_apart(&full) {
+        (Some(entry), quant) => Ok((entry, quant)),
+        (None, _) => Err(not_found(name, &full)),
     }
-}
-
-/// A name that ends in a GGUF mixture (`qwen3-8b-q4-k-m`, `qwen3-8b-gguf:iq4-xs`), in its two parts.
-fn gguf_ending(name: &str) -> Option<(&str, &str)> {
-    let cuts = name.match_indices(['-', ':', '.']).map(|(at, _)| at);
-    cuts.filter_map(|at| Some((name.get(..at)?, name.get(at + 1..)?)))
-        .find(|(_, ending)| GgufMix::parse(ending).is_some())
-}
-
-/// Makers that repository names repeat in front of the model's own.
-const MAKERS: [&str; 10] = [
-    "meta-llama-",
-    "meta-",
-    "qwen-",
-    "google-",
-    "openai-",
-    "mistralai-",
-    "deepseek-ai-",
-    "zai-org-",
-    "moonshotai-",
-    "nvidia-",
-];
-
-/// The entry of a name, or of the name behind its maker's.
-fn exact(name: &str) -> Option<&'static Entry> {
-    by_name(name).or_else(|| {
-        MAKERS
-            .iter()
-            .find_map(|maker| by_name(name.strip_prefix(maker)?))
-    })
-}
-
-fn by_name(name: &str) -> Option<&'static Entry> {
-    entries()
-        .iter()
-        .find(|entry| entry.name == name || entry.aliases.iter().any(|alias| alias == name))
 }
 
 fn not_found(wanted: &str, normal: &str) -> NotFound {

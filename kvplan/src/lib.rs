@@ -25,7 +25,7 @@ mod segments;
 mod setup;
 mod weights;
 
-pub use config::ConfigError;
+pub use config::{ConfigError, DENOISES, denoises};
 pub use cut::Uncut;
 pub use engine::vllm::{
     default_utilisation, vllm_graph_flag, vllm_graph_tokens, vllm_head_in_targets_format,

@@ -231,3 +231,22 @@ fn families_with_their_own_spelling_are_read() {
     );
     assert!((billions / 80.4 - 1.0).abs() < 0.01, "{billions}");
 }
+
+#[test]
+fn a_diffusion_language_model_is_refused_by_its_type_or_its_class() {
+    let shapes = "\"hidden_size\": 2048, \"num_hidden_layers\": 20, \"num_attention_heads\": 16, \
+                  \"intermediate_size\": 5120, \"vocab_size\": 157184";
+    for named in [
+        "\"model_type\": \"llada2_moe\"",
+        "\"architectures\": [\"SDARForCausalLM\"], \"model_type\": \"own\"",
+    ] {
+        let config = format!("{{{named}, {shapes}}}");
+        let why = Model::from_config_json(&config, "m").expect_err("refused");
+        assert!(
+            why.to_string().contains("diffusion language model"),
+            "{why}"
+        );
+    }
+    let dense = format!("{{\"model_type\": \"qwen3\", {shapes}}}");
+    assert!(Model::from_config_json(&dense, "m").is_ok());
+}

@@ -2,6 +2,7 @@
 //! the catalogue, quantisation blocks, draft heads. What is not a decoder is refused with a reason.
 
 mod attention;
+mod diffusion;
 mod draft;
 mod ffn;
 mod layers;
@@ -18,6 +19,7 @@ use serde_json::Value;
 use crate::formats::WeightFormat;
 use crate::model::{Attention, Ffn, Layer, LayerFormats, Model};
 use crate::product;
+pub use diffusion::{DENOISES, denoises};
 use layers::LayerLists;
 use node::Node;
 use quant::QuantScheme;
@@ -107,6 +109,7 @@ fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, C
     refuse_other_files(&outer)?;
     let node = outer.text_model();
     refuse_other_models(&node)?;
+    diffusion::refuse(&outer, &node)?;
     let scheme = QuantScheme::read(&node, quant_root)?;
 
     let count = layer_count(&node)?;

@@ -283,6 +283,11 @@ fn of_log(facts: &Facts, name: &str) -> anyhow::Result<Sweep> {
 }
 
 impl BenchPoint {
+    /// Tokens a second over all users while decoding, of a point at a load and a throughput.
+    pub(crate) fn decode_tok_s(&self, users: f64, tok_s: f64) -> f64 {
+        decode::speed(self, users, tok_s).tok_s
+    }
+
     /// Tokens that a request held while it decoded, the mean: its prompt and half its output, or
     /// the context of the tool's own sweep.
     pub(crate) fn held_tokens(&self) -> Option<f64> {

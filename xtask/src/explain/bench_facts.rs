@@ -2,6 +2,7 @@
 
 use super::args::flag;
 use super::facts::Facts;
+use super::speeds::LoadSpeed;
 use super::text::Doc;
 use crate::bench_input::{BenchPoint, Found, points_from_doc, sweep_of_points};
 
@@ -25,10 +26,41 @@ pub(crate) fn read(doc: &Doc, text: &str, facts: &mut Facts) -> Option<String> {
     pairs(&points, facts);
     point(last, facts);
     served(doc, &points, facts);
+    facts.bench_speeds = speeds(&points, facts.number("accept_length"));
     facts.sweep = sweep_of_points(&points, &facts.file, None).ok();
     let at_some_load = || sweep_of_points(&points, &facts.file, Some(1.0)).is_ok();
     facts.nameless_sweep = facts.sweep.is_none() && at_some_load();
     None
+}
+
+/// The decode speeds by load, of a load measured again the last. Where some runs print an accept
+/// length, theirs; `accept_length` is what the server's own lines show, at the last.
+fn speeds(points: &[BenchPoint], accept_length: Option<f64>) -> Vec<LoadSpeed> {
+    let told = points.iter().any(|point| point.accept_length.is_some());
+    let last = points.len().saturating_sub(1);
+    let mut found: Vec<LoadSpeed> = Vec::new();
+    for (index, point) in points.iter().enumerate() {
+        let load = point.concurrency.filter(|users| *users >= 1.0);
+        let own = point.accept_length;
+        let (Some(running), Some(tok_s)) = (load, point.output_tok_s) else {
+            continue;
+        };
+        if tok_s <= 0.0 || (told && own.is_none()) {
+            continue;
+        }
+        found.retain(|speed| speed.running != running);
+        found.push(LoadSpeed {
+            running,
+            tok_s: point.decode_tok_s(running, tok_s),
+            held_tokens: point.held_tokens(),
+            held_line: point.line,
+            accept_length: own.or(accept_length.filter(|_| index == last)),
+            lines: 1,
+            line: point.line,
+        });
+    }
+    found.sort_by(|a, b| a.running.total_cmp(&b.running));
+    found
 }
 
 /// What ran it: the engine of tools that have but one, the model by name, the accept length of the

@@ -85,6 +85,17 @@ fn read_json(text: &str, facts: &mut Facts) {
         facts.set("model_type", kind, at.line("\"model_type\""));
     }
     quantisation(&root, &at, facts);
+    class(&root, &at, facts);
+}
+
+/// The class of a model that gives no next token, which its shapes do not show.
+fn class(root: &Map<String, Value>, at: &Places, facts: &mut Facts) {
+    let first = root.get("architectures").and_then(|list| list.get(0));
+    let named = first.or_else(|| root.get("model_type"));
+    let named = named.and_then(Value::as_str);
+    if let Some(name) = named.filter(|name| kvplan::denoises(name)) {
+        facts.set("model_class", name, at.line(&format!("\"{name}\"")));
+    }
 }
 
 /// A configuration that is no JSON: a Python dict, YAML, arguments, or the header of a GGUF file

@@ -80,6 +80,8 @@ pub(crate) struct Facts {
     pub(crate) speed_printers: usize,
     /// First line of the start that the facts are of; 0 where there is but one.
     pub(crate) run_line: usize,
+    /// Speeds by load of a bench printed into the text, rising.
+    pub(crate) bench_speeds: Vec<LoadSpeed>,
     /// A plain sweep in a bench output, as `--baseline` takes it.
     pub(crate) sweep: Option<Sweep>,
     /// A plain bench output that does not say at which load it ran.
@@ -99,16 +101,11 @@ impl Facts {
         }
     }
 
-    /// The model's class, where that denoises blocks of tokens rather than gives one a pass.
-    pub(crate) fn denoising_class(&self) -> Option<&str> {
-        /// What such classes are called in vLLM and SGLang.
-        const NAMES: [&str; 4] = ["diffusion", "llada", "sdar", "dreamforcausal"];
-        let class = self.text("model_class")?;
-        let lower = class.to_ascii_lowercase();
-        NAMES
-            .iter()
-            .any(|name| lower.contains(name))
-            .then_some(class)
+    /// The fact whose name or class is that of a diffusion language model, and what it says.
+    pub(crate) fn denoises(&self) -> Option<(&Fact, &str)> {
+        let named = ["model_class", "model"].into_iter();
+        let mut told = named.filter_map(|name| Some((self.get(name)?, self.text(name)?)));
+        told.find(|(_, name)| kvplan::denoises(name))
     }
 
     /// Sets a fact that is printed at `line`, replacing an earlier one of that name.

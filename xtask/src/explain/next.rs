@@ -94,7 +94,7 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     let bench = files
         .iter()
         .find(|facts| facts.get("bench_points").is_some());
-    let denoises = log.is_some_and(|log| log.denoising_class().is_some());
+    let denoises = files.iter().any(|facts| facts.denoises().is_some());
     if (log.is_none() && bench.is_none()) || denoises {
         return simulate_line(files);
     }

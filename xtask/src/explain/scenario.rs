@@ -8,6 +8,8 @@ use super::speeds::LoadSpeed;
 pub(crate) struct LogScenario {
     /// The file, as the user named it.
     pub(crate) file: String,
+    /// What names a diffusion language model in it.
+    pub(crate) denoises: Option<(String, usize)>,
     /// Model path or name as given to the engine.
     pub(crate) model: Option<(String, usize)>,
     /// `sglang`, `vllm`, `trtllm`, `llamacpp`.
@@ -73,13 +75,16 @@ pub(crate) struct LogScenario {
     pub(crate) free_before_gib: Option<(f64, usize)>,
     /// Free after the target's weights, GiB.
     pub(crate) free_after_gib: Option<(f64, usize)>,
-    /// Pool of a server that came up without an error: GiB.
+    /// Whether the server got past its pool.
+    pub(crate) came_up: bool,
+    /// Pool of a server whose log shows that it stands: GiB.
     pub(crate) kv_gib: Option<(f64, usize)>,
     /// States of linear and Mamba layers on one card, drafted copies in, GiB.
     pub(crate) state_gib: Option<(f64, usize)>,
     /// The same, tokens.
     pub(crate) kv_tokens: Option<(f64, usize)>,
-    /// Generation speeds by load, of one server; none where data-parallel ranks print their parts.
+    /// Generation speeds by load, of one server: its own lines', else those of a bench printed between
+    /// them; none where data-parallel ranks print their parts.
     pub(crate) speeds: Vec<LoadSpeed>,
     /// Share of the decode lines that ran outside a graph.
     pub(crate) outside_graph: f64,
@@ -104,11 +109,22 @@ pub(crate) fn scenario_from_log(text: &str, name: &str) -> anyhow::Result<LogSce
     Ok(scenario)
 }
 
+/// Whether a log shows no error.
+fn sound(facts: &Facts) -> bool {
+    let failed = facts.get("error_kind").or_else(|| facts.get("error"));
+    failed.is_none()
+}
+
+/// Whether the pool that a log prints stands: its tokens are counted once it holds a request, also where
+/// the log ends there.
+fn pool_stands(facts: &Facts) -> bool {
+    came_up(facts) || (sound(facts) && facts.get("kv_tokens").is_some())
+}
+
 /// Whether a server got past its pool without an error.
 fn came_up(facts: &Facts) -> bool {
     let after_the_pool = ["graph_gib", "free_when_ready_gib", "gen_tok_s", "ready"];
-    let failed = facts.get("error_kind").or_else(|| facts.get("error"));
-    failed.is_none() && after_the_pool.iter().any(|name| facts.get(name).is_some())
+    sound(facts) && after_the_pool.iter().any(|name| facts.get(name).is_some())
 }
 
 /// The draft of a path: the target's own layers, a kind of head, or the path itself.
@@ -200,9 +216,10 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     {
         steps = Some((verified - 1, line));
     }
-    let came_up = came_up(facts);
+    let (stands, came_up) = (pool_stands(facts), came_up(facts));
     LogScenario {
         file: facts.file.clone(),
+        denoises: facts.denoises().map(|(f, name)| (name.to_string(), f.line)),
         model: text("model"),
         engine: text("engine"),
         engine_version: text("engine_version"),
@@ -240,15 +257,24 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         draft_weights_gib: number("draft_weights_gib").filter(|(gib, _)| *gib > 0.0),
         free_before_gib: number("free_before_gib").filter(|_| came_up),
         free_after_gib: free_after_target(facts).filter(|_| came_up),
-        kv_gib: number("kv_gib").filter(|_| came_up),
-        state_gib: number("mamba_state_gib").filter(|_| came_up),
-        kv_tokens: number("kv_tokens").filter(|(n, _)| came_up && *n >= 1.0),
-        speeds: match facts.speed_printers {
-            1 => facts.speeds.clone(),
-            _ => Vec::new(),
-        },
+        came_up,
+        kv_gib: number("kv_gib").filter(|_| stands),
+        state_gib: number("mamba_state_gib").filter(|_| stands),
+        kv_tokens: number("kv_tokens").filter(|(n, _)| stands && *n >= 1.0),
+        speeds: speeds(facts),
         outside_graph: outside_graph(facts),
         carried: facts.carried.clone(),
+    }
+}
+
+/// Generation speeds by load: of the server's own lines, else of a bench printed between them. A bench
+/// alone is a sweep, not a log.
+fn speeds(facts: &Facts) -> Vec<LoadSpeed> {
+    match facts.speed_printers {
+        0 if facts.get("engine").is_some() => facts.bench_speeds.clone(),
+        1 if facts.speeds.is_empty() => facts.bench_speeds.clone(),
+        1 => facts.speeds.clone(),
+        _ => Vec::new(),
     }
 }
 

@@ -281,7 +281,7 @@ fn foreign(
 
 /// Why the engine refuses the cut, of a server that no log shows running.
 fn uncut(scenario: &Scenario) -> Option<String> {
-    let ran = scenario.ran.kv_tokens.is_some();
+    let ran = scenario.ran.served();
     let uncut = scenario.uncut.as_ref().filter(|_| !ran);
     uncut.map(|uncut| uncut.why.clone())
 }

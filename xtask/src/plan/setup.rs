@@ -248,7 +248,7 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
     let longest = setup.context_tokens.unwrap_or(scenario.context);
     let limit = ran.context_limit.filter(|limit| longest <= *limit);
     seen.tokens_context = limit.filter(|_| ran.kv_tokens.is_some());
-    seen.served = ran.kv_tokens.is_some();
+    seen.served = ran.served();
     if setup.engine.kind == EngineKind::Vllm {
         seen.pool_gib = ran.kv_gib;
         seen.pool_fraction = ran.fraction;

@@ -116,6 +116,7 @@ pub(super) fn merge(args: &ScenarioArgs, notes: &mut Notes) -> anyhow::Result<Me
     if let Some(path) = &args.from_log {
         let shown = path.display().to_string();
         let log = explain::scenario_from_log(&input::read_text(path)?, &shown)?;
+        super::other_model::check(args, &log, &shown, notes)?;
         apply_log(&mut merged, log, args, &shown, notes);
     }
     apply_flags(&mut merged, args);
@@ -214,14 +215,16 @@ fn apply_log(
     notes: &mut Notes,
 ) {
     let whole = log.clone();
-    merged.log_is_of_the_model = !super::ran::other_model(args, &log);
+    merged.log_is_of_the_model = !super::other_model::other_model(args, &log);
     merged.ran = Ran::of(&log, shown).beside(args, &log);
     let at = |line: usize| format!("{shown}:{line}");
     merged.log_tp = log.tp.map(|(tp, line)| (tp, at(line)));
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     merged.model = text(log.model).or(merged.model.take());
-    merged.quant = text(log.quant.and_then(weight_format)).or(merged.quant.take());
+    merged.quant = text(log.quant.and_then(weight_format))
+        .or_else(|| super::other_model::format_by_name(args, &whole, shown))
+        .or(merged.quant.take());
     merged.draft = text(draft_of_log(&whole)).or(merged.draft.take());
     merged.tp = number(log.tp).or(merged.tp.take());
     merged.dcp = number(log.dcp).or(merged.dcp.take());

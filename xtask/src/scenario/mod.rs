@@ -15,6 +15,7 @@ mod heads;
 pub(crate) mod lists;
 pub(crate) mod merge;
 pub(crate) mod model;
+mod other_model;
 pub(crate) mod parse;
 mod placement;
 mod ran;

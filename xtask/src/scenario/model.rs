@@ -77,6 +77,9 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
         } else {
             "; say which it is with --model"
         };
+        if kvplan::denoises(&given.value) {
+            return input::error(format!("{} {}", given.shown("--model"), kvplan::DENOISES));
+        }
         if let Some(format) = quant.filter(|_| e.message.contains("weight format")) {
             return input::error(format!("--quant {format}: {e}"));
         }

@@ -4,6 +4,7 @@ use spec_decode::HeadKind;
 
 use super::merge::{Given, Merged};
 use super::model::Draft;
+use super::other_model::{last, other_model};
 use super::{EngineKind, Notes};
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
@@ -44,7 +45,7 @@ pub(crate) struct Ran {
     pub(crate) kv_gib: Option<f64>,
     /// States of linear and Mamba layers of one card beside that pool, drafted copies in, GiB.
     pub(crate) state_gib: Option<f64>,
-    /// Tokens in it; there where the server came up as asked for.
+    /// Tokens in it.
     pub(crate) kv_tokens: Option<u64>,
     /// Whether the server came up.
     pub(crate) came_up: bool,
@@ -110,11 +111,15 @@ fn other_fraction(args: &ScenarioArgs, log: &LogScenario) -> bool {
     })
 }
 
-/// Whether flags ask for another draft than a log has.
+/// Whether flags ask for another draft than a log has. Beside a log that shows accepted tokens and
+/// says nothing of what drafted them, the flag says it.
 fn other_draft(args: &ScenarioArgs, log: &LogScenario) -> bool {
     args.draft.as_ref().is_some_and(|asked| {
-        let said = super::merge::draft_of_log(log);
-        said.is_none_or(|(said, _)| !one_draft(asked, &said))
+        let unsaid = log.spec_algorithm.is_none() && !asked.eq_ignore_ascii_case("none");
+        match super::merge::draft_of_log(log) {
+            Some((said, _)) => !one_draft(asked, &said),
+            None => !unsaid,
+        }
     })
 }
 
@@ -191,26 +196,6 @@ fn other_kv_format(asked: &str, log: &LogScenario, by_itself: kvplan::KvDtype) -
 
 /// Fractions are typed with three digits, and pasted rounded up.
 const SAME_FRACTION: f64 = 0.0011;
-
-/// The last part of a path or repository name.
-fn last(path: &str) -> &str {
-    let path = path.trim_end_matches('/');
-    path.rsplit('/').next().unwrap_or(path)
-}
-
-/// Whether `--model` asks for another model than a log's. Beside a log that names none, or one that
-/// is not known here, it says which that is.
-pub(super) fn other_model(args: &ScenarioArgs, log: &LogScenario) -> bool {
-    let Some((asked, (said, _))) = args.model.as_ref().zip(log.model.as_ref()) else {
-        return false;
-    };
-    let found = |name: &str| kvplan::catalog::find(last(name)).ok();
-    match (found(asked), found(said)) {
-        (_, None) => std::path::Path::new(said).exists() && asked != said,
-        (None, Some(_)) => true,
-        (Some(asked), Some(said)) => asked.model.name != said.model.name,
-    }
-}
 
 /// Whether `--engine` asks for another engine or version than a log's.
 fn other_engine(args: &ScenarioArgs, log: &LogScenario) -> bool {
@@ -344,7 +329,7 @@ impl Ran {
                 .kv_tokens
                 .filter(|(tokens, _)| *tokens < 1e15)
                 .map(|(tokens, _)| tokens as u64),
-            came_up: log.kv_tokens.is_some(),
+            came_up: log.came_up && log.kv_tokens.is_some(),
             fraction: log.mem_fraction.map(|(fraction, _)| fraction),
             other_fraction: false,
             speeds: log.speeds.clone(),
@@ -488,8 +473,13 @@ impl Ran {
         Some((said, self.kv_gib.is_some()))
     }
 
+    /// Whether the server came up with the pool that is asked for.
+    pub(crate) fn served(&self) -> bool {
+        self.came_up && self.kv_tokens.is_some()
+    }
+
     /// Whether the server came up as asked for: then it fits, whatever the estimates say.
     pub(crate) fn as_asked(&self) -> bool {
-        self.kv_tokens.is_some() && !self.other_fraction
+        self.served() && !self.other_fraction
     }
 }

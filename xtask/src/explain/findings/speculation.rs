@@ -13,11 +13,13 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
 
 /// A model that fills a block of tokens by denoising it has no next token to draft.
 fn denoises(facts: &Facts, found: &mut Vec<Finding>) {
-    if let Some(class) = facts.denoising_class() {
+    if let Some((fact, named)) = facts.denoises() {
+        let class = named.trim_end_matches('/').rsplit('/').next();
+        let class = class.unwrap_or(named);
         found.push(Finding::new(
             Severity::Note,
             facts,
-            "model_class",
+            fact.name,
             format!("{class} denoises blocks of tokens: nothing here predicts it"),
             "one pass gives several tokens of a block and several passes finish it; EAGLE, MTP and the \
              step model are of models that give one token a pass",

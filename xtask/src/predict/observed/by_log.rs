@@ -211,6 +211,10 @@ pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Opt
             "another wiring or all-reduce than assumed (--topology, --allreduce-table)".to_string(),
         );
     }
+    let swept = scenario.baseline.is_some();
+    if slower && swept && scenario.ran.speculates {
+        reasons.push("a sweep that speculated too".to_string());
+    }
     if slower {
         reasons.push("prompts computed in between, sampling and output on a slow host".to_string());
         reasons.push("a power limit".to_string());
@@ -226,7 +230,9 @@ pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Opt
             scenario.ran.file,
             reasons.join("; ")
         ),
-        settled_by: if scenario.ran.speculates {
+        settled_by: if scenario.ran.speculates && swept {
+            "a plain sweep and a speculative run of one server".to_string()
+        } else if scenario.ran.speculates {
             "--baseline with a plain sweep of the same server, which takes the place of the computed \
              step"
                 .to_string()

@@ -1,0 +1,77 @@
+//! A log and the model that is asked for beside it: whether they are one, and what holds of the log
+//! where they are not.
+
+use super::Notes;
+use super::merge::Given;
+use crate::cli::ScenarioArgs;
+use crate::explain::LogScenario;
+use crate::input;
+
+/// The last part of a path or repository name.
+pub(super) fn last(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether `--model` asks for another model than a log's. Beside a log that names none, or one that
+/// is not known here, it says which that is; a diffusion language model's log is of none that is.
+pub(super) fn other_model(args: &ScenarioArgs, log: &LogScenario) -> bool {
+    if log.denoises.is_some() {
+        return args.model.is_some();
+    }
+    let Some((asked, (said, _))) = args.model.as_ref().zip(log.model.as_ref()) else {
+        return false;
+    };
+    let found = |name: &str| kvplan::catalog::find(last(name)).ok();
+    match (found(asked), found(said)) {
+        (_, None) => std::path::Path::new(said).exists() && asked != said,
+        (None, Some(_)) => true,
+        (Some(asked), Some(said)) => asked.model.name != said.model.name,
+    }
+}
+
+/// Says what of a log is left beside another model than its own.
+///
+/// # Errors
+/// The log is of a diffusion language model, and no other model is asked for.
+pub(super) fn check(
+    args: &ScenarioArgs,
+    log: &LogScenario,
+    shown: &str,
+    notes: &mut Notes,
+) -> anyhow::Result<()> {
+    if let (Some((name, line)), None) = (&log.denoises, &args.model) {
+        let why = kvplan::DENOISES;
+        return Err(input::error(format!(
+            "{shown}:{line}: {} {why}",
+            last(name)
+        )));
+    }
+    if other_model(args, log) {
+        let named = log.model.as_ref().or(log.denoises.as_ref());
+        let named = named.map_or("", |(name, _)| last(name));
+        notes.assume(
+            format!(
+                "{shown} is of another model ({named}): its weight format, draft, memory and speeds are \
+                 left aside"
+            ),
+            "a log of this model",
+        );
+    }
+    Ok(())
+}
+
+/// The weight format that the name of a log's model ends in, where `--model` says which model of the
+/// catalogue that is and no format.
+pub(super) fn format_by_name(
+    args: &ScenarioArgs,
+    log: &LogScenario,
+    shown: &str,
+) -> Option<Given<String>> {
+    let asked = args.model.as_ref()?;
+    let (said, line) = log.model.as_ref().filter(|_| !other_model(args, log))?;
+    let format = kvplan::catalog::precision_in(said)?;
+    let known = kvplan::catalog::find_in(asked, Some(&format)).is_ok();
+    let unsaid = known && kvplan::catalog::precision_in(asked).is_none();
+    unsaid.then(|| Given::new(format, format!("{shown}:{line} (the name of its model)")))
+}

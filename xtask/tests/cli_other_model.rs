@@ -1,0 +1,143 @@
+//! A log and the model asked for beside it: diffusion models, names that the catalogue lacks, speeds of
+//! a bench printed into the log.
+
+mod common;
+
+use common::{answers, refusal, xtask};
+
+/// A server of two cards whose log ends behind its pool.
+const LOG: &str = "\
+(APIServer pid=1) INFO 06-19 05:50:41 [api_utils.py:273] non-default args: {'model_tag': '/models/NAME', 'model': '/models/NAME', 'max_model_len': 32768, 'tensor_parallel_size': 2, 'gpu_memory_utilization': 0.85, 'max_num_seqs': 4}
+(APIServer pid=1) INFO 06-19 05:50:42 [core.py:70] Initializing a V1 LLM engine (v0.22.1) with config: model='/models/NAME'
+(APIServer pid=1) INFO 06-19 05:50:52 [model.py:611] Resolved architecture: CLASS
+(Worker_TP0 pid=50) INFO 06-19 05:51:39 [gpu_worker.py:480] Available KV cache memory: 4.37 GiB
+(EngineCore pid=40) INFO 06-19 05:51:39 [kv_cache_utils.py:1744] GPU KV cache size: 35,728 tokens
+(EngineCore pid=40) INFO 06-19 05:51:39 [kv_cache_utils.py:1745] Maximum concurrency for 32,768 tokens per request: 1.09x
+";
+
+const DIFFUSION: &str = "is a diffusion language model: it decodes blocks of tokens by itself";
+
+const BOX: [&str; 2] = ["--box", "2x-rtx-3090-nvlink"];
+
+fn file(name: &str, text: &str) -> String {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("other-model");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = folder.join(name);
+    std::fs::write(&path, text).expect("a file");
+    path.display().to_string()
+}
+
+fn log(file_name: &str, name: &str, class: &str) -> String {
+    let text = LOG.replace("NAME", name).replace("CLASS", class);
+    file(file_name, &text)
+}
+
+#[test]
+fn a_diffusion_model_is_refused_by_predict_and_plan_whatever_names_it() {
+    let class = "DiffusionGemmaForBlockDiffusion";
+    let by_class = log("class.log", "my-own-name", class);
+    let by_name = log("name.log", "diffusiongemma-26b-a4b-it", "X");
+    let config = format!(
+        "{{\"architectures\": [\"{class}\"], \"text_config\": {{\"hidden_size\": 2816, \
+         \"num_hidden_layers\": 30, \"num_attention_heads\": 16, \"vocab_size\": 262144, \
+         \"intermediate_size\": 2112}}}}"
+    );
+    let config = file("config.json", &config);
+    for what in [
+        ["--from-log", &by_class],
+        ["--from-log", &by_name],
+        ["--model", &config],
+        ["--model", "inclusionAI/LLaDA2.0-mini"],
+    ] {
+        for command in ["predict", "plan"] {
+            let why = refusal(&[&[command], &what[..], &BOX].concat());
+            assert!(why.contains(DIFFUSION), "{why}");
+            assert!(!why.contains("config.json, or"), "{why}");
+        }
+    }
+    // Its own config beside its log is no other model.
+    let both = ["predict", "--from-log", &by_class, "--model", &config];
+    assert!(refusal(&[&both[..], &BOX].concat()).contains(DIFFUSION));
+    let shown = answers(&["explain", &config]);
+    assert!(shown.contains("denoises blocks of tokens"), "{shown}");
+}
+
+#[test]
+fn a_log_of_another_model_says_what_of_it_is_left_aside() {
+    let of = log("aside.log", "x-fp8", "DiffusionGemmaForBlockDiffusion");
+    let asked = ["--from-log", &of, "--model", "qwen3-32b", "--quant", "int4"];
+    let shown = answers(&[&["predict"], &asked[..], &BOX].concat());
+    let aside =
+        "is of another model (x-fp8): its weight format, draft, memory and speeds are left aside";
+    assert!(shown.contains(aside), "{shown}");
+}
+
+/// The pool is the one that the log prints, also where it ends there; nothing says that it served.
+#[test]
+fn a_name_that_is_not_known_keeps_its_format_and_the_pool_of_its_log() {
+    let of = log("tuned.log", "qwen-32b-tuned-W4A16", "Qwen3ForCausalLM");
+    let asked = ["--from-log", &of, "--model", "qwen3-32b", "--draft", "none"];
+    let shown = answers(&[&["plan", "--sources"], &asked[..], &BOX].concat());
+    assert!(shown.contains("4.37 GiB of KV, 35,728 tokens"), "{shown}");
+    assert!(!shown.contains("served"), "{shown}");
+    let shown = answers(&[&["predict", "--sources"], &asked[..], &BOX].concat());
+    let format = shown.lines().find(|line| line.trim().starts_with("quant "));
+    let format = format.unwrap_or_else(|| panic!("{shown}"));
+    assert!(
+        format.contains("w4a16") && format.contains("tuned.log:1 (the name of its model)"),
+        "{format}"
+    );
+    // What is asked for wins, and so does a format in the name asked for.
+    for own in [
+        &["--model", "qwen3-32b", "--quant", "fp8"][..],
+        &["--model", "Qwen/Qwen3-32B-FP8"],
+    ] {
+        let asked = [&["predict", "--sources", "--from-log", &of], own, &BOX].concat();
+        let shown = answers(&asked);
+        assert!(!shown.contains("(the name of its model)"), "{shown}");
+    }
+}
+
+const BENCH: &str = "\
+========== CODE (prompt=78 chars, max_tokens=800) ==========
+=== measured (2) ===
+  run-1      wall=  6.55s  ttft=   142ms  toks= 800  wall_TPS=122.11  decode_TPS=SPEED
+  run-2      wall=  6.54s  ttft=   142ms  toks= 800  wall_TPS=122.15  decode_TPS=SPEED
+
+=== summary [code] (n=2) ===
+  wall_TPS       mean= 122.13   std=  0.02   CV= 0.1%   min=122.11   max=122.15
+  decode_TPS     mean= SPEED   std=  0.59   CV= 0.3%   min=SPEED   max=SPEED
+  TTFT          mean=   143ms  std=    3ms  min=140ms  max=148ms
+
+(APIServer pid=1) INFO 05-01 19:24:24 [metrics.py:101] SpecDecoding metrics: Mean acceptance length: 4.28, Accepted throughput: 95.80 tokens/s, Drafted throughput: 146.00 tokens/s, Accepted: 958 tokens, Drafted: 1460 tokens, Per-position acceptance rate: 0.880, 0.788, 0.644, 0.534, 0.435, Avg Draft acceptance rate: 65.6%
+";
+
+#[test]
+fn the_speed_of_a_bench_in_the_log_stands_beside_the_computed_one() {
+    let predict = |name: &str, speed: &str, draft: &str| {
+        let of = file(name, &BENCH.replace("SPEED", speed));
+        let asked = "--model qwen3.6-27b --quant int4 --context 600 --concurrency 1 --draft";
+        let asked: Vec<&str> = asked.split(' ').collect();
+        answers(&[&["predict", "--from-log", &of], &asked[..], &[draft], &BOX].concat())
+    };
+    let slow = predict("slow.txt", "60.00", "dflash");
+    let row = slow.lines().find(|line| line.contains("log: speculative"));
+    let row = row.unwrap_or_else(|| panic!("{slow}"));
+    assert!(
+        row.contains(" 60.0 ") && row.contains("below the band"),
+        "{row}"
+    );
+    let why = "times slower than computed, outside the band";
+    assert!(slow.contains(why), "{slow}");
+    let fast = predict("fast.txt", "230.00", "dflash");
+    assert!(fast.contains("log: speculative") && fast.contains("within the band"));
+    assert!(!fast.contains("outside the band"), "{fast}");
+    // Without a draft it is another server.
+    assert!(!predict("none.txt", "60.00", "none").contains("log: speculative"));
+    // A bench without a server's lines is a sweep.
+    let plain = BENCH.replace("SPEED", "60.00");
+    let plain = plain.split("(APIServer").next().unwrap_or_default();
+    let of = file("plain.txt", plain);
+    let output = xtask(&["predict", "--from-log", &of, "--model", "qwen3-8b"]);
+    assert_eq!(output.status.code(), Some(2));
+}
