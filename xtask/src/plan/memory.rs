@@ -3,7 +3,7 @@
 
 use kvplan::{EngineKind, Fit, Plan};
 
-use super::{Report, fraction_flag, limit, report, starts, text};
+use super::{Report, choice, fraction_flag, limit, report, starts, text};
 use crate::cli::PlanArgs;
 use crate::input;
 use crate::predict::answer::{LedgerLine, Memory, MostAtOnce, Roomier};
@@ -27,6 +27,7 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     if given || plan.interval.is_empty() || good(plan, scenario.context) {
         let mut memory = for_load(&own, scenario);
         memory.fraction_given = given;
+        memory.cost_of_choice = choice::cost(&own, scenario)?;
         // What a log's server was told is no wish of this user's.
         let free = !given || scenario.by_log("mem_fraction");
         if free && !plan.interval.is_empty() {
@@ -280,6 +281,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         roomier: None,
         set_instead: None,
         fraction_given: false,
+        cost_of_choice: None,
         fraction: Some(plan.fraction),
         fraction_min: Some(plan.interval.min),
         // SGLang's lower wall is that of an empty pool.

@@ -3,6 +3,7 @@
 
 mod basis;
 mod card;
+mod choice;
 mod ignored;
 mod json;
 mod knobs;

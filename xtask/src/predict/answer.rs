@@ -247,6 +247,9 @@ pub(crate) struct Memory {
     /// A flag, a log or an observed pool fixes the fraction.
     #[serde(skip)]
     pub(crate) fraction_given: bool,
+    /// What the draft costs where SGLang chooses each fraction, as it did in the log's server.
+    #[serde(skip)]
+    pub(crate) cost_of_choice: Option<CostOfChoice>,
     pub(crate) fraction: Option<f64>,
     pub(crate) fraction_min: Option<f64>,
     /// Tokens of the one request that the legal fractions hold.
@@ -259,6 +262,15 @@ pub(crate) struct Memory {
     pub(crate) ledger: Vec<LedgerLine>,
     /// What the ledger assumes, and what it found (refusals, walls).
     pub(crate) notes: Vec<String>,
+}
+
+/// What a draft costs where the engine chooses one fraction with it and another without.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CostOfChoice {
+    /// Fractions chosen with the draft and without.
+    pub(crate) fractions: [f64; 2],
+    /// Tokens of the two pools.
+    pub(crate) tokens: [u64; 2],
 }
 
 /// A setting that holds more requests.

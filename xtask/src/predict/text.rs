@@ -135,7 +135,7 @@ fn memory_cost(answer: &Answer) -> Option<String> {
     // SGLang chooses another fraction beside a draft, which one that is set hides.
     let at = match memory.fraction.filter(|_| sglang) {
         Some(fraction) if memory.fraction_given => {
-            format!(", at {fraction:.3} with and without it")
+            format!(", at {fraction:.3} with and without it{}", choice(memory))
         }
         Some(_) if memory.set_instead.is_none() => {
             ", with and without it at the fraction that SGLang chooses".to_string()
@@ -152,6 +152,20 @@ fn memory_cost(answer: &Answer) -> Option<String> {
         thousands(without as f64),
         gib.map_or_else(String::new, |gib| format!(" ({gib:.2} GiB)"))
     ))
+}
+
+/// What the draft costs where SGLang chooses the fraction.
+fn choice(memory: &super::answer::Memory) -> String {
+    memory.cost_of_choice.map_or_else(String::new, |choice| {
+        let [with, without] = choice.tokens;
+        format!(
+            "; {} of {} where SGLang chooses it ({:.3} with, {:.3} without)",
+            thousands(without.saturating_sub(with) as f64),
+            thousands(without as f64),
+            choice.fractions[0],
+            choice.fractions[1],
+        )
+    })
 }
 
 fn points(answer: &Answer, out: &mut String) {
