@@ -386,3 +386,42 @@ proptest! {
         }
     }
 }
+
+/// A card's section of `nvidia-smi -q`, at rest (Gen1) in a slot of so many lanes.
+fn queried(address: &str, lanes: u8) -> String {
+    format!(
+        "GPU 00000000:{address}\n    Product Name : NVIDIA GeForce RTX 3090\n    PCI\n        \
+         GPU Link Info\n            PCIe Generation\n                Max : 4\n                \
+         Current : 1\n                Device Max : 4\n                Host Max : 5\n            \
+         Link Width\n                Max : 16x\n                Current : {lanes}x\n"
+    )
+}
+
+#[test]
+fn what_stands_behind_a_matrix_in_its_file_tells_the_slots() {
+    let matrix = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t0-31\t0\nGPU1\tPHB\t X \t0-31\t0\n";
+    let peers = " \tGPU0\tGPU1\n GPU0\tX\tCNS\n GPU1\tCNS\tX\n";
+    let query = format!("{}{}", queried("01:00.0", 8), queried("41:00.0", 4));
+    let listing = "01:00.0 3D controller: NVIDIA Corporation Device 2204 (rev a1)
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16
+\t\tLnkSta:\tSpeed 16GT/s, Width x8 (downgraded)
+41:00.0 3D controller: NVIDIA Corporation Device 2204 (rev a1)
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16
+\t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x4 (downgraded)
+";
+    let slots = |text: &str| {
+        let spec = read(text).unwrap();
+        let open = spec.assumptions.iter().any(|a| a.what.contains("slot runs"));
+        let gpus = spec.nodes.iter().filter(|n| n.id.starts_with("gpu"));
+        let slots: Vec<_> = gpus.map(|n| (n.pcie_gen, n.lanes)).collect();
+        (slots, open)
+    };
+    let known = (vec![(Some(4), Some(8)), (Some(4), Some(4))], false);
+    assert_eq!(slots(&format!("{matrix}{peers}{query}")), known);
+    assert_eq!(slots(&format!("{matrix}{peers}{listing}")), known);
+    // Peer access behind a listing of the devices leaves the listing's wiring.
+    assert_eq!(slots(&format!("{listing}{peers}")), known);
+    assert!(slots(&format!("{matrix}{peers}")).1);
+    // One card's section is not both slots.
+    assert!(slots(&format!("{matrix}{}", queried("01:00.0", 8))).1);
+}

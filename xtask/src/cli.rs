@@ -85,7 +85,7 @@ pub(crate) struct ScenarioArgs {
     /// Number of GPUs in the box
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
-    /// The wiring: what `nvidia-smi topo -m` prints (with `topo -p2p r` behind it), `lspci -vv` or
+    /// The wiring: what `nvidia-smi topo -m` prints (best with `topo -p2p r` and `nvidia-smi -q` behind it), `lspci -vv` or
     /// `lspci -tv`, NCCL's topology XML, or a box file
     #[arg(long, value_name = "FILE")]
     pub(crate) topology: Option<PathBuf>,
@@ -270,7 +270,7 @@ pub(crate) struct SimulateArgs {
     /// Number of GPUs in the box
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) gpus: Option<u32>,
-    /// The wiring: what `nvidia-smi topo -m` prints (with `topo -p2p r` behind it), `lspci -vv` or
+    /// The wiring: what `nvidia-smi topo -m` prints (best with `topo -p2p r` and `nvidia-smi -q` behind it), `lspci -vv` or
     /// `lspci -tv`, NCCL's topology XML, or a box file
     #[arg(long, value_name = "FILE")]
     pub(crate) topology: Option<PathBuf>,

@@ -280,3 +280,25 @@ fn a_bench_that_does_not_say_whether_it_drafted_is_a_baseline_with_an_if() -> an
     assert_eq!(said["provided"], serde_json::json!([]), "{said}");
     Ok(())
 }
+
+#[test]
+fn a_slot_of_fewer_lanes_is_found_in_lspci_too() -> anyhow::Result<()> {
+    let listing = "01:00.0 VGA compatible controller: NVIDIA Corporation GA102 [GeForce RTX 3090]\n\
+                   \t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM L1\n\
+                   \t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x8 (downgraded)\n";
+    let said = text(&explain(&["-"], Some(listing.as_bytes()))?);
+    assert!(said.contains("the slot gives x8 of x16"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn pythons_own_m_names_no_model() -> anyhow::Result<()> {
+    let bench = "$ python3 -m sglang.bench_serving --backend sglang --max-concurrency 4\n\
+                 ============ Serving Benchmark Result ============\n\
+                 Backend: sglang\nMax request concurrency: 4\nSuccessful requests: 16\n\
+                 Output token throughput (tok/s): 200.0\nMean TPOT (ms): 20.0\n";
+    let said = text(&explain(&["-"], Some(bench.as_bytes()))?);
+    assert!(said.contains("concurrency"), "{said}");
+    assert!(!said.contains("bench_serving line"), "{said}");
+    Ok(())
+}

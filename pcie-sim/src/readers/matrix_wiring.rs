@@ -1,7 +1,8 @@
 //! From the codes of `nvidia-smi topo -m` to a wiring, and what the codes leave open.
 
 use super::matrix::{self, Cell, Matrix};
-use super::{Hints, ReadError, box_name, clean, devices, facts, finish, gpu_port};
+use super::slots::{self, Slot};
+use super::{Hints, ReadError, box_name, clean, devices, facts, finish, gpu_port, lspci_verbose};
 use crate::box_spec::{BoxSpec, GpuLinks, Link, LinkKind, Node, NodeKind, P2p};
 
 /// Most NVLinks of one GPU (Hopper and Blackwell).
@@ -29,9 +30,16 @@ pub(super) fn read(text: &str, hints: &Hints) -> Result<BoxSpec, ReadError> {
             "keep the output of one machine",
         ));
     }
+    let slots = slots::of_gpus(&lines, hints, main.gpus());
     let mut spec = match wiring {
-        Some(m) => build(m, hints, facts(text).nvlink_gb_s)?,
-        None => without_wiring(main, hints)?,
+        Some(m) => build(m, hints, facts(text).nvlink_gb_s, slots.as_deref())?,
+        // Peer access beside a listing of the devices.
+        None if lspci_verbose::gpus(&lines) == main.gpus() => {
+            let mut listed = lspci_verbose::read(&lines, hints)?;
+            listed.assumptions.retain(|a| !super::is_of_peer_access(a));
+            listed
+        }
+        None => without_wiring(main, hints, slots.as_deref())?,
     };
     let p2p = peers.and_then(|p| peer_access(&mut spec, p, wiring));
     finish(&mut spec, hints, p2p);
@@ -93,7 +101,11 @@ fn peer_access(spec: &mut BoxSpec, peers: &Matrix, wiring: Option<&Matrix>) -> O
 }
 
 /// A box from `topo -p2p` alone: the GPUs, and a wiring that is a plain guess.
-fn without_wiring(peers: &Matrix, hints: &Hints) -> Result<BoxSpec, ReadError> {
+fn without_wiring(
+    peers: &Matrix,
+    hints: &Hints,
+    slots: Option<&[Slot]>,
+) -> Result<BoxSpec, ReadError> {
     let gpu = hints.gpu.clone().unwrap_or(crate::box_spec::GpuWiring {
         name: "unknown".to_string(),
         pcie_gen: 4,
@@ -105,8 +117,12 @@ fn without_wiring(peers: &Matrix, hints: &Hints) -> Result<BoxSpec, ReadError> {
     spec.name = box_name(hints, peers.gpus(), "topo -p2p");
     spec.gpu = hints.gpu.as_ref().map(|g| g.name.clone());
     spec.source = Some("nvidia-smi topo -p2p: peer access only".to_string());
-    if hints.gpu.is_none() {
-        gpu_port(&mut spec, hints);
+    match slots {
+        Some(slots) => set_slots(&mut spec, slots),
+        None if hints.gpu.is_none() => {
+            gpu_port(&mut spec, hints);
+        }
+        None => {}
     }
     spec.assume(
         "the wiring: topo -p2p does not show it",
@@ -164,7 +180,21 @@ fn consistent(m: &Matrix, group: &[usize], up_to: u8, name: &str) -> Result<(), 
     Ok(())
 }
 
-fn build(m: &Matrix, hints: &Hints, nvlink_seen: Option<f64>) -> Result<BoxSpec, ReadError> {
+/// Gives each GPU the link that its slot was seen to have.
+fn set_slots(spec: &mut BoxSpec, slots: &[Slot]) {
+    let gpus = spec.nodes.iter_mut().filter(|n| n.kind == NodeKind::Gpu);
+    for (gpu, (pcie_gen, lanes)) in gpus.zip(slots) {
+        gpu.pcie_gen = Some(*pcie_gen);
+        gpu.lanes = Some(*lanes);
+    }
+}
+
+fn build(
+    m: &Matrix,
+    hints: &Hints,
+    nvlink_seen: Option<f64>,
+    slots: Option<&[Slot]>,
+) -> Result<BoxSpec, ReadError> {
     let n = m.gpus();
     let gpu = hints.gpu.as_ref().map(|g| g.name.clone());
     let mut spec = BoxSpec::empty(box_name(hints, n, "topo -m"), gpu, P2p::On);
@@ -178,7 +208,10 @@ fn build(m: &Matrix, hints: &Hints, nvlink_seen: Option<f64>) -> Result<BoxSpec,
         spec.nodes
             .push(Node::top(format!("cpu{s}"), NodeKind::Socket));
     }
-    let port = gpu_port(&mut spec, hints);
+    let port = match slots {
+        Some(slots) => (slots.iter().map(|s| s.0).max().unwrap_or(4), 16),
+        None => gpu_port(&mut spec, hints),
+    };
     let mut place = Placer {
         port,
         numa: &m.numa,
@@ -206,6 +239,9 @@ fn build(m: &Matrix, hints: &Hints, nvlink_seen: Option<f64>) -> Result<BoxSpec,
             .map(|(_, node)| node)
             .chain(gpus),
     );
+    if let Some(slots) = slots {
+        set_slots(&mut spec, slots);
+    }
     spec.link_sockets(port.0);
     open_questions(m, &mut spec, uppers, switches);
     nvlinks(m, &mut spec, hints, nvlink_seen);
@@ -328,7 +364,7 @@ fn open_questions(m: &Matrix, spec: &mut BoxSpec, uppers: usize, switches: usize
     } else if any(Cell::Node) {
         spec.assume(
             "NODE between GPUs on root ports: different root complexes of one socket",
-            "`lspci -tv`",
+            "`lspci -vv` in place of the matrix",
         );
     }
     if any(Cell::Phb) && switches == 0 && m.gpus() > 1 {

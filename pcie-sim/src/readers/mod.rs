@@ -13,10 +13,11 @@ mod matrix;
 mod matrix_wiring;
 mod nccl_xml;
 mod pci;
+mod slots;
 mod xml;
 
 pub use crate::box_spec::ReadError;
-use crate::box_spec::{Acs, BoxSpec, GpuWiring, NodeKind, P2p};
+use crate::box_spec::{Acs, Assumption, BoxSpec, GpuWiring, NodeKind, P2p};
 pub use facts::{Facts, facts};
 
 /// What a text is.
@@ -153,6 +154,14 @@ fn first_gpus(mut spec: BoxSpec, wanted: usize) -> Result<BoxSpec, ReadError> {
     Ok(spec)
 }
 
+/// What settles whether peers reach each other.
+const PEER_ACCESS: &str = "`nvidia-smi topo -p2p r` in the same file";
+
+/// Whether an assumption is the one that the matrix of peer access settles.
+fn is_of_peer_access(assumption: &Assumption) -> bool {
+    assumption.settles_it == PEER_ACCESS
+}
+
 /// Completes a box read from text: peer access, and NVLink that PCIe listings cannot show.
 fn finish(spec: &mut BoxSpec, hints: &Hints, p2p_seen: Option<P2p>) {
     match (p2p_seen, hints.p2p) {
@@ -162,14 +171,14 @@ fn finish(spec: &mut BoxSpec, hints: &Hints, p2p_seen: Option<P2p>) {
             if spec.gpu_count() > 1 {
                 spec.assume(
                     "PCIe peer access as the stock driver grants it for this GPU",
-                    "`nvidia-smi topo -p2p r`",
+                    PEER_ACCESS,
                 );
             }
         }
         (None, None) => {
             spec.p2p = P2p::On;
             if spec.gpu_count() > 1 {
-                spec.assume("PCIe peer access works", "`nvidia-smi topo -p2p r`");
+                spec.assume("PCIe peer access works", PEER_ACCESS);
             }
         }
     }
@@ -183,7 +192,7 @@ fn finish(spec: &mut BoxSpec, hints: &Hints, p2p_seen: Option<P2p>) {
 
 /// PCIe generation and lanes for GPUs whose text does not say; the guess is listed.
 fn gpu_port(spec: &mut BoxSpec, hints: &Hints) -> (u8, u8) {
-    let settle = "`nvidia-smi -q` under load: PCIe Generation, Link Width";
+    let settle = "`nvidia-smi -q` in the same file, or a box file";
     match &hints.gpu {
         Some(gpu) => {
             spec.assume(

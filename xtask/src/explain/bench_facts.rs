@@ -78,6 +78,12 @@ fn served(doc: &Doc, points: &[BenchPoint], facts: &mut Facts) {
         let Some((model, at)) = flag(&doc.flat, name) else {
             continue;
         };
+        // Python's own -m names the tool.
+        let before = doc.flat.get(..at).unwrap_or("").trim_end();
+        let interpreter = before.rsplit([' ', '/']).next().unwrap_or("");
+        if name == "-m" && interpreter.starts_with("python") {
+            continue;
+        }
         // A path or a repository; a bare word may be anything.
         if model.len() > 2 && !model.contains(['(', '{', '[']) {
             facts.set_if_absent("model", model, doc.line_at(at));

@@ -313,12 +313,17 @@ fn lspci(doc: &Doc, facts: &mut Facts) {
     let (mut gpus, mut last, mut bridges) = (0.0, 0, 0);
     let mut device = String::new();
     let mut seen: Vec<String> = Vec::new();
+    let mut of_gpu = false;
     for (number, line) in &doc.lines {
         let body = line.trim_start_matches(['>', ' ']).trim_end();
+        if of_gpu {
+            link_width(body.trim_start(), *number, facts);
+        }
         if let Some(address) = pci_address(body) {
             device = address.to_string();
             bridges += usize::from(body.contains("PCI bridge"));
             let display = body.contains("3D controller") || body.contains("VGA compatible");
+            of_gpu = display && body.contains("NVIDIA");
             if display && body.contains("NVIDIA") && seen.len() < 4096 && !seen.contains(&device) {
                 seen.push(device.clone());
                 gpus += 1.0;
@@ -336,6 +341,18 @@ fn lspci(doc: &Doc, facts: &mut Facts) {
         facts.set_if_absent("gpus", gpus, last);
     } else if bridges > 0 {
         facts.kinds.push("lspci");
+    }
+}
+
+/// The lanes of a GPU's link, those it could have and those it has; of several the narrowest.
+fn link_width(line: &str, number: usize, facts: &mut Facts) {
+    let of = |mark: &str| number_after(line.strip_prefix(mark)?, "Width x");
+    if let Some(most) = of("LnkCap:") {
+        facts.set_if_absent("pcie_width_max", most, number);
+    }
+    let known = facts.number("pcie_width");
+    if let Some(now) = of("LnkSta:").filter(|now| known.is_none_or(|known| *now < known)) {
+        facts.set("pcie_width", now, number);
     }
 }
 

@@ -267,9 +267,8 @@ pub(crate) struct Memory {
 /// What a draft costs where the engine chooses one fraction with it and another without.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CostOfChoice {
-    /// Fractions chosen with the draft and without.
+    /// With the draft, without it.
     pub(crate) fractions: [f64; 2],
-    /// Tokens of the two pools.
     pub(crate) tokens: [u64; 2],
 }
 
