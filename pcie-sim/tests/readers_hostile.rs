@@ -411,7 +411,10 @@ fn what_stands_behind_a_matrix_in_its_file_tells_the_slots() {
 ";
     let slots = |text: &str| {
         let spec = read(text).unwrap();
-        let open = spec.assumptions.iter().any(|a| a.what.contains("slot runs"));
+        let open = spec
+            .assumptions
+            .iter()
+            .any(|a| a.what.contains("slot runs"));
         let gpus = spec.nodes.iter().filter(|n| n.id.starts_with("gpu"));
         let slots: Vec<_> = gpus.map(|n| (n.pcie_gen, n.lanes)).collect();
         (slots, open)
