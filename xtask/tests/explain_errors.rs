@@ -143,3 +143,22 @@ fn a_head_that_reaches_less_than_sglang_serves_is_told_with_what_lets_it_start()
         "{text}"
     );
 }
+
+/// A device-side assert of a kernel was told as an error without a cause.
+#[test]
+fn an_index_beyond_the_heads_positions_is_told_with_the_bound_that_the_kernel_prints() {
+    let end = "(APIServer pid=1) INFO 11-21 09:20:00 Application startup complete.\n\
+        /c/x.py:37: unknown: block: [9,0,0], thread: [81,0,0] Assertion `index out of bounds: 0 <= \
+        tl.broadcast_to(tmp10, [XBLOCK]) < 2048` failed.\n\
+        (EngineCore_DP0 pid=2) ERROR 11-21 09:58:34 [core.py:708] EngineCore encountered a fatal error.\n\
+        (EngineCore_DP0 pid=2) ERROR 11-21 09:58:34 [core.py:708] torch.AcceleratorError: CUDA error: \
+        device-side assert triggered\n";
+    let text = explained("assert.log", &format!("{START}{end}"));
+    for part in [
+        "why  an index went beyond 2048",
+        "--max-model-len",
+        "vllm#48894",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}

@@ -89,6 +89,13 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     let first = cut(said, LONGEST);
     let more = if first.len() < said.len() { "…" } else { "" };
     facts.set("error", format!("{first}{more}"), line);
+    if said.contains("device-side assert") {
+        let mut lines = doc.lines.iter().filter(|(at, _)| *at >= facts.run_line);
+        let bound = lines.find_map(|(at, text)| Some((*at, index_bound(text)?)));
+        if let Some((at, bound)) = bound {
+            facts.set("index_bound", bound, at);
+        }
+    }
     if let Some(file) = place
         .strip_prefix("File \"")
         .and_then(|p| p.split('"').next())
@@ -96,6 +103,14 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
         let name = file.rsplit('/').next().unwrap_or(file);
         facts.set("error_at", name, line);
     }
+}
+
+/// What a compiled kernel's index stayed not under:
+/// ``Assertion `index out of bounds: 0 <= tl.broadcast_to(tmp10, [XBLOCK]) < 2048` failed``.
+fn index_bound(line: &str) -> Option<f64> {
+    let (_, rest) = line.split_once("index out of bounds: 0 <= ")?;
+    let (_, bound) = rest.split_once('`')?.0.rsplit_once("< ")?;
+    bound.parse::<u32>().ok().map(f64::from)
 }
 
 /// A line without what the engine's logger prints before it: `(Worker_TP0 pid=1) ERROR 11-21 09:58:34

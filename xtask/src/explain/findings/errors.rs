@@ -58,6 +58,21 @@ fn known(facts: &Facts, error: &str) -> Option<Known> {
         return context_refused(error);
     }
     let drafting = super::drafts(facts);
+    if let Some(bound) = facts
+        .number("index_bound")
+        .filter(|_| drafting && engine == "vllm")
+    {
+        return Some((
+            format!(
+                "an index went beyond {bound}: vLLM to 0.25 does that at a request longer than the head's \
+                 own config reaches (vllm#48894)"
+            ),
+            format!(
+                "where the head's max_position_embeddings is {bound}, raise it in a copy of the head, or \
+                 --max-model-len {bound}, or a later vLLM (pull request 49343)"
+            ),
+        ));
+    }
     let weights = has("KeyError") && (has("weight") || has("layers."));
     if weights && drafting {
         return head_in_the_targets_format(facts).or_else(|| {
