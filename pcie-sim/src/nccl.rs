@@ -56,6 +56,8 @@ pub struct Graph {
     pub failed: bool,
     /// All hops run over NVLink.
     pub nvlink: bool,
+    /// Rings over links of their own: on a full mesh of links as many as a GPU has peers.
+    pub rings: u32,
 }
 
 /// Speeds tried from fast to slow, GB/s: default, sm90, sm100 and later (search.cc).
@@ -107,10 +109,22 @@ pub(crate) fn nvlink_gb_s(data_sheet_gb_s: f64) -> f64 {
 
 /// The ring search for `ranks` (GPU indices of the box).
 pub fn search(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> Graph {
-    let order = ring_order(t, ranks);
-    let nvlink =
-        ring_hops(ranks, &order).all(|(a, b)| t.route(a, b).is_some_and(|r| r.class.is_gpu_link()));
+    let near = ring_order(t, ranks);
+    let over_links =
+        |order: &[usize]| ring_hops(ranks, order).all(|(a, b)| t.full_gpu_link(&[a, b]));
+    // Nearest first may run into a GPU from which only PCIe leads back (hybrid cube mesh).
+    let order = if over_links(&near) {
+        near
+    } else {
+        link_ring(t, ranks).unwrap_or(near)
+    };
+    let nvlink = over_links(&order);
     let failed = !setup.graph_file && search_fails(t, ranks, setup);
+    let rings = if linked_in_pairs(t, ranks) {
+        ranks.len() as u32 - 1
+    } else {
+        1
+    };
     let (mut channels, mut bus_gb_s) = (2, FAILED_GB_S);
     if !failed {
         // More than two GPUs over PCIe get one ring in every published log, two of them two.
@@ -121,7 +135,7 @@ pub fn search(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> Graph {
         };
         let (found, speed) = best_speed(t, ranks, &order, most);
         if found > 0 {
-            bus_gb_s = f64::from(found) * speed;
+            bus_gb_s = f64::from(found) * speed * f64::from(rings);
             channels = if nvlink {
                 NVLINK_CHANNELS
             } else {
@@ -142,7 +156,24 @@ pub fn search(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> Graph {
         bus_gb_s,
         failed: failed || bus_gb_s <= FAILED_GB_S,
         nvlink,
+        rings,
     }
+}
+
+/// Whether every two ranks have a link of their own (xGMI of the MI300): then a GPU's links carry
+/// one ring each, which together reach all ranks in another order.
+fn linked_in_pairs(t: &Topology, ranks: &[usize]) -> bool {
+    let mut taken = std::collections::BTreeSet::new();
+    let mut pairs = ranks
+        .iter()
+        .flat_map(|a| ranks.iter().map(move |b| (*a, *b)))
+        .filter(|(a, b)| a != b);
+    ranks.len() > 2
+        && pairs.all(|(a, b)| {
+            t.route(a, b).is_some_and(|route| {
+                route.class == RouteClass::GpuLink && route.links.iter().all(|l| taken.insert(*l))
+            })
+        })
 }
 
 /// Known failure: two Turin sockets and more than one GPU on each, before 2.29: the search finds
@@ -179,6 +210,34 @@ fn ring_order(t: &Topology, ranks: &[usize]) -> Vec<usize> {
         order.push(free.remove(nearest));
     }
     order
+}
+
+/// Steps after which no ring is looked for any further.
+const RING_TRIES: usize = 20_000;
+
+/// A ring of all ranks over GPU links alone, if there is one: depth first, lowest rank first.
+fn link_ring(t: &Topology, ranks: &[usize]) -> Option<Vec<usize>> {
+    let linked = |a: usize, b: usize| t.full_gpu_link(&[ranks[a], ranks[b]]);
+    let mut order = vec![0];
+    // Where to go on from each GPU of `order`.
+    let mut next = vec![1];
+    for _ in 0..RING_TRIES {
+        let last = *order.last()?;
+        if order.len() == ranks.len() && linked(last, 0) {
+            return Some(order);
+        }
+        let from = *next.last()?;
+        let found = (from..ranks.len()).find(|&to| !order.contains(&to) && linked(last, to));
+        if let Some(to) = found {
+            *next.last_mut()? = to + 1;
+            order.push(to);
+            next.push(1);
+        } else {
+            order.pop();
+            next.pop();
+        }
+    }
+    None
 }
 
 fn ring_hops<'a>(

@@ -1,6 +1,7 @@
 //! NCCL's ring: `2 (N-1)` steps, each moves `S/N` to the next rank.
 
 use super::Job;
+use super::one_shot::all_to_all;
 use crate::nccl::{Graph, NcclProtocol};
 use crate::pattern::{LL_WIRE_FACTOR, Transfer};
 use crate::plan::{Plan, Round};
@@ -81,14 +82,21 @@ pub(super) fn step(job: &Job<'_>, graph: &Graph, protocol: NcclProtocol, chunk: 
         NcclProtocol::Simple if !graph.nvlink => job.c().simple_overhead,
         NcclProtocol::Ll | NcclProtocol::Simple => 1.0,
     };
-    let transfers: Vec<Transfer> = (0..graph.order.len())
-        .map(|i| Transfer {
-            from: job.ranks[graph.order[i]],
-            to: job.ranks[graph.order[(i + 1) % graph.order.len()]],
-            bytes: chunk * wire_factor,
-            access: Access::KernelStore,
-        })
-        .collect();
+    let rings = f64::from(graph.rings.max(1));
+    let bytes = chunk * wire_factor / rings;
+    let transfers = if graph.rings > 1 {
+        // Every link is a hop of one ring.
+        all_to_all(job, bytes, Access::KernelStore)
+    } else {
+        hops(job, graph)
+            .map(|(from, to)| Transfer {
+                from,
+                to,
+                bytes,
+                access: Access::KernelStore,
+            })
+            .collect()
+    };
     let worst = worst_hop(job, graph);
     let (latency_us, overlap, cap_gb_s) = match (protocol, graph.nvlink) {
         (NcclProtocol::Ll | NcclProtocol::Ll128, true) => {
@@ -98,7 +106,8 @@ pub(super) fn step(job: &Job<'_>, graph: &Graph, protocol: NcclProtocol, chunk: 
             let cap = match protocol {
                 // Half of every line is its flag: a narrow bridge carries no more than half its rate.
                 NcclProtocol::Ll => {
-                    ll_nvlink_gb_s(job.t.arch.0).min(slowest_port(job, graph) / LL_WIRE_FACTOR)
+                    let kernel = ll_nvlink_gb_s(job.t.arch.0) / rings;
+                    kernel.min(slowest_port(job, graph) / LL_WIRE_FACTOR)
                 }
                 _ => f64::INFINITY,
             };
