@@ -34,10 +34,12 @@ pub(crate) fn generation(version: Version) -> Generation {
     }
 }
 
-/// Default chunked prefill size and largest captured batch by capacity (generations C and D).
+/// Default chunked prefill size and largest captured batch by capacity (generations C and D). Those of
+/// 20 to 35 GiB grew in 0.5.20 (memory_hook.py; server_args.py of 0.5.5, 0.5.6, 0.5.13, 0.5.18 and
+/// 0.5.19 has the smaller): 0.5.18 stands for the releases after it here.
 fn tier(setup: &Setup<'_>) -> (f64, f64) {
     let wide = setup.sharding.tp >= 4;
-    let newest = generation(setup.engine.version) >= Generation::D;
+    let newest = setup.engine.version.since((0, 5, 18), (2026, 9));
     let pick = |narrow: f64, wide_value: f64| if wide { wide_value } else { narrow };
     match setup.card_gib {
         m if m < 20.0 => (2048.0, 8.0),
