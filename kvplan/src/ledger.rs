@@ -152,6 +152,11 @@ impl Ledger {
         );
     }
 
+    /// Adds what the estimates have too much (negative) beside a pool that was seen, GiB.
+    pub(crate) fn over(&mut self, gib: f64) {
+        self.exact(OVER, gib, "the pool that was seen is larger by this much");
+    }
+
     /// What the lines of a server that ran take more than the card has, GiB; 0 where they fit.
     pub fn over_the_card_gib(&self) -> f64 {
         -self.gib_of(OVER)

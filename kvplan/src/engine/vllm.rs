@@ -168,6 +168,8 @@ struct Budget {
     draft: DraftParts,
     draft_counted: bool,
     activation: f64,
+    /// What the estimates have too much beside a pool that was seen; negative.
+    over: f64,
     workspace: f64,
     non_torch: f64,
     /// The part of it that was there before the weights.
@@ -198,6 +200,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, longest: u64) -> Budget {
         draft,
         draft_counted,
         activation: activation_gib(setup),
+        over: 0.0,
         workspace: sparse_workspace_gib(setup, longest),
         non_torch,
         counted_before,
@@ -219,9 +222,11 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, longest: u64) -> Budget {
     b.rest = b.total * b.utilisation - used;
     let graphs_inside = b.graphs_counted.then_some(graphs + draft_graphs);
     if let Some(pool) = seen::pool_gib(setup, b.total, draft_weights, graphs_inside) {
-        // The log's pool wins; what is unexplained goes to the activation line.
+        // The log's pool wins; what is unexplained goes to the activation line as far as that can be.
         if setup.fraction.is_some() {
             b.activation += b.rest - pool;
+            b.over = b.activation.min(0.0);
+            b.activation -= b.over;
         } else {
             b.utilisation += (pool - b.rest) / b.total;
         }
@@ -352,6 +357,7 @@ fn ledger_lines(
         0.3,
         "a pass of max_num_batched_tokens, or the sampler over max_num_seqs rows",
     );
+    ledger.over(b.over);
     ledger.estimate(
         "sparse-attention workspaces",
         b.workspace,

@@ -71,6 +71,8 @@ pub(crate) struct LogScenario {
     pub(crate) draft_loaded: Option<usize>,
     /// The draft's weights of one card, GiB, where they were loaded apart from the target's.
     pub(crate) draft_weights_gib: Option<(f64, usize)>,
+    /// Weights loaded on one card, as vLLM prints them, a draft's loaded with them in, GiB.
+    pub(crate) weights_gib: Option<(f64, usize)>,
     /// Free before the weights of a server that came up, GiB.
     pub(crate) free_before_gib: Option<(f64, usize)>,
     /// Free after the target's weights, GiB.
@@ -196,6 +198,27 @@ fn all_reduce_switches(facts: &Facts) -> Option<(Vec<String>, usize)> {
 /// The flag of SGLang and vLLM that leaves every size to NCCL.
 const NO_CUSTOM: &str = "--disable-custom-all-reduce";
 
+/// A whole number, and its line.
+fn whole(facts: &Facts, name: &str) -> Option<(u32, usize)> {
+    let (n, line) = (facts.number(name)?, facts.get(name)?.line);
+    (n.fract() == 0.0 && (1.0..4e9).contains(&n)).then_some((n as u32, line))
+}
+
+/// Draft steps. A chain verifies one token more than it drafts; block drafts (DFlash) say 1 step and
+/// verify a whole block, so their depth is the block less its first token.
+fn steps(facts: &Facts) -> Option<(u32, usize)> {
+    let (topk, tokens) = (whole(facts, "spec_topk"), whole(facts, "spec_draft_tokens"));
+    let steps = whole(facts, "spec_steps").or_else(|| whole(facts, "spec_tokens"));
+    match (steps, tokens, topk) {
+        (Some((said, line)), Some((verified, _)), Some((1, _)))
+            if verified > said.saturating_add(1) =>
+        {
+            Some((verified - 1, line))
+        }
+        _ => steps,
+    }
+}
+
 /// The scenario among facts already read.
 pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     let text = |name: &str| -> Option<(String, usize)> {
@@ -203,19 +226,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         Some((facts.text(name)?.to_string(), fact.line))
     };
     let number = |name: &str| Some((facts.number(name)?, facts.get(name)?.line));
-    let whole = |name: &str| -> Option<(u32, usize)> {
-        let (n, line) = number(name)?;
-        (n.fract() == 0.0 && (1.0..4e9).contains(&n)).then_some((n as u32, line))
-    };
-    let (topk, draft_tokens) = (whole("spec_topk"), whole("spec_draft_tokens"));
-    let mut steps = whole("spec_steps").or_else(|| whole("spec_tokens"));
-    // A chain verifies one token more than it drafts; block drafts (DFlash) say 1 step and verify
-    // a whole block, so their depth is the block less its first token.
-    if let (Some((said, line)), Some((verified, _)), Some((1, _))) = (steps, draft_tokens, topk)
-        && verified > said.saturating_add(1)
-    {
-        steps = Some((verified - 1, line));
-    }
+    let whole = |name: &str| whole(facts, name);
     let (stands, came_up) = (pool_stands(facts), came_up(facts));
     LogScenario {
         file: facts.file.clone(),
@@ -239,9 +250,9 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         held_tokens: whole("held_tokens_per_request").filter(|(n, _)| *n > 0),
         spec_algorithm: text("spec_algorithm"),
         draft: text("draft_model").map(|(draft, line)| draft_of(facts, draft, line)),
-        steps,
-        topk,
-        draft_tokens,
+        steps: steps(facts),
+        topk: whole("spec_topk"),
+        draft_tokens: whole("spec_draft_tokens"),
         pcie_all_reduce: pcie_all_reduce(facts),
         all_reduce_switches: all_reduce_switches(facts),
         gpu: text("gpu"),
@@ -255,6 +266,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         draft_graph_gib: number("draft_graph_gib"),
         draft_loaded: facts.get("draft_weights_gib").map(|fact| fact.line),
         draft_weights_gib: number("draft_weights_gib").filter(|(gib, _)| *gib > 0.0),
+        weights_gib: number("weights_gib").filter(|_| facts.text("engine") == Some("vllm")),
         free_before_gib: number("free_before_gib").filter(|_| came_up),
         free_after_gib: free_after_target(facts).filter(|_| came_up),
         came_up,

@@ -1,6 +1,6 @@
-//! Whether what a log shows of memory can be of the card that is asked about.
+//! Whether what a log shows of memory can be of the server that is asked about: its card, its weights.
 
-use kvplan::Setup;
+use kvplan::{Plan, Setup};
 
 use crate::scenario::{EngineKind, Scenario};
 
@@ -15,7 +15,10 @@ const ESTIMATES_OFF: f64 = 0.1;
 
 /// What a pool falls short of that of its own flags at most, of the card: pools are known to a few
 /// hundredths, the profile run of a vision model takes a tenth more than is reckoned.
-const POOL_SHORT: f64 = 0.25;
+const POOL_SHORT: f64 = 0.15;
+
+/// And at most so many GiB, which such a run takes on small cards too.
+const POOL_SHORT_GIB: f64 = 6.0;
 
 /// Cards of one name that differ by less are one: speeds of two editions.
 const SAME_CARD: f64 = 0.02;
@@ -27,12 +30,31 @@ const OWN_POOL: [&str; 3] = [
     "--max-total-tokens",
 ];
 
-/// Why the server of the scenario's log did not run on the scenario's card; `None` where it may have.
-pub(crate) fn not_of_this_card(scenario: &Scenario) -> Option<String> {
+/// Weights that a server loaded, over those computed: formats lie a factor of 1.8 and more apart, the
+/// worst of the servers met is 1.24 (docs/kvplan.md).
+const WEIGHTS_OFF: f64 = 1.33;
+
+/// And at least so far apart, GiB: below it tables and tilings decide.
+const WEIGHTS_APART_GIB: f64 = 1.0;
+
+/// What the server of a log had otherwise, and by which figures that shows.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Otherwise {
+    /// Another card: nothing of its memory holds.
+    Card(String),
+    /// Other weights on the same card.
+    Weights(String),
+}
+
+/// What the server of the scenario's log had otherwise than the one asked about; `None` where it may
+/// have been this one.
+pub(crate) fn not_of_this_server(scenario: &Scenario) -> Option<Otherwise> {
     if scenario.ran.file.is_empty() {
         return None;
     }
-    named_otherwise(scenario).or_else(|| of_other_memory(scenario))
+    named_otherwise(scenario)
+        .map(Otherwise::Card)
+        .or_else(|| of_other_memory(scenario))
 }
 
 /// The log names another card.
@@ -45,7 +67,7 @@ fn named_otherwise(scenario: &Scenario) -> Option<String> {
     (!same).then(|| format!("it ran on {said} ({at}), this answer is of {}", asked.name))
 }
 
-fn of_other_memory(scenario: &Scenario) -> Option<String> {
+fn of_other_memory(scenario: &Scenario) -> Option<Otherwise> {
     let ran = &scenario.ran;
     let setup = super::setup(scenario, None).ok()?;
     let card = setup.card_gib;
@@ -58,19 +80,49 @@ fn of_other_memory(scenario: &Scenario) -> Option<String> {
         // Of unified memory the system holds its share.
         let little = free < LEAST_FREE * card && !setup.unified_memory;
         if free > MOST_FREE * card || little {
-            return Some(format!("{free:.1} GiB were free before the weights, {has}"));
+            let why = format!("{free:.1} GiB were free before the weights, {has}");
+            return Some(Otherwise::Card(why));
         }
     }
     let plan = kvplan::plan(&setup).ok()?;
+    if let Some(why) = other_weights(scenario, &plan) {
+        return Some(Otherwise::Weights(why));
+    }
     let over = plan.ledger.over_the_card_gib();
     if over > ESTIMATES_OFF * card {
-        return Some(format!(
+        return Some(Otherwise::Card(format!(
             "its pool and the weights take {over:.1} GiB more than {name} has, {card:.1}"
-        ));
+        )));
     }
     let (seen, reckoned) = pools(scenario, setup)?;
-    (reckoned - seen > POOL_SHORT * card).then(|| {
-        format!("its pool is {seen:.1} GiB, its flags give one of {reckoned:.1} on {name}")
+    (reckoned - seen > POOL_SHORT_GIB.max(POOL_SHORT * card)).then(|| {
+        Otherwise::Card(format!(
+            "its pool is {seen:.1} GiB, its flags give one of {reckoned:.1} on {name}"
+        ))
+    })
+}
+
+/// Why the weights that the server loaded are not those asked about.
+fn other_weights(scenario: &Scenario, plan: &Plan) -> Option<String> {
+    let seen = match scenario.engine.kind {
+        EngineKind::Vllm => scenario.ran.weights_gib?,
+        EngineKind::Sglang => plan.weights_gib,
+        EngineKind::TrtLlm | EngineKind::LlamaCpp => return None,
+    };
+    let target = plan.computed_weights_gib;
+    let draft = plan.ledger.gib_of("draft: weights")
+        + plan.ledger.gib_of("draft: its own vocabulary tables");
+    let other = seen * WEIGHTS_OFF < target || seen > (target + draft) * WEIGHTS_OFF;
+    let computed = if seen < target {
+        target
+    } else {
+        target + draft
+    };
+    (other && (seen - computed).abs() > WEIGHTS_APART_GIB).then(|| {
+        format!(
+            "it loaded {seen:.1} GiB on a card, {} as asked for takes {computed:.1}",
+            scenario.model.name
+        )
     })
 }
 

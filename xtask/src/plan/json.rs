@@ -19,7 +19,7 @@ pub(super) fn to_json(report: &Report) -> Value {
         "engine": report.engine.to_string(),
         "memory": (!report.foreign).then_some(memory),
         "assumed": report.assumed,
-        "of_another_card": report.of_another_card,
+        "left_aside": (!report.left_aside.is_empty()).then(|| report.left_aside.join("; ")),
         "refused_cut": report.uncut,
         "pool_gib": plan.pool_gib,
         "kv_dtype": plan.kv_dtype.name(),

@@ -16,7 +16,7 @@ mod tests;
 mod text;
 mod wanted;
 
-pub(crate) use card::not_of_this_card;
+pub(crate) use card::{Otherwise, not_of_this_server};
 use json::to_json;
 pub(crate) use knobs::Knobs;
 use knobs::{check, check_together, fits_the_card};
@@ -76,8 +76,8 @@ pub(crate) struct Report {
     pub(crate) log_limit: Option<(u64, Option<f64>)>,
     /// The model and cards that observed figures are taken to be of, where nobody named any.
     pub(crate) assumed: Option<String>,
-    /// What is left aside of a log whose server ran on another card.
-    pub(crate) of_another_card: Option<String>,
+    /// What is left aside of a log whose server had another card or other weights.
+    pub(crate) left_aside: Vec<String>,
     /// Whether the figures cannot be of these.
     pub(crate) foreign: bool,
     /// Why the engine refuses the weights cut like this, whatever room there is.
@@ -176,7 +176,7 @@ fn report(
         uncut: uncut(scenario),
         log_limit,
         assumed,
-        of_another_card: scenario.of_another_card.clone(),
+        left_aside: scenario.left_aside.clone(),
         foreign,
         ran: scenario.ran.as_asked() && fraction.is_none() && ran_with(&setup).is_none(),
         ran_with: ran_with(&setup),

@@ -485,7 +485,7 @@ fn assumed(report: &Report, scenario: &Scenario, out: &mut String) {
     let engine = &scenario.engine;
     let newer = engine.version.as_deref();
     let newer = newer.and_then(|version| newer_than_known(engine.kind, version));
-    let aside = scenario.of_another_card.iter();
+    let aside = scenario.left_aside.iter();
     for line in aside.chain(&newer).chain(&plan.assumptions) {
         out.push_str(&format!("assumed    {line}\n"));
     }

@@ -469,31 +469,3 @@ pub(crate) struct Compared {
     /// Why the engine would not serve it at all; the speeds are what it would reach if it did.
     pub(crate) stopped: Option<Stopped>,
 }
-
-impl Compared {
-    /// The tokens of the pool, and whether the row's load is beyond it.
-    pub(crate) fn pool(&self) -> String {
-        let tokens = self.kv_tokens.map(|tokens| thousands(tokens as f64));
-        let tokens = tokens.unwrap_or_else(|| "?".to_string());
-        match self.fits.filter(|_| self.stopped.is_none()) {
-            Some(false) => format!("{tokens}: too few for this load"),
-            _ => tokens,
-        }
-    }
-
-    /// The draft steps; nothing where nothing drafts.
-    pub(crate) fn drafted(&self) -> String {
-        match self.steps {
-            0 => String::new(),
-            steps => steps.to_string(),
-        }
-    }
-
-    /// The tensor-parallel size, and of how many GPUs where some are left.
-    pub(crate) fn cut(&self) -> String {
-        match self.tp < self.gpus {
-            true => format!("{} of {}", self.tp, self.gpus),
-            false => self.tp.to_string(),
-        }
-    }
-}

@@ -200,8 +200,9 @@ pub(super) fn compare(
         }
         other.max_running = scenario.max_running;
         other.state_slots = scenario.state_slots;
-        if is_box(name) && !own_box {
-            // What the log shows of its own box says nothing of this one.
+        let alike = other.gpu.name == scenario.gpu.name && other.tp == scenario.tp;
+        if is_box(name) && !alike {
+            // What the log shows of its own cards says nothing of these.
             other.ran = crate::scenario::Ran::default();
         }
         let other = super::launch::for_loads(other)?;

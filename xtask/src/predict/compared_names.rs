@@ -1,7 +1,10 @@
-//! The names of `--compare`: all-reduces, boxes and drafts, told apart without a flag each.
+//! The names of `--compare`: all-reduces, boxes and drafts, told apart without a flag each; and what
+//! its rows are shown as.
 
+use super::answer::Compared;
 use crate::input;
 use crate::scenario::{allreduce_names, draft_names, names_allreduce, names_draft};
+use crate::table::thousands;
 
 /// The names of a list, without blanks and empty ones.
 pub(super) fn of(list: &str) -> impl Iterator<Item = &str> {
@@ -48,4 +51,56 @@ fn near(name: &str) -> Vec<String> {
     scored.sort_unstable();
     let named = |(_, have, what): (usize, &str, &str)| format!("{have} ({what})");
     scored.into_iter().take(4).map(named).collect()
+}
+
+impl Compared {
+    /// The tokens of the pool, and whether the row's load is beyond it.
+    pub(crate) fn pool(&self) -> String {
+        let tokens = self.kv_tokens.map(|tokens| thousands(tokens as f64));
+        let tokens = tokens.unwrap_or_else(|| "?".to_string());
+        match self.fits.filter(|_| self.stopped.is_none()) {
+            Some(false) => format!("{tokens}: too few for this load"),
+            _ => tokens,
+        }
+    }
+
+    /// The draft steps; nothing where nothing drafts.
+    pub(crate) fn drafted(&self) -> String {
+        match self.steps {
+            0 => String::new(),
+            steps => steps.to_string(),
+        }
+    }
+
+    /// The tensor-parallel size, and of how many GPUs where those left are too few for another group.
+    pub(crate) fn cut(&self) -> String {
+        match self.tp < self.gpus && self.replicas() < 2 {
+            true => format!("{} of {}", self.tp, self.gpus),
+            false => self.tp.to_string(),
+        }
+    }
+
+    fn replicas(&self) -> u32 {
+        self.gpus / self.tp.max(1)
+    }
+
+    /// Whether the row is of a part of a box that holds more such.
+    fn is_of_a_replica(&self) -> bool {
+        is_box(&self.name) && self.replicas() > 1
+    }
+
+    /// What the row is of.
+    pub(crate) fn shown(&self) -> String {
+        match self.is_of_a_replica() {
+            true => format!("{}, 1 of its {} replicas", self.name, self.replicas()),
+            false => self.name.clone(),
+        }
+    }
+
+    /// What the figures of such rows are, where there are any.
+    pub(crate) fn of_replicas(rows: &[Self]) -> Option<&'static str> {
+        rows.iter().any(Self::is_of_a_replica).then_some(
+            "a replica's users, tok/s and KV tokens are its own; the box's others serve as much beside it",
+        )
+    }
 }

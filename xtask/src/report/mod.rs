@@ -7,7 +7,7 @@ pub(crate) use page::{Section, page};
 
 use maud::{Markup, html};
 
-use crate::predict::answer::{Answer, DepthCell, Parts, Verdict};
+use crate::predict::answer::{Answer, Compared, DepthCell, Parts, Verdict};
 use crate::predict::text::{in_engine, remark};
 use crate::table::{bytes, thousands, three};
 
@@ -219,7 +219,7 @@ fn compared(answer: &Answer) -> Markup {
             th { "spec tok/s" } th { "speedup" } th { "90 % band" } th { "steps" } th class="left" { "verdict" } th { "KV tokens" }
             @if reduces { th class="left" { (in_engine(answer)) } } } }
         tbody { @for row in &answer.compared { tr {
-            td class="left" { (row.name) } td { (row.cut()) } td { (row.concurrency) }
+            td class="left" { (row.shown()) } td { (row.cut()) } td { (row.concurrency) }
             td { (thousands(row.baseline_tok_s)) } td { (thousands(row.spec_tok_s)) }
             td { (format!("{:.2}", row.speedup)) }
             td { (format!("{:.2}–{:.2}", row.speedup_low, row.speedup_high)) }
@@ -229,6 +229,7 @@ fn compared(answer: &Answer) -> Markup {
             @if reduces { td class="left text" { (row.in_engine.as_deref().unwrap_or_default()) } }
         } } }
     } }
+    @if let Some(line) = Compared::of_replicas(&answer.compared) { p { (line) } }
     @for line in answer.stopped_rows() { p { (line) } }
     @for what in &answer.compared_left_out { p { "left out: " (what) } } }
 }

@@ -1,9 +1,35 @@
-//! A plain sweep of another server than the one that is asked about is left aside: how its steps would
-//! come out at another cut or on another card nobody measured.
+//! What was seen of another server than the one that is asked about is left aside: how steps would come
+//! out at another cut or on another card nobody measured, and memory is of one card and its weights.
 
-use super::Notes;
 use super::merge::{Given, Merged};
+use super::{EngineKind, Notes};
 use crate::bench_input::{RanOn, Sweep};
+use crate::plan::Otherwise;
+
+/// Leaves aside what a log shows of a server that had another card (all but the model, its flags that
+/// no card decides, and how much its draft was accepted) or other weights. Says so.
+pub(super) fn of_a_log(merged: &mut Merged, engine: EngineKind, otherwise: &Otherwise) -> String {
+    let file = merged.ran.file.clone();
+    let ran = std::mem::take(&mut merged.ran);
+    let why = match otherwise {
+        Otherwise::Weights(why) => {
+            merged.ran = ran.of_other_weights(engine == EngineKind::Vllm);
+            return format!(
+                "{file} is of other weights: {why}; its pool, graphs and speeds are left aside"
+            );
+        }
+        Otherwise::Card(why) => why,
+    };
+    // SGLang's log prints the fraction that it chose for that card as if it had been set.
+    let by_log = |given: &mut Given<f64>| given.source.starts_with(&file);
+    let fraction = engine == EngineKind::Sglang && merged.mem_fraction.take_if(by_log).is_some();
+    let what = if fraction {
+        "its fraction, memory, speeds and further flags are"
+    } else {
+        "its memory, speeds and further flags are"
+    };
+    format!("{file} is of another card: {why}; {what} left aside")
+}
 
 /// What was given, with its plain sweep where nothing says that it is of another cut or card, else
 /// without it.

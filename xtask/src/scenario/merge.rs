@@ -65,6 +65,8 @@ pub(crate) struct Merged {
     pub(crate) topk: Option<Given<u32>>,
     pub(crate) draft_tokens: Option<Given<u32>>,
     pub(crate) accept: Option<Given<String>>,
+    /// What of the log is left aside, and why.
+    pub(super) left_aside: Vec<String>,
     pub(crate) task: Option<Given<String>>,
     pub(crate) temperature: Option<Given<f64>>,
     pub(crate) baseline: Option<PathBuf>,
@@ -217,6 +219,10 @@ fn apply_log(
     let whole = log.clone();
     merged.log_is_of_the_model = !super::other_model::other_model(args, &log);
     merged.ran = Ran::of(&log, shown).beside(args, &log);
+    if let Some(left) = super::other::of_other_weights(args, &log, shown) {
+        notes.assume(left.clone(), "a log of that server");
+        merged.left_aside.push(left);
+    }
     let at = |line: usize| format!("{shown}:{line}");
     merged.log_tp = log.tp.map(|(tp, line)| (tp, at(line)));
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));

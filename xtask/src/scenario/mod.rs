@@ -15,6 +15,7 @@ mod heads;
 pub(crate) mod lists;
 pub(crate) mod merge;
 pub(crate) mod model;
+mod other;
 mod other_model;
 pub(crate) mod parse;
 mod placement;
@@ -110,8 +111,8 @@ pub(crate) struct Scenario {
     pub(crate) max_model_len: Option<u64>,
     /// Draft steps that the memory must hold, where no depth is fixed: the deepest pasted.
     pub(crate) ledger_steps: Option<u32>,
-    /// What is left aside of a log whose server ran on another card.
-    pub(crate) of_another_card: Option<String>,
+    /// What is left aside of a log whose server had another card or other weights.
+    pub(crate) left_aside: Vec<String>,
 }
 
 /// Collects inputs and assumptions while resolving.
@@ -160,15 +161,18 @@ impl Scenario {
     pub(crate) fn resolve(args: &ScenarioArgs) -> anyhow::Result<Self> {
         let mut notes = Notes::default();
         let mut merged = merge::merge(args, &mut notes)?;
-        let told = notes.clone();
+        let mut told = notes.clone();
         let mut scenario = Self::from_merged(&merged, &mut notes)?;
-        if let Some(why) = crate::plan::not_of_this_card(&scenario) {
-            notes = told;
-            let engine = scenario.engine.kind;
-            let left = ran::leave_aside(&mut merged, engine, &why);
-            notes.assume(left.clone(), "a log of this card");
+        // Other weights first, then the card beside those.
+        for _ in 0..2 {
+            let Some(otherwise) = crate::plan::not_of_this_server(&scenario) else {
+                break;
+            };
+            let left = aside::of_a_log(&mut merged, scenario.engine.kind, &otherwise);
+            told.assume(left.clone(), "a log of this server");
+            merged.left_aside.push(left);
+            notes = told.clone();
             scenario = Self::from_merged(&merged, &mut notes)?;
-            scenario.of_another_card = Some(left);
         }
         scenario.inputs = notes.inputs;
         scenario.assumptions = notes.assumptions;
@@ -243,7 +247,7 @@ impl Scenario {
             state_slots: None,
             max_model_len: None,
             ledger_steps: None,
-            of_another_card: None,
+            left_aside: merged.left_aside.clone(),
         })
     }
 

@@ -4,7 +4,8 @@ use spec_decode::HeadKind;
 
 use super::merge::{Given, Merged};
 use super::model::Draft;
-use super::other_model::{last, other_model};
+use super::other::Other;
+use super::other_model::other_model;
 use super::{EngineKind, Notes};
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
@@ -39,6 +40,8 @@ pub(crate) struct Ran {
     pub(crate) free_before_gib: Option<f64>,
     /// Free after the target's weights, GiB.
     pub(crate) free_after_gib: Option<f64>,
+    /// Weights loaded on one card, GiB, a draft's loaded with them in (vLLM).
+    pub(crate) weights_gib: Option<f64>,
     /// The draft's weights on one card, GiB, where they were loaded apart.
     pub(crate) draft_gib: Option<f64>,
     /// KV pool of one card, GiB.
@@ -123,82 +126,11 @@ fn other_draft(args: &ScenarioArgs, log: &LogScenario) -> bool {
     })
 }
 
-/// What flags ask for otherwise than a log's server had it, and so which of its figures no longer
-/// hold. Each flag takes those that depend on it:
-///
-/// | figure | ranks | weight format | decode ranks | KV format | depth |
-/// |---|---|---|---|---|---|
-/// | free before the weights | x | | | | |
-/// | free after them, the draft's weights | x | x | | | |
-/// | graphs | x | x | x | | |
-/// | states of linear layers | x | x | | | x |
-/// | KV pool | x | x | x | x, not vLLM's: what is left | x where states share it |
-/// | tokens in it | x | x | x | x | x where states share it |
-/// | speeds | x | x | x | x | x |
-///
-/// With another fraction the pool is another; `at_other_fraction` and `without_its_draft` see to the
-/// rest.
-#[derive(Debug, Clone, Copy)]
-struct Other {
-    ranks: bool,
-    weights: bool,
-    decode_ranks: bool,
-    kv_format: bool,
-    depth: bool,
-}
-
-impl Other {
-    fn of(args: &ScenarioArgs, log: &LogScenario) -> Self {
-        let count = |asked: Option<u32>, said: Option<(u32, usize)>| {
-            asked.is_some_and(|asked| asked != said.map_or(1, |(said, _)| said))
-        };
-        // A model that the flag must name has its format named there too.
-        let model = log.model.as_ref();
-        let model = model.and_then(|(name, _)| kvplan::catalog::find(last(name)).ok());
-        let stored = |asked: &String| match &log.quant {
-            Some((said, _)) => !asked.eq_ignore_ascii_case(said),
-            None => true,
-        };
-        Self {
-            ranks: count(args.tp, log.tp),
-            weights: model.is_some() && args.quant.as_ref().is_some_and(stored),
-            decode_ranks: count(args.dcp, log.dcp),
-            kv_format: args.kv_dtype.as_ref().is_some_and(|asked| {
-                let by_itself = model.and_then(|found| found.model.kv_dtype);
-                other_kv_format(asked, log, by_itself.unwrap_or_default())
-            }),
-            // Speeds are of the depth it drafted with.
-            depth: other_depth(args, log),
-        }
-    }
-}
-
-/// Whether flags ask for other draft steps, width or verified tokens than a log has.
-fn other_depth(args: &ScenarioArgs, log: &LogScenario) -> bool {
-    let said = |value: Option<(u32, usize)>| value.map(|(n, _)| n);
-    let differs = |asked: Option<u32>, said: Option<u32>| asked.is_some() && asked != said;
-    let steps = said(log.steps);
-    let chain = steps.and_then(|steps| steps.checked_add(1));
-    differs(args.steps, steps)
-        || differs(args.topk, said(log.topk).or(Some(1)))
-        || differs(args.draft_tokens, said(log.draft_tokens).or(chain))
-}
-
-/// Whether another KV format is asked for than a log says, or than its server took `by_itself`.
-fn other_kv_format(asked: &str, log: &LogScenario, by_itself: kvplan::KvDtype) -> bool {
-    let said = log.kv_dtype.as_ref().map(|(said, _)| said.as_str());
-    if said.is_some_and(|said| said.eq_ignore_ascii_case(asked)) {
-        return false;
-    }
-    let said = said.map_or(Some(by_itself), kvplan::KvDtype::parse);
-    said.is_none() || said != kvplan::KvDtype::parse(asked)
-}
-
 /// Fractions are typed with three digits, and pasted rounded up.
 const SAME_FRACTION: f64 = 0.0011;
 
 /// Whether `--engine` asks for another engine or version than a log's.
-fn other_engine(args: &ScenarioArgs, log: &LogScenario) -> bool {
+pub(super) fn other_engine(args: &ScenarioArgs, log: &LogScenario) -> bool {
     let Some(asked) = &args.engine else {
         return false;
     };
@@ -278,22 +210,6 @@ pub(super) fn head_of_log(
     Some(draft)
 }
 
-/// Leaves aside what a log shows of a server that ran on another card: all but the model, its flags
-/// that no card decides, and how much its draft was accepted.
-/// Says so.
-pub(super) fn leave_aside(merged: &mut Merged, engine: EngineKind, why: &str) -> String {
-    let file = std::mem::take(&mut merged.ran).file;
-    // SGLang's log prints the fraction that it chose for that card as if it had been set.
-    let by_log = |given: &mut Given<f64>| given.source.starts_with(&file);
-    let fraction = engine == EngineKind::Sglang && merged.mem_fraction.take_if(by_log).is_some();
-    let what = if fraction {
-        "its fraction, memory, speeds and further flags are"
-    } else {
-        "its memory, speeds and further flags are"
-    };
-    format!("{file} is of another card: {why}; {what} left aside")
-}
-
 impl Ran {
     /// Of a log.
     pub(super) fn of(log: &LogScenario, shown: &str) -> Self {
@@ -322,6 +238,7 @@ impl Ran {
                 .is_some_and(|((_, graphs), draft)| graphs < draft),
             free_before_gib: size(log.free_before_gib).filter(|gib| *gib > 0.01),
             free_after_gib: size(log.free_after_gib).filter(|gib| *gib > 0.0),
+            weights_gib: size(log.weights_gib).filter(|gib| *gib > 0.0),
             draft_gib: size(log.draft_weights_gib).filter(|gib| *gib > 0.0),
             kv_gib: size(log.kv_gib).filter(|gib| *gib > 0.0),
             state_gib: size(log.state_gib).filter(|gib| *gib > 0.0),
@@ -367,6 +284,15 @@ impl Ran {
         left
     }
 
+    /// Less what depends on the weights' format.
+    pub(super) fn of_other_weights(self, vllm: bool) -> Self {
+        let weights = Other {
+            weights: true,
+            ..Other::default()
+        };
+        self.without(weights, vllm)
+    }
+
     /// Less what depends on what is asked for otherwise.
     fn without(mut self, other: Other, vllm: bool) -> Self {
         let depth = self.speculates && other.depth;
@@ -378,6 +304,7 @@ impl Ran {
         }
         if cut {
             self.free_after_gib = None;
+            self.weights_gib = None;
             self.draft_gib = None;
         }
         if cache {

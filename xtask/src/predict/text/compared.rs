@@ -37,7 +37,7 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
     }
     let mut table = plain(&header, &left);
     for ((row, cut), fraction) in answer.compared.iter().zip(cuts).zip(fractions) {
-        let mut cells = vec![row.name.clone()];
+        let mut cells = vec![row.shown()];
         cells.extend((!alike).then_some(cut));
         cells.extend([
             row.concurrency.to_string(),
@@ -62,6 +62,9 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
     }
     out.push('\n');
     out.push_str(&text(&table, 0));
+    if let Some(line) = Compared::of_replicas(&answer.compared) {
+        out.push_str(&format!("{line}\n"));
+    }
     for line in answer.stopped_rows() {
         out.push_str(&format!("{line}\n"));
     }

@@ -1,0 +1,108 @@
+//! What a log shows of memory holds for its own server: its card, its weights.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::answers;
+
+/// A vLLM server with an EAGLE-3 head on one card of 141 GB.
+const LOG: &str = "\
+INFO 11-29 14:42:34 [api_utils.py:273] non-default args: {'max_model_len': 10240, 'gpu_memory_utilization': 0.9, 'max_num_seqs': 128, 'speculative_config': {'method': 'eagle3', 'model': 'models/llama8b-e3', 'num_speculative_tokens': 5}, 'model': 'models/llama8b'}
+INFO 11-29 14:42:34 [model.py:598] Resolved architecture: LlamaForCausalLM
+INFO 11-29 14:42:34 [speculative.py:924] Overriding draft model max model len from 131072 to 10240
+INFO 11-29 14:42:34 [scheduler.py:252] Chunked prefill is enabled with max_num_batched_tokens=16384.
+INFO 11-29 14:42:57 [core.py:114] Initializing a V1 LLM engine (v0.24.0) with config: model='models/llama8b', tensor_parallel_size=1
+INFO 11-29 14:43:02 [model_runner.py:302] Model loading took 15.58 GiB and 2.417308 seconds
+INFO 11-29 14:43:12 [gpu_worker.py:508] Available KV cache memory: 107.79 GiB
+INFO 11-29 14:43:12 [kv_cache_utils.py:2146] GPU KV cache size: 856,288 tokens
+INFO 11-29 14:43:17 [model_runner.py:726] Graph capturing finished in 5 secs, took 1.14 GiB
+INFO 11-29 14:43:33 [metrics.py:120] SpecDecoding metrics: Mean acceptance length: 3.45, Accepted throughput: 1230.02 tokens/s, Drafted throughput: 2508.54 tokens/s, Accepted: 12452 tokens, Drafted: 25395 tokens, Per-position acceptance rate: 0.783, 0.594, 0.456, 0.347, 0.272, Avg Draft acceptance rate: 49.0%
+";
+
+fn log(name: &str) -> PathBuf {
+    let name = format!("other-server-{name}-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, LOG).expect("a file");
+    path
+}
+
+fn of(name: &str, more: &str) -> String {
+    let path = log(name);
+    let shown = path.display().to_string();
+    let mut all = vec![if more.contains("concurrency") {
+        "predict"
+    } else {
+        "plan"
+    }];
+    all.extend(["--from-log", &shown, "--model", "llama-3.1-8b"]);
+    all.extend(more.split_whitespace());
+    let text = answers(&all);
+    std::fs::remove_file(path).ok();
+    text
+}
+
+/// The best figure of a line of the ledger.
+fn line(text: &str, item: &str) -> f64 {
+    let row = text
+        .lines()
+        .find(|row| row.trim_start().starts_with(item))
+        .unwrap_or_else(|| panic!("{item}: {text}"));
+    let figures = row.trim_start().trim_start_matches(item);
+    let first = figures.split_whitespace().next();
+    first
+        .and_then(|word| word.parse().ok())
+        .unwrap_or_else(|| panic!("{row}"))
+}
+
+#[test]
+fn a_pool_that_its_fraction_cannot_leave_on_a_card_is_of_another_card() {
+    for card in ["rtx-5090", "h100", "a100-80gb-sxm", "rtx-pro-6000", "b200"] {
+        let text = of("card", &format!("--gpu {card} --concurrency 1,64"));
+        let aside = text.matches("is of another card").count();
+        assert_eq!(aside, 1, "{card}: {text}");
+        assert!(!text.contains("that server ran"), "{card}: {text}");
+        assert!(!text.contains("107.79"), "{card}: {text}");
+        let activation = line(&text, "activations of the profile run");
+        assert!((0.0..4.0).contains(&activation), "{card}: {text}");
+    }
+    let two = of("two", "--gpu rtx-5090 --gpus 2 --concurrency 1,64");
+    assert!(two.contains("is of another card"), "{two}");
+    assert!(two.contains("beyond 8 users the KV pool is full"), "{two}");
+    let own = of("own", "--gpu h200 --concurrency 1,64");
+    assert!(own.contains("that server ran"), "{own}");
+    assert!(!own.contains("left aside"), "{own}");
+}
+
+#[test]
+fn a_pool_beside_other_weights_is_left_aside_and_said() {
+    for command in ["", " --concurrency 1,64,128"] {
+        let text = of("fp8", &format!("--gpu h200 --quant fp8{command}"));
+        assert_eq!(text.matches("is of other weights").count(), 1, "{text}");
+        let activation = line(&text, "activations of the profile run");
+        assert!(activation < 2.0, "{text}");
+        assert!(!text.contains("894,160"), "{text}");
+    }
+}
+
+#[test]
+fn a_box_of_the_logs_own_card_has_the_logs_pool_in_a_comparison() {
+    let text = of(
+        "compare",
+        "--gpu h200 --compare 1x-h200,2x-rtx-5090 --concurrency 1,64",
+    );
+    let rows = text.lines().filter(|row| row.starts_with("1x-h200"));
+    for row in rows {
+        assert!(row.ends_with("856,288"), "{text}");
+    }
+    // One card of two serves: rows of it say so, and what the box holds.
+    let rows: Vec<&str> = text
+        .lines()
+        .filter(|row| row.starts_with("2x-rtx-5090"))
+        .collect();
+    assert!(
+        rows.iter()
+            .any(|row| row.starts_with("2x-rtx-5090, 1 of its 2 replicas")),
+        "{text}"
+    );
+}
