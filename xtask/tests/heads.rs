@@ -116,6 +116,27 @@ fn sglang_is_allowed_a_head_that_reaches_less_than_it_serves() {
     }
 }
 
+/// What SGLang prints of a head that reaches less than it serves is the head's own reach.
+#[test]
+fn a_log_says_how_far_the_head_of_its_server_reaches() {
+    let log = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("reach.log");
+    let text = "[2026-01-01 09:00:00] server_args=ServerArgs(model_path='meta-llama/Llama-3.3-70B-Instruct', \
+        tp_size=4, speculative_algorithm='EAGLE3', speculative_draft_model_path='a/b-eagle3')\n\
+        [2026-01-01 09:01:00 TP0] Warning: Target model's context_length (131072) is greater than the derived \
+        context_length (2048). This may lead to incorrect model outputs or CUDA errors.\n";
+    std::fs::write(&log, text).expect("written");
+    let log = log.to_str().expect("a path");
+    let card = ["--gpu", "h100", "--context", "4k"];
+    let text = answers(&[&["predict", "--from-log", log], card.as_slice()].concat());
+    for part in [
+        "reaches 2048 tokens of 4096",
+        "the config of a/b-eagle3 is not known here; its shapes are taken",
+        "reaches 2,048 of the 131,072 tokens served",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
 /// With a sweep only the accept length was told, although a longer context turned the answer.
 #[test]
 fn a_context_that_turns_the_answer_is_told_beside_a_sweep_too() {

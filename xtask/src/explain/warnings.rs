@@ -5,7 +5,7 @@ use super::facts::Facts;
 use super::text::{Doc, leading_number};
 
 /// What an engine prints, and the fact that it is kept as.
-const PHRASES: [(&str, &str); 13] = [
+const PHRASES: [(&str, &str); 14] = [
     // vLLM and SGLang, fused_moe.py; SGLang says "kernel" since 2025.
     ("Using default MoE config.", "moe_config_missing"),
     ("Using default MoE kernel config.", "moe_config_missing"),
@@ -37,6 +37,8 @@ const PHRASES: [(&str, &str); 13] = [
         "is longer than the model's context length",
         "rejected_requests",
     ),
+    // SGLang, model_config.py: `(131072) is greater than the derived context_length (2048)`.
+    ("Target model's context_length (", "draft_max_model_len"),
     // Both print their arguments.
     ("cpu_offload_gb=", "cpu_offload_gb"),
     ("'cpu_offload_gb': ", "cpu_offload_gb"),
@@ -63,6 +65,14 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
                     facts.set_if_absent(name, gib, line);
                 }
                 continue;
+            }
+            "draft_max_model_len" => {
+                let (_, reach) = rest
+                    .split_once("derived context_length (")
+                    .unwrap_or(("", ""));
+                if let Some((tokens, _)) = leading_number(reach) {
+                    facts.set_if_absent(name, tokens, line);
+                }
             }
             "preempted_requests" | "rejected_requests" => {
                 match counted.iter_mut().find(|(known, _, _)| known == name) {
