@@ -325,7 +325,7 @@ fn what_one_depth_for_all_loads_costs_one_user_is_told_and_is_what_he_gets_alone
         "{alone}"
     );
     let day = answers(&[&server[..], &["--concurrency", "1:60,8:30,64:10"]].concat());
-    assert!(day.contains("always 1 step "), "{day}");
+    assert!(day.contains("always 2 steps "), "{day}");
     assert!(
         day.contains("and over your loads no other depth gains 5 % more"),
         "{day}"

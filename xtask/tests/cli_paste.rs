@@ -29,17 +29,15 @@ fn a_depth_by_load_is_pasted_only_for_a_vllm_that_has_it() {
     let key = "num_speculative_tokens_per_batch_size";
     let new = answers(&with(&["--engine", "vllm@0.24.0", "--concurrency", loads]));
     assert!(paste(&new).join("").contains(key), "{new}");
-    let loads = "1,8,64,128";
-    let smaller = ["--quant", "int4", "--gpus", "2", "--concurrency", loads];
-    let old = answers(&with(
-        &[&["--engine", "vllm@0.11.0"], &smaller[..]].concat(),
-    ));
+    let smaller =
+        "predict --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --engine vllm@0.11.0";
+    let old = answers(&smaller.split(' ').collect::<Vec<_>>());
     assert!(!paste(&old).join("").contains(key), "{old}");
     assert!(
         paste(&old).join("").contains("num_speculative_tokens"),
         "{old}"
     );
-    let said = "5 steps at every load: vLLM 0.11.0 has no depth by load";
+    let said = "3 steps at every load: vLLM 0.11.0 has no depth by load";
     assert!(old.contains(said), "{old}");
 }
 

@@ -199,8 +199,8 @@ fn a_sweep_that_the_pool_does_not_hold_is_asked_for_with_shorter_requests() {
 
 #[test]
 fn the_sweep_asked_for_reaches_the_verify_of_the_depth_that_is_open() {
-    // One step is decided for 64 users, the three of the paste are not.
-    let said = beside_a_sweep_to_64("open", &["--concurrency", "1,32,64"]);
+    // One user and 32 are decided at three steps, 64 are not.
+    let said = beside_a_sweep_to_64("open", &["--concurrency", "1,32,64", "--steps", "3"]);
     let words = "reaches 256 users, the tokens of a verify";
     assert!(said.contains(words), "{said}");
 }
