@@ -1,5 +1,6 @@
 //! Whether a plan works, and how many requests it carries.
 
+use crate::engine::Engine;
 use crate::setup::{Plan, StateSlots};
 
 /// Whether a setting works.
@@ -59,6 +60,14 @@ impl Plan {
             requests: first.0,
             wall: first.1,
         }
+    }
+
+    /// Tokens of the pool as the engine prints them: vLLM counts hybrids as requests x the longest since
+    /// 0.20.1 (vllm#40691; `_report_kv_cache_config` of 0.20.0 and 0.20.1), before by blocks.
+    pub fn printed_tokens(&self, engine: Engine) -> u64 {
+        let by_requests = engine.version.since((0, 20, 1), (2026, 5));
+        let by_blocks = self.pool.tokens_by_blocks().filter(|_| !by_requests);
+        by_blocks.unwrap_or(self.kv_tokens)
     }
 
     /// Whether this setting works for requests of `context` tokens.

@@ -30,9 +30,27 @@ pub(crate) struct Groups {
     group_layers: u64,
     /// Bytes of one layer's page.
     page_bytes: u64,
-    /// States a request keeps in a state layer: one, and one a drafted token.
-    states: u64,
+    /// States kept for prefixes, beside those that follow.
+    prefix: PrefixStates,
+    /// Drafted tokens: a request keeps a state for each beside its own.
+    drafted: u64,
 }
+
+/// What a request keeps in a state layer for prefix caching (`mamba_cache_mode`): `MambaSpec` counts
+/// 1, 2 or one a block, and one a drafted token on top (kv_cache_interface.py, 0.16.0 to 0.28.0).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PrefixStates {
+    /// Nothing: its own state alone (`none`).
+    #[default]
+    Off,
+    /// The last state at a block's end (`align`).
+    Align,
+    /// A state at each block's end (`all`).
+    All,
+}
+
+/// Tokens that blocks are a multiple of where each ends with a state: Mamba's chunks (128 and 256).
+const CHUNK_TOKENS: u64 = 256;
 
 /// Tokens drafted for each sequence.
 fn drafted(setup: &Setup<'_>) -> u64 {
@@ -73,9 +91,14 @@ impl Groups {
             }
             _ => {}
         }
+        let base = match setup.prefix_states {
+            PrefixStates::All => base_block(setup).max(CHUNK_TOKENS),
+            PrefixStates::Off | PrefixStates::Align => base_block(setup),
+        };
         Self {
-            states: drafted(setup).saturating_add(1),
-            ..Self::cut(kinds, base_block(setup))
+            prefix: setup.prefix_states,
+            drafted: drafted(setup),
+            ..Self::cut(kinds, base)
         }
     }
 
@@ -111,7 +134,8 @@ impl Groups {
             block,
             group_layers: group_layers.max(1),
             page_bytes,
-            states: 1,
+            prefix: PrefixStates::Off,
+            drafted: 0,
         }
     }
 
@@ -168,7 +192,7 @@ impl Groups {
         }
     }
 
-    /// Tokens as the older log line counts them.
+    /// Tokens as the log line to 0.20.0 counts them (`_report_kv_cache_config`).
     pub(crate) fn tokens(&self, blocks: u64) -> u64 {
         (blocks / self.group_count().max(1)).saturating_mul(self.block)
     }
@@ -182,11 +206,21 @@ impl Groups {
         self.kinds.iter().map(of).fold(0, u64::saturating_add)
     }
 
+    /// States that one request keeps in a state layer.
+    fn states(&self, context: u64) -> u64 {
+        let kept = match self.prefix {
+            PrefixStates::Off => 1,
+            PrefixStates::Align => 2,
+            PrefixStates::All => context.div_ceil(self.block),
+        };
+        kept.saturating_add(self.drafted)
+    }
+
     /// Blocks that one request takes over the groups of a kind.
     fn blocks_of(&self, kind: &Kind, context: u64, batched: u64) -> u64 {
         let block = self.block_of(kind);
         let blocks = match (kind.state_bytes, kind.window) {
-            (1.., _) => self.states,
+            (1.., _) => self.states(context),
             (0, None) => context.div_ceil(block),
             (0, Some(window)) => {
                 let kept = window

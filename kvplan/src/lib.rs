@@ -34,6 +34,7 @@ pub use engine::{Engine, EngineKind, Version};
 pub use fit::{AtOnce, Fit, Wall};
 pub use formats::{KvDtype, WeightFormat};
 pub use gguf::GgufMix;
+pub use groups::PrefixStates;
 pub use heads::{NamedHead, named_head};
 pub use infer::{BeliefCheck, Inferred, Known, check_belief, pool_of_utilisation, tokens_in_pool};
 pub use kv::{KvLayout, StateBytes};

@@ -207,7 +207,7 @@ pub fn speculation_cost(setup: &Setup<'_>) -> Result<SpeculationCost, PlanError>
             plain.fraction = None;
         }
     }
-    without_the_draft(&mut plain, &with);
+    without_the_draft(&mut plain, &at_its_depth(setup, &with)?);
     let mut without = plan(&plain)?;
     let basis = basis(setup);
     match basis {
@@ -231,6 +231,14 @@ pub fn speculation_cost(setup: &Setup<'_>) -> Result<SpeculationCost, PlanError>
         with,
         without,
     })
+}
+
+/// The plan with as many drafted tokens as the run whose pool was seen had (vLLM).
+fn at_its_depth(setup: &Setup<'_>, with: &Plan) -> Result<Plan, PlanError> {
+    match vllm::as_it_drafted(setup) {
+        Some(ran) if setup.engine.kind == EngineKind::Vllm => plan(&ran),
+        _ => Ok(with.clone()),
+    }
 }
 
 /// What a log of a run with the draft says of one without it: the pool grows by the draft's weights,
@@ -276,7 +284,8 @@ fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
 /// As [`plan`].
 pub fn given_back<'a>(setup: &Setup<'a>) -> Result<Setup<'a>, PlanError> {
     let mut plain = setup.plain();
-    without_the_draft(&mut plain, &plan(setup)?);
+    let with = plan(setup)?;
+    without_the_draft(&mut plain, &at_its_depth(setup, &with)?);
     Ok(plain)
 }
 

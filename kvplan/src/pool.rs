@@ -50,6 +50,20 @@ impl Pool {
         }
     }
 
+    /// Tokens of a pool of padded groups as vLLM to 0.20.0 prints them: blocks over groups, times the
+    /// tokens of a block.
+    pub(crate) fn tokens_by_blocks(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Blocks {
+                groups,
+                blocks,
+                dcp,
+                ..
+            } if groups.hybrid() => Some(groups.tokens(*blocks).saturating_mul(*dcp)),
+            _ => None,
+        }
+    }
+
     /// Whether it counts layers in padded groups: then pool / tokens is not the bytes of a token.
     pub fn grouped(&self) -> bool {
         matches!(&self.0, Kind::Blocks { groups, .. } if groups.hybrid())

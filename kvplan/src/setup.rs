@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::formats::KvDtype;
+use crate::groups::PrefixStates;
 use crate::ledger::Ledger;
 use crate::model::Model;
 use crate::pool::Pool;
@@ -53,6 +54,8 @@ pub struct Setup<'a> {
     pub state_slots: Option<u64>,
     /// Share of the state pool in hybrids (`--mamba-full-memory-ratio`).
     pub state_ratio: Option<f64>,
+    /// What vLLM keeps of states for prefix caching.
+    pub prefix_states: PrefixStates,
     /// Speculation, where there is any.
     pub speculation: Option<Speculation<'a>>,
     /// What was observed; it wins over what is computed.
@@ -108,6 +111,8 @@ pub struct Observed {
     /// Longest request that the run whose tokens were counted was told to take, tokens: what vLLM
     /// counts of a hybrid follows it. `None`: the configured context.
     pub tokens_context: Option<u64>,
+    /// Tokens that the run whose pool was seen verified for a sequence (vLLM); `None`: as asked for.
+    pub draft_tokens: Option<u64>,
     /// Requests at once of the run that these figures are of; `None`: as many as asked for.
     pub running: Option<u64>,
     /// Largest batch that the run whose graphs were seen captured; `None`: the engine's own.
@@ -147,7 +152,7 @@ pub struct Plan {
     pub automatic_fraction: Option<f64>,
     /// KV pool of the target, GiB on one card.
     pub pool_gib: f64,
-    /// Tokens in the pool, over all decode-context ranks.
+    /// Tokens in the pool, over all decode-context ranks; of vLLM's hybrids requests x the longest.
     pub kv_tokens: u64,
     /// Bytes one token takes on one card, draft included where the engine prices it there.
     pub kv_bytes_per_token: f64,
@@ -283,6 +288,7 @@ impl<'a> Setup<'a> {
             page_tokens: None,
             state_slots: None,
             state_ratio: None,
+            prefix_states: PrefixStates::default(),
             speculation: None,
             observed: Observed::default(),
         }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::model;
-use kvplan::{AtOnce, Model, Setup, Speculation, Wall, plan};
+use kvplan::{AtOnce, Model, PrefixStates, Setup, Speculation, Wall, plan};
 
 /// Qwen's gated delta nets, dense and with experts; Nemotron's Mamba layers.
 const HYBRIDS: [&str; 5] = [
@@ -132,4 +132,54 @@ fn without_such_layers_the_pool_or_the_setting_is_the_wall() {
     setup.max_running = Some(4);
     let at_once = plan_of(&setup).at_once(8192);
     assert_eq!((at_once.requests, at_once.wall), (4, Wall::Setting));
+}
+
+/// `MambaSpec.max_memory_usage_bytes`: 1, 2 or one a block, and one a drafted token. Of Qwen3.5-27B at
+/// 32,768 that is beside 42 blocks of 784 tokens of attention, or 41 of 800 with three drafted.
+#[test]
+fn vllm_keeps_one_state_more_for_prefixes_or_one_a_block() {
+    let qwen = model("qwen3.5-27b", None);
+    let requests = |states: PrefixStates, drafts: bool| {
+        let mut setup = setup(&qwen, 2, "vllm@0.20.1", 95.0);
+        setup.context_tokens = Some(32_768);
+        setup.observed.pool_gib = Some(50.0);
+        setup.prefix_states = states;
+        setup.speculation = mtp(4).filter(|_| drafts);
+        setup.observed.pool_with_draft = drafts;
+        plan(&setup).expect("a plan").max_concurrency
+    };
+    for drafts in [false, true] {
+        let [off, align, all] = [PrefixStates::Off, PrefixStates::Align, PrefixStates::All]
+            .map(|states| requests(states, drafts));
+        assert!(all < align && align < off, "{off} {align} {all}");
+        // Three groups of states beside one of attention.
+        let (blocks, own) = if drafts { (41.0, 4.0) } else { (42.0, 1.0) };
+        let more = off / align;
+        let by_hand = (blocks + 3.0 * (own + 1.0)) / (blocks + 3.0 * own);
+        assert!((more / by_hand - 1.0).abs() < 1e-6, "{more} {by_hand}");
+    }
+    assert!(requests(PrefixStates::All, false) < 0.35 * requests(PrefixStates::Off, false));
+}
+
+/// vllm#40691, Qwen3.5 on 0.19.0 with a length of 32,768: 290,864 tokens beside 33.04 requests. Those are
+/// 1487 blocks of 784 tokens: over four groups, and over 42 blocks and three states a request.
+#[test]
+fn vllm_to_0_20_0_prints_a_hybrids_blocks_and_since_then_its_requests() {
+    let qwen = model("qwen3.5-27b", None);
+    let of = |engine: &str| {
+        let mut setup = setup(&qwen, 1, engine, 95.0);
+        setup.context_tokens = Some(32_768);
+        let block: u64 = 784 * 4096 * 16;
+        setup.observed.pool_gib = Some((1487 * block + 1000) as f64 / kvplan::GIB);
+        let plan = plan(&setup).expect("a plan");
+        assert!((plan.max_concurrency - 33.04).abs() < 0.005, "{engine}");
+        assert_eq!(plan.kv_tokens, 1_082_800, "{engine}");
+        plan.printed_tokens(setup.engine)
+    };
+    for engine in ["vllm@0.14.0", "vllm@0.19.0", "vllm@0.20.0"] {
+        assert_eq!(of(engine), 290_864, "{engine}");
+    }
+    for engine in ["vllm@0.20.1", "vllm@0.24.0"] {
+        assert_eq!(of(engine), 1_082_800, "{engine}");
+    }
 }

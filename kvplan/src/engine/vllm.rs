@@ -5,10 +5,12 @@
 mod graphs;
 mod head;
 mod seen;
+mod tokens;
 mod walls;
 
 pub use graphs::{vllm_graph_flag, vllm_graph_tokens};
 pub use head::vllm_head_in_targets_format;
+pub(crate) use seen::as_it_drafted;
 
 use walls::{interval, refusal};
 
@@ -269,17 +271,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let (b, blocks) = of_length(setup, weights_gib, &groups);
     let concurrency = groups.concurrency(blocks, context, batched);
     let dcp = setup.sharding.dcp.max(1);
-    let by_concurrency = setup.engine.version.since((0, 14, 0), (2026, 1)) && groups.hybrid();
-    // Requests x context: the configured one, or that of the run whose log counted them.
-    let counted = setup.observed.tokens_context.filter(|_| by_concurrency);
-    let longest = counted.unwrap_or(context).max(1);
-    let tokens = if by_concurrency {
-        (groups.concurrency(blocks, longest, batched) * longest as f64) as u64
-    } else {
-        groups.tokens(blocks).saturating_mul(dcp)
-    };
-    let own = by_concurrency == counted.is_some() && setup.caches_as_seen();
-    let tokens = setup.tokens_seen(b.rest).filter(|_| own).unwrap_or(tokens);
+    let tokens = tokens::held(setup, &groups, b.rest);
     let tokens = tokens.min(setup.max_total_tokens.unwrap_or(u64::MAX));
     let refusal = refusal(setup, weights_gib, &b, &groups, blocks);
     let mut ledger = Ledger::new(setup.card_gib);

@@ -31,6 +31,7 @@ const SHOWN: &[&str] = &[
     "kv_budget_gib",
     "kv_fraction_of_free",
     "mamba_state_gib",
+    "mamba_cache_mode",
     "longest_context",
     "gpu_blocks",
     "max_concurrency",

@@ -53,6 +53,8 @@ pub(crate) struct LogScenario {
     pub(crate) gpu: Option<(String, usize)>,
     /// Mean accept length, bonus included.
     pub(crate) accept_length: Option<(f64, usize)>,
+    /// What vLLM keeps of states for prefix caching.
+    pub(crate) prefix_states: kvplan::PrefixStates,
     /// Most requests at a time.
     pub(crate) max_running_requests: Option<(u32, usize)>,
     /// Whether the server took that number by itself.
@@ -257,6 +259,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         all_reduce_switches: all_reduce_switches(facts),
         gpu: text("gpu"),
         accept_length: number("accept_length"),
+        prefix_states: prefix_states(facts),
         max_running_requests: whole("max_running_requests"),
         max_running_taken: facts.get("max_running_taken").is_some(),
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
@@ -272,11 +275,17 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         came_up,
         kv_gib: number("kv_gib").filter(|_| stands),
         state_gib: number("mamba_state_gib").filter(|_| stands),
-        kv_tokens: number("kv_tokens").filter(|(n, _)| stands && *n >= 1.0),
+        kv_tokens: pool_tokens(facts).filter(|(n, _)| stands && *n >= 1.0),
         speeds: speeds(facts),
         outside_graph: outside_graph(facts),
         carried: facts.carried.clone(),
     }
+}
+
+/// Tokens of the pool, and the line.
+fn pool_tokens(facts: &Facts) -> Option<(f64, usize)> {
+    let tokens = super::vllm::pool_tokens(facts)?;
+    Some((tokens, facts.get("kv_tokens")?.line))
 }
 
 /// Generation speeds by load: of the server's own lines, else of a bench printed between them. A bench
@@ -287,6 +296,28 @@ fn speeds(facts: &Facts) -> Vec<LoadSpeed> {
         1 if facts.speeds.is_empty() => facts.bench_speeds.clone(),
         1 => facts.speeds.clone(),
         _ => Vec::new(),
+    }
+}
+
+/// The states that the lines or the arguments of vLLM say it keeps for prefixes; without a mode those
+/// of Qwen's layers (`MambaModelConfig`, 0.16 and later).
+fn prefix_states(facts: &Facts) -> kvplan::PrefixStates {
+    let given = |name: &str| {
+        facts
+            .carried
+            .flags
+            .iter()
+            .find(|flag| flag.first().is_some_and(|word| word == name))
+    };
+    let on = given("--enable-prefix-caching").is_some();
+    let told = given("--mamba-cache-mode").and_then(|flag| flag.get(1));
+    let told = told.map(String::as_str).filter(|_| on);
+    match facts.text("mamba_cache_mode").or(told) {
+        Some("all") => kvplan::PrefixStates::All,
+        Some("none") => kvplan::PrefixStates::Off,
+        Some(_) => kvplan::PrefixStates::Align,
+        None if on => kvplan::PrefixStates::Align,
+        None => kvplan::PrefixStates::Off,
     }
 }
 

@@ -4,6 +4,8 @@
 mod limits;
 mod memory;
 
+pub(super) use limits::pool_tokens;
+
 use super::args::{argument, argument_number, flag, flag_number};
 use super::facts::Facts;
 use super::text::{Doc, custom_all_reduce_off};
@@ -30,6 +32,7 @@ enum Kind {
     TooLongV0,
     DraftLength,
     Batched,
+    StateMode,
     Speed,
     OutOfMemory,
 }
@@ -77,6 +80,9 @@ const PHRASES: &[(&str, Kind)] = &[
         "Chunked prefill is enabled with max_num_batched_tokens=",
         Kind::Batched,
     ),
+    // Of hybrids with prefix caching, 0.16 and later.
+    ("Mamba cache mode is set to '", Kind::StateMode),
+    ("Prefix caching in Mamba cache '", Kind::StateMode),
     ("Avg generation throughput:", Kind::Speed),
     // The banner of 0.20 and later.
     ("█ version", Kind::Version),
@@ -272,6 +278,11 @@ fn settings(run: &[Event], facts: &mut Facts) {
                 let class = event.rest.split_whitespace().next().unwrap_or("");
                 if !class.is_empty() {
                     facts.set_if_absent("model_class", class, event.line);
+                }
+            }
+            Kind::StateMode => {
+                if let Some((mode, _)) = event.rest.split_once('\'') {
+                    facts.set("mamba_cache_mode", mode, event.line);
                 }
             }
             _ => {}

@@ -54,3 +54,22 @@ fn rests_on_the_log(plan: &Plan) -> &'static str {
         }
     }
 }
+
+/// How the tokens of a pool of padded groups are counted.
+pub(super) fn hybrids_tokens(plan: &Plan, engine: kvplan::Engine) -> String {
+    let printed = plan.printed_tokens(engine);
+    let how = "requests x the longest it is told to take";
+    if printed == plan.kv_tokens {
+        return format!("{how}, as the engine counts hybrids");
+    }
+    format!("{how}; {engine} prints {}", thousands(printed as f64))
+}
+
+/// What is left of a log whose server drafted another number of tokens.
+pub(super) fn at_another_depth(report: &Report) -> Option<String> {
+    let (ran, asked) = report.other_depth?;
+    Some(format!(
+        "the log's server drafted {ran}, this one {asked}: the pool is its own, the tokens are counted with \
+         the states that {asked} drafted tokens take"
+    ))
+}

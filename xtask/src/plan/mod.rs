@@ -67,6 +67,8 @@ pub(crate) struct Report {
     pub(crate) ran_at: Option<(f64, bool)>,
     /// Requests at once of a log's server, those asked for, and whether its pool is kept but for these.
     pub(crate) ran_with: Option<(u64, u64, bool)>,
+    /// Drafted tokens of a log's server and those asked for instead.
+    pub(crate) other_depth: Option<(u64, u64)>,
     /// Whether the pool is that of a log's server, with what its draft took given back.
     pub(crate) given_back: bool,
     /// Tokens that a request holds.
@@ -166,6 +168,7 @@ fn report(
         more_by: limit::more_by(&setup, &cost.with, scenario.context),
         target_fp8: wanted::in_fp8(&setup, &cost.with, target.as_ref()),
         least_for_one: wanted::least_for_one(&setup, &cost.with, scenario.context),
+        other_depth: setup::other_depth(&setup),
         cost,
         fourth,
         said: setup::fraction_by_flag(scenario),
@@ -178,8 +181,8 @@ fn report(
         assumed,
         left_aside: scenario.left_aside.clone(),
         foreign,
-        ran: scenario.ran.as_asked() && fraction.is_none() && ran_with(&setup).is_none(),
-        ran_with: ran_with(&setup),
+        ran: scenario.ran.as_asked() && fraction.is_none() && setup::ran_with(&setup).is_none(),
+        ran_with: setup::ran_with(&setup),
         ran_at: scenario.ran.at_another_fraction(),
         given_back: scenario.given_back.is_some(),
         context: scenario.context,
@@ -190,13 +193,6 @@ fn report(
 fn sglang_backwards(known: &kvplan::Known, sglang: bool) -> Inferred {
     let inferred = sglang.then(|| known.infer());
     inferred.unwrap_or_default()
-}
-
-/// Requests at once of a log's server that came up, where others are asked for.
-fn ran_with(setup: &kvplan::Setup<'_>) -> Option<(u64, u64, bool)> {
-    let (ran, asked) = setup.observed.running.zip(setup.max_running)?;
-    let kept = setup.observed.pool_gib.is_some() && setup.engine.kind == kvplan::EngineKind::Vllm;
-    (setup.observed.served && ran != asked).then_some((ran, asked, kept))
 }
 
 /// Says that the fraction follows from the pool that was seen, where it does.

@@ -243,6 +243,7 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
         // What was free after the weights is given without the draft's; the flag wins over the log.
         seen.pool_with_draft |= ran.speculates && setup.speculation.is_some();
     }
+    seen.draft_tokens = ran.draft_tokens.filter(|_| seen.pool_with_draft);
     seen.tokens = ran.kv_tokens;
     // What the log counted stands as long as nobody asks for more than its limit.
     let longest = setup.context_tokens.unwrap_or(scenario.context);
@@ -250,6 +251,7 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
     seen.tokens_context = limit.filter(|_| ran.kv_tokens.is_some());
     seen.served = ran.served();
     if setup.engine.kind == EngineKind::Vllm {
+        setup.prefix_states = ran.prefix_states;
         seen.pool_gib = ran.kv_gib;
         seen.pool_fraction = ran.fraction;
     }
@@ -292,4 +294,21 @@ fn free_of_the_log(setup: &mut Setup<'_>, scenario: &Scenario) {
     };
     seen.free_before_gib = Some(before);
     seen.free_after_gib = ran.free_after_gib.filter(|after| *after < before);
+}
+
+/// Drafted tokens of the log's server and of this one, where they differ and states follow them.
+pub(super) fn other_depth(setup: &Setup<'_>) -> Option<(u64, u64)> {
+    let seen = &setup.observed;
+    let ran = seen.draft_tokens.filter(|_| seen.pool_gib.is_some())?;
+    let asked = setup.speculation?.draft_tokens;
+    let states = setup.model.state_bytes_per_request(&setup.sharding).total() > 0;
+    let states = states && setup.engine.kind == EngineKind::Vllm;
+    (states && ran != asked).then(|| (ran.saturating_sub(1), asked.saturating_sub(1)))
+}
+
+/// Requests at once of a log's server that came up, where others are asked for.
+pub(super) fn ran_with(setup: &Setup<'_>) -> Option<(u64, u64, bool)> {
+    let (ran, asked) = setup.observed.running.zip(setup.max_running)?;
+    let kept = setup.observed.pool_gib.is_some() && setup.engine.kind == EngineKind::Vllm;
+    (setup.observed.served && ran != asked).then_some((ran, asked, kept))
 }

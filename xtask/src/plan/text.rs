@@ -2,7 +2,7 @@
 
 use kvplan::{CostBasis, EngineKind, Fit, Plan};
 
-use super::basis::{cost, rests_on};
+use super::basis::{self, cost, rests_on};
 use super::{Report, fraction_flag, limit, starts, wanted};
 use crate::scenario::{Scenario, newer_than_known};
 use crate::table::{needed, plain, text, thousands};
@@ -39,7 +39,6 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     let carried = with.carries(scenario.context, u64::from(users));
     let word = word(report, carried);
     let mut line = |text: String| out.push_str(&format!("{text}\n"));
-    let by_context = report.engine.version.since((0, 14, 0), (2026, 1));
     let setting = if report.engine.kind == EngineKind::LlamaCpp {
         with.context_tokens.to_string()
     } else {
@@ -64,13 +63,13 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     if starts(alone) {
         line(format!(
             "         {}",
-            pool(alone, by_context, scenario.context)
+            pool(alone, report.engine, scenario.context)
         ));
     }
     if report.speculates && starts(with) {
         line(format!(
             "         with the draft {}: it takes {}{}",
-            pool(with, by_context, scenario.context),
+            pool(with, report.engine, scenario.context),
             cost(report),
             rests_on(report)
         ));
@@ -155,18 +154,14 @@ fn assumed_context(scenario: &Scenario) -> Option<String> {
     ))
 }
 
-fn pool(plan: &Plan, by_context: bool, context: u64) -> String {
+fn pool(plan: &Plan, engine: kvplan::Engine, context: u64) -> String {
     let requests = plan.pool.requests(context);
     // 4.999 requests are four: two digits must not make five of them.
     let requests = requests.min(requests.floor() + 0.99);
     if plan.pool.grouped() {
         // A window or a state takes the same however long the request is, so no figure of bytes a
         // token holds at every context.
-        let tokens = if by_context {
-            "requests x the longest it is told to take, as the engine counts hybrids"
-        } else {
-            "as the engine counts hybrids, as if every layer kept every token"
-        };
+        let tokens = basis::hybrids_tokens(plan, engine);
         return format!(
             "{:.2} GiB of KV, {} tokens ({tokens}), {:.2} requests of {} tokens",
             plan.pool_gib,
@@ -206,7 +201,11 @@ fn beside_the_log(report: &Report) -> impl Iterator<Item = String> {
     let back = "the log's server drafted: its pool, and what that draft is estimated to have taken";
     let back = report.given_back.then(|| back.to_string());
     let fraction = at_another_fraction(report).into_iter();
-    fraction.chain(with_others_at_once(report)).chain(back)
+    let depth = basis::at_another_depth(report);
+    fraction
+        .chain(with_others_at_once(report))
+        .chain(depth)
+        .chain(back)
 }
 
 /// What is left of a log beside another number of requests at once than its own.
@@ -377,7 +376,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
              pool less what the draft is estimated to take"
                 .to_string(),
         );
-    } else if report.ran {
+    } else if report.ran && report.other_depth.is_none() {
         out.push("the pool and the graphs are the log's own: that server ran".to_string());
     }
     out.extend(beside_the_log(report));

@@ -2,11 +2,53 @@
 
 use super::served::Served;
 use super::{Notes, merge, parse};
+use crate::cli::ScenarioArgs;
+use crate::explain::LogScenario;
 
 /// A context below this is more likely a slip: engines count tokens, people thousands.
 const SHORT_CONTEXT: u64 = 128;
 /// Context where nothing says it, tokens.
 const DEFAULT_CONTEXT: u64 = 2048;
+
+/// Ends where a context comes from that is only the most that a server takes.
+const UNSEEN: &str = "; no request shows what it held)";
+
+/// The load of a log: what requests held, else all that it takes; as many users as it runs at once.
+pub(super) fn load(
+    merged: &mut merge::Merged,
+    log: &LogScenario,
+    args: &ScenarioArgs,
+    shown: &str,
+) {
+    let other = super::other_model::other_model(args, log);
+    let limit = log.context.filter(|_| !other);
+    if let Some((held, line)) = log.held_tokens {
+        merged.context = Some(merge::Given {
+            value: held.to_string(),
+            source: format!("{shown}:{line} (what requests held, the middle of its lines)"),
+            assumed: true,
+        });
+    } else if let Some((limit, line)) = limit {
+        let pool = merged.ran.kv_tokens.zip(log.kv_tokens);
+        let pool = pool.filter(|(pool, _)| *pool < u64::from(limit));
+        let (most, line, what) = match pool {
+            Some((pool, (_, line))) => (pool, line, "all that the server's pool holds"),
+            None => (u64::from(limit), line, "the server's limit"),
+        };
+        merged.context = Some(merge::Given {
+            value: most.to_string(),
+            source: format!("{shown}:{line} ({what}{UNSEEN}"),
+            assumed: true,
+        });
+    }
+    if let Some((loads, line)) = log.loads().filter(|_| !other) {
+        merged.concurrency = Some(merge::Given {
+            value: loads,
+            source: format!("{shown}:{line} (up to its most at once)"),
+            assumed: false,
+        });
+    }
+}
 
 /// The context at which plain steps were measured, and who says so.
 pub(super) fn measured(
@@ -29,7 +71,7 @@ pub(super) fn resolve(
     notes: &mut Notes,
 ) -> anyhow::Result<u64> {
     // The limit of a log's server is a guess of what requests held; a sweep shows it.
-    let by_limit = |given: &&merge::Given<String>| given.source.ends_with(super::ran::UNSEEN);
+    let by_limit = |given: &&merge::Given<String>| given.source.ends_with(UNSEEN);
     let given = merged.context.as_ref();
     match given.filter(|given| measured.is_none() || !by_limit(given)) {
         Some(given) => {

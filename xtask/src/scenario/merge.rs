@@ -256,7 +256,7 @@ fn apply_log(
         .map(|(v, line)| Given::new(v, at(line)))
         .or(merged.mem_fraction.take());
     merged.kv_dtype = text(log.kv_dtype).or(merged.kv_dtype.take());
-    super::ran::load(merged, &whole, args, shown);
+    super::context::load(merged, &whole, args, shown);
     merged.told_all_reduce = told_all_reduce(&whole, shown);
     if merged.hardware.gpu.is_none() {
         merged.hardware.gpu = log.gpu.map(|(gpu, _)| gpu);

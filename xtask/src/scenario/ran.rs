@@ -18,6 +18,10 @@ pub(crate) struct Ran {
     pub(crate) file: String,
     /// The card that it names, and where.
     pub(crate) card: Option<(String, String)>,
+    /// Tokens that it verified for a sequence.
+    pub(crate) draft_tokens: Option<u64>,
+    /// What it kept of states for prefix caching.
+    pub(crate) prefix_states: kvplan::PrefixStates,
     /// Most requests at a time.
     pub(crate) max_running: Option<u64>,
     /// Whether that is what it took by itself, as another server of its engine need not.
@@ -69,41 +73,6 @@ pub(crate) struct Ran {
     pub(crate) outside_graph: f64,
     /// What else it was told, for a start line of the same engine.
     pub(crate) carried: crate::explain::carried::Carried,
-}
-
-/// Ends where a context comes from that is only the most that a server takes.
-pub(super) const UNSEEN: &str = "; no request shows what it held)";
-
-/// The load of a log: what requests held, else all that it takes; as many users as it runs at once.
-pub(super) fn load(merged: &mut Merged, log: &LogScenario, args: &ScenarioArgs, shown: &str) {
-    let other = other_model(args, log);
-    let limit = log.context.filter(|_| !other);
-    if let Some((held, line)) = log.held_tokens {
-        merged.context = Some(Given {
-            value: held.to_string(),
-            source: format!("{shown}:{line} (what requests held, the middle of its lines)"),
-            assumed: true,
-        });
-    } else if let Some((limit, line)) = limit {
-        let pool = merged.ran.kv_tokens.zip(log.kv_tokens);
-        let pool = pool.filter(|(pool, _)| *pool < u64::from(limit));
-        let (most, line, what) = match pool {
-            Some((pool, (_, line))) => (pool, line, "all that the server's pool holds"),
-            None => (u64::from(limit), line, "the server's limit"),
-        };
-        merged.context = Some(Given {
-            value: most.to_string(),
-            source: format!("{shown}:{line} ({what}{UNSEEN}"),
-            assumed: true,
-        });
-    }
-    if let Some((loads, line)) = log.loads().filter(|_| !other) {
-        merged.concurrency = Some(Given {
-            value: loads,
-            source: format!("{shown}:{line} (up to its most at once)"),
-            assumed: false,
-        });
-    }
 }
 
 /// Whether flags ask for another fraction than a log has.
@@ -224,6 +193,9 @@ impl Ran {
                 .gpu
                 .clone()
                 .map(|(card, line)| (card, format!("{shown}:{line}"))),
+            draft_tokens: whole(log.draft_tokens)
+                .or_else(|| whole(log.steps).map(|steps| steps.saturating_add(1))),
+            prefix_states: log.prefix_states,
             max_running: whole(log.max_running_requests),
             running_taken: log.max_running_taken,
             context_limit: whole(log.context),

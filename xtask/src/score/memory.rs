@@ -205,7 +205,8 @@ fn scenarios(data: &Path) -> anyhow::Result<Vec<Area>> {
             flags.add(&id, "pool GiB", pool_with_draft(&plan), measured);
         }
         if let Some(measured) = number(&expect["kv_tokens"]) {
-            flags.add(&id, "tokens", plan.kv_tokens as f64, measured);
+            let printed = plan.printed_tokens(scenario.engine);
+            flags.add(&id, "tokens", printed as f64, measured);
         }
     }
     let mut flags = flags.area();

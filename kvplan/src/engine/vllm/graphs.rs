@@ -1,5 +1,6 @@
 //! Memory of CUDA graphs.
 
+use super::seen::as_it_drafted;
 use crate::engine::Version;
 use crate::setup::{Setup, SpecKind};
 
@@ -70,7 +71,7 @@ pub(super) fn gib(setup: &Setup<'_>, max_seqs: u64) -> (f64, f64) {
 /// of requests at once or captured up to another batch.
 fn grown(setup: &Setup<'_>, max_seqs: u64) -> f64 {
     let then = setup.observed.running.unwrap_or(max_seqs);
-    let mut ran = setup.clone();
+    let mut ran = as_it_drafted(setup).unwrap_or_else(|| setup.clone());
     ran.graph_max_batch = setup.observed.graph_max_batch;
     let (now, then) = (shapes(setup, max_seqs), shapes(&ran, then));
     if then > 0.0 { now / then } else { 1.0 }

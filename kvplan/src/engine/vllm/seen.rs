@@ -14,7 +14,11 @@ pub(super) fn pool_gib(
 ) -> Option<f64> {
     let pool = setup.pool_seen_gib(total_gib)?;
     let own = setup.pool_is_its_own();
-    let mut ran = if own { setup.clone() } else { setup.plain() };
+    let mut ran = match as_it_drafted(setup) {
+        Some(ran) => ran,
+        None if own => setup.clone(),
+        None => setup.plain(),
+    };
     ran.max_running = setup.observed.running.or(ran.max_running);
     ran.graph_max_batch = setup.observed.graph_max_batch;
     let graphs_grow = graphs_gib.map_or(0.0, |now| {
@@ -23,4 +27,14 @@ pub(super) fn pool_gib(
     });
     let draft = if own { 0.0 } else { draft_weights_gib };
     Some(pool - draft - graphs_grow - (activation_gib(setup) - activation_gib(&ran)))
+}
+
+/// The setup with the drafted tokens of the run whose pool was seen, where it drafts others.
+pub(crate) fn as_it_drafted<'a>(setup: &Setup<'a>) -> Option<Setup<'a>> {
+    let tokens = setup.observed.draft_tokens?;
+    let mut ran = setup.clone();
+    let spec = ran.speculation.as_mut()?;
+    let moved = setup.observed.pool_with_draft && spec.draft_tokens != tokens;
+    spec.draft_tokens = tokens;
+    moved.then_some(ran)
 }

@@ -1,5 +1,6 @@
 //! Acceptance that means a broken load, settings that waste drafts, verify outside graphs.
 
+use super::super::vllm::pool_tokens;
 use super::{Finding, Severity, count, show};
 use crate::explain::facts::Facts;
 
@@ -200,7 +201,7 @@ pub(super) fn pools(files: &[Facts], found: &mut Vec<Finding>) {
     if !["engine", "model", "tp"].iter().all(same) {
         return;
     }
-    let (Some(all), Some(left)) = (plain.number("kv_tokens"), drafted.number("kv_tokens")) else {
+    let (Some(all), Some(left)) = (pool_tokens(plain), pool_tokens(drafted)) else {
         return;
     };
     let settings = [

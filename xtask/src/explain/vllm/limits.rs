@@ -4,6 +4,7 @@ use super::super::facts::Facts;
 use super::super::speeds::{self, Interval};
 use super::super::text::{Doc, leading_number, number_after};
 use super::{Event, Kind};
+use crate::table::thousands;
 
 /// How many requests of full length fit, and the errors that name a limit.
 pub(super) fn limits(run: &[Event], facts: &mut Facts) {
@@ -45,6 +46,35 @@ pub(super) fn limits(run: &[Event], facts: &mut Facts) {
             Kind::Batched => number(event, "max_num_batched_tokens", facts),
             _ => {}
         }
+    }
+    by_blocks(facts);
+}
+
+/// Tokens that the pool holds: as printed, or requests x their length where that is another figure. To
+/// 0.20.0 vLLM printed a hybrid's blocks over its groups (`_report_kv_cache_config`).
+pub(in crate::explain) fn pool_tokens(facts: &Facts) -> Option<f64> {
+    let printed = facts.number("kv_tokens")?;
+    Some(tokens_of_requests(facts, printed).unwrap_or(printed))
+}
+
+fn tokens_of_requests(facts: &Facts, printed: f64) -> Option<f64> {
+    let requests = facts.number("max_concurrency").filter(|n| *n > 0.0)?;
+    let length = facts.number("max_model_len").filter(|n| *n >= 1024.0)?;
+    let held = requests * length;
+    // Requests are printed with two decimals, and take whole blocks. Hybrids' counts are 2 to 4 times apart.
+    let same = 0.9..=1.1;
+    (held.is_finite() && printed > 0.0 && !same.contains(&(held / printed))).then_some(held)
+}
+
+/// Says which tokens those of a hybrid's older line are.
+fn by_blocks(facts: &mut Facts) {
+    let printed = facts.number("kv_tokens");
+    if let Some(held) = printed.and_then(|printed| tokens_of_requests(facts, printed)) {
+        facts.notes.push(format!(
+            "kv_tokens is a hybrid's blocks over its groups, as vLLM prints it to 0.20.0: requests hold \
+             {} (max_concurrency x max_model_len), which is what `predict --from-log` takes",
+            thousands(held)
+        ));
     }
 }
 
@@ -131,7 +161,7 @@ pub(super) fn failure(doc: &Doc, run: &[Event], facts: &mut Facts) {
 /// `Avg generation throughput` by the requests running: windows in which prompts took more than
 /// output did are left out.
 pub(super) fn speed(run: &[Event], facts: &mut Facts) {
-    let pool = facts.number("kv_tokens");
+    let pool = pool_tokens(facts);
     let intervals: Vec<Interval> = run
         .iter()
         .filter(|event| event.kind == Kind::Speed)

@@ -54,7 +54,7 @@ impl Refits {
         let (predicted, measured) = match (number(&expect["kv_gib"]), number(&expect["kv_tokens"]))
         {
             (Some(gib), _) => (plan.pool_gib, gib),
-            (None, Some(tokens)) => (plan.kv_tokens as f64, tokens),
+            (None, Some(tokens)) => (plan.printed_tokens(scenario.engine) as f64, tokens),
             (None, None) => return,
         };
         // A wrong table row (the pool is empty by its own parts) says nothing about a constant.

@@ -1,0 +1,39 @@
+//! Tokens that a pool holds.
+
+use super::batched_tokens;
+use super::seen::as_it_drafted;
+use crate::GIB;
+use crate::groups::Groups;
+use crate::setup::Setup;
+
+/// Tokens that a pool holds, those that were seen where there are any: of a hybrid requests x the
+/// longest, whose states and windows another number of drafted tokens makes more or fewer.
+pub(super) fn held(setup: &Setup<'_>, groups: &Groups, pool_gib: f64) -> u64 {
+    let computed = computed(setup, groups, pool_gib);
+    let own = groups.hybrid() == counted(setup, groups).is_some() && setup.caches_as_seen();
+    let Some(seen) = setup.tokens_seen(pool_gib).filter(|_| own) else {
+        return computed;
+    };
+    let Some(ran) = as_it_drafted(setup) else {
+        return seen;
+    };
+    let then = self::computed(&ran, &Groups::of(&ran), pool_gib);
+    (seen as f64 * computed as f64 / then.max(1) as f64) as u64
+}
+
+/// The limit of the run whose log counted a hybrid's tokens.
+fn counted(setup: &Setup<'_>, groups: &Groups) -> Option<u64> {
+    let longest = setup.observed.tokens_context;
+    longest.filter(|_| groups.hybrid())
+}
+
+fn computed(setup: &Setup<'_>, groups: &Groups, pool_gib: f64) -> u64 {
+    let blocks = groups.blocks((pool_gib * GIB).max(0.0));
+    if !groups.hybrid() {
+        let dcp = setup.sharding.dcp.max(1);
+        return groups.tokens(blocks).saturating_mul(dcp);
+    }
+    let longest = counted(setup, groups).unwrap_or(setup.context()).max(1);
+    let requests = groups.concurrency(blocks, longest, batched_tokens(setup));
+    (requests * longest as f64) as u64
+}

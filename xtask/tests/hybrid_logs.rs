@@ -1,0 +1,138 @@
+//! vLLM's logs of hybrids with MTP: the states of drafted tokens, those that prefix caching keeps, and
+//! the older count of their tokens.
+
+mod common;
+
+use common::answers;
+
+/// Qwen3.5-122B-A10B in FP8 on four cards with one drafted token. 50.67 GiB are 3870 blocks of 12 pages
+/// of 1056 KiB; a request of 40,960 takes 39, and 3 groups x (2 + 1) of states with prefix caching.
+fn log(name: &str, version: &str, prefix: bool, kv_tokens: &str, requests: &str) -> String {
+    let (argument, mode) = match prefix {
+        true => (
+            "'enable_prefix_caching': True, ",
+            "WARNING 11-28 09:02:20 [config.py:301] Mamba cache mode is set to 'align' for \
+             Qwen3_5MoeForConditionalGeneration by default when prefix caching is enabled\n",
+        ),
+        false => ("", ""),
+    };
+    let text = format!(
+        "INFO 11-28 09:02:11 [utils.py:299]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version {version}\n\
+         INFO 11-28 09:02:11 [utils.py:233] non-default args: {{'model': \
+         'Qwen/Qwen3.5-122B-A10B-FP8', 'max_model_len': 40960, 'tensor_parallel_size': 4, \
+         'gpu_memory_utilization': 0.9, {argument}'max_num_batched_tokens': 8192, 'max_num_seqs': 32, \
+         'speculative_config': {{'method': 'mtp', 'num_speculative_tokens': 1}}}}\n{mode}\
+         INFO 11-28 09:03:37 [gpu_model_runner.py:4820] Model loading took 30.44 GiB memory and 47.2 seconds\n\
+         INFO 11-28 09:04:47 [gpu_worker.py:440] Available KV cache memory: 50.67 GiB\n\
+         INFO 11-28 09:04:47 [kv_cache_utils.py:1319] GPU KV cache size: {kv_tokens} tokens\n\
+         INFO 11-28 09:04:47 [kv_cache_utils.py:1324] Maximum concurrency for 40,960 tokens per \
+         request: {requests}x\n\
+         INFO 11-28 09:04:55 [gpu_model_runner.py:6018] Graph capturing finished in 7 secs, took 0.66 GiB\n\
+         INFO 11-28 09:20:07 [loggers.py:259] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg \
+         generation throughput: 165.2 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: \
+         1.1%, Prefix cache hit rate: 61.2%\n\
+         INFO 11-28 09:20:17 [loggers.py:259] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg \
+         generation throughput: 168.8 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: \
+         1.1%, Prefix cache hit rate: 61.2%\n"
+    );
+    let path = std::env::temp_dir().join(format!("{name}-{}.log", std::process::id()));
+    std::fs::write(&path, text).expect("writes");
+    path.display().to_string()
+}
+
+fn aligned(name: &str) -> String {
+    log(name, "0.20.1", true, "3,302,400", "80.62")
+}
+
+fn of(command: &str, log: &str, more: &[&str]) -> String {
+    let card = ["--gpu", "rtx-pro-6000", "--gpus", "4", "--context", "32k"];
+    answers(&[&[command, "--from-log", log], &card[..], more].concat())
+}
+
+/// Tokens with the draft and without.
+fn tokens(log: &str, more: &[&str]) -> (u64, u64) {
+    let text = of("predict", log, &[more, &["--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let tokens = |key: &str| json["memory"][key].as_u64().expect("tokens");
+    (tokens("kv_tokens"), tokens("kv_tokens_without_speculation"))
+}
+
+#[test]
+fn what_mtp_costs_a_hybrid_follows_the_steps_asked_for_beside_a_log() {
+    let log = aligned("hybrid-steps");
+    let at = |steps: &str| tokens(&log, &["--steps", steps]);
+    assert_eq!(tokens(&log, &[]), (3_302_400, 3_862_983));
+    assert_eq!(
+        at("1"),
+        (3_302_400, 3_862_983),
+        "by hand: 3870 and 4244 blocks"
+    );
+    let costs: Vec<u64> = ["1", "2", "3", "5"]
+        .map(at)
+        .map(|(with, without)| without - with)
+        .into();
+    assert!(costs.is_sorted_by(|a, b| a + 100_000 < *b), "{costs:?}");
+    for steps in ["1", "3"] {
+        let (with, without) = at(steps);
+        let words = format!("costs {} of 3,862,983 KV tokens", grouped(without - with));
+        let text = of("predict", &log, &["--steps", steps]);
+        assert!(text.contains(&words), "{words}: {text}");
+        let plan = of("plan", &log, &["--steps", steps]);
+        assert!(
+            plan.contains(&format!(", {} tokens", grouped(with))),
+            "{plan}"
+        );
+        assert_eq!(
+            plan.contains("drafted 1, this one 3"),
+            steps == "3",
+            "{plan}"
+        );
+    }
+}
+
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[test]
+fn the_states_that_prefix_caching_keeps_are_counted_with_the_draft_and_without() {
+    let on = aligned("hybrid-on");
+    let off = log("hybrid-off", "0.20.1", false, "3,522,560", "86.00");
+    // 4244 blocks by hand: of 39 + 3 x 2, and of 39 + 3 x 1.
+    assert_eq!(tokens(&on, &[]).1, 3_862_983);
+    assert_eq!(tokens(&off, &[]).1, 4_138_910);
+    let plan = of("plan", &on, &[]);
+    assert!(
+        plan.contains("94.39 requests of 32,768"),
+        "3870 / 41: {plan}"
+    );
+    let plain = of("plan", &on, &["--draft", "none"]);
+    assert!(plain.contains("3,862,983 tokens"), "the same pool: {plain}");
+    let paste = of("predict", &on, &[]);
+    assert!(paste.contains("--enable-prefix-caching"), "{paste}");
+}
+
+/// vLLM to 0.20.0: 3870 blocks / 4 groups x 1056.
+#[test]
+fn a_hybrids_older_count_of_tokens_is_read_by_the_requests_beside_it() {
+    let old = log("hybrid-old", "0.19.0", true, "1,021,152", "80.62");
+    let (with, without) = tokens(&old, &[]);
+    assert_eq!((with, without), (3_302_195, 3_862_983), "80.62 x 40,960");
+    let plan = of("plan", &old, &[]);
+    assert!(plan.contains("vllm 0.19.0 prints 1,021,152)"), "{plan}");
+    let text = of("predict", &old, &[]);
+    assert!(text.contains("36,324 tokens held"), "{text}");
+    let explained = answers(&["explain", &old]);
+    let words = explained.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("requests hold 3,302,195"), "{explained}");
+    let new = answers(&["explain", &aligned("hybrid-new")]);
+    assert!(!new.contains("blocks over its groups"), "{new}");
+}
