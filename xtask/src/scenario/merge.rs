@@ -118,7 +118,8 @@ pub(super) fn merge(args: &ScenarioArgs, notes: &mut Notes) -> anyhow::Result<Me
     if let Some(path) = &args.from_log {
         let shown = path.display().to_string();
         let log = explain::scenario_from_log(&input::read_text(path)?, &shown)?;
-        super::other_model::check(args, &log, &shown, notes)?;
+        let aside = super::other_model::check(args, &log, &shown, notes)?;
+        merged.left_aside.extend(aside);
         apply_log(&mut merged, log, args, &shown, notes);
     }
     apply_flags(&mut merged, args);

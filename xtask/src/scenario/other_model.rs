@@ -30,7 +30,7 @@ pub(super) fn other_model(args: &ScenarioArgs, log: &LogScenario) -> bool {
     }
 }
 
-/// Says what of a log is left beside another model than its own.
+/// Says what of a log is left aside beside another model than its own.
 ///
 /// # Errors
 /// The log is of a diffusion language model, and no other model is asked for.
@@ -39,7 +39,7 @@ pub(super) fn check(
     log: &LogScenario,
     shown: &str,
     notes: &mut Notes,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<String>> {
     if let (Some((name, line)), None) = (&log.denoises, &args.model) {
         let why = kvplan::DENOISES;
         return Err(input::error(format!(
@@ -47,18 +47,16 @@ pub(super) fn check(
             last(name)
         )));
     }
-    if other_model(args, log) {
-        let named = log.model.as_ref().or(log.denoises.as_ref());
-        let named = named.map_or("", |(name, _)| last(name));
-        notes.assume(
-            format!(
-                "{shown} is of another model ({named}): its weight format, draft, memory and speeds are \
-                 left aside"
-            ),
-            "a log of this model",
-        );
+    if !other_model(args, log) {
+        return Ok(None);
     }
-    Ok(())
+    let named = log.model.as_ref().or(log.denoises.as_ref());
+    let named = named.map_or("", |(name, _)| last(name));
+    let left = format!(
+        "{shown} is of another model ({named}): its weight format, draft, memory and speeds are left aside"
+    );
+    notes.assume(left.clone(), "a log of this model");
+    Ok(Some(left))
 }
 
 /// The weight format that the name of a log's model ends in, where `--model` says which model of the
