@@ -64,7 +64,7 @@ fn the_story_0_88_was_in_use_and_0_55_can_never_start() -> anyhow::Result<()> {
           free_after_pool_gib    10.9               line 5
 
         next   cargo xtask predict --from-log story.log --gpu GPU
-               with your card for GPU (rtx-5090, h100)
+               with the card it ran on for GPU (rtx-5090, h100)
     "#]].assert_eq(&text(&output));
     Ok(())
 }

@@ -47,6 +47,8 @@ pub(crate) struct LogAcceptance {
     pub(crate) passes: Option<f64>,
     /// `file:line` of the last one.
     pub(crate) source: String,
+    /// Why they are none of the model's: the server was told them, or has random weights.
+    pub(crate) forced: Option<String>,
     /// What was left out and why.
     pub(crate) notes: Vec<String>,
 }
@@ -89,6 +91,10 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
         AcceptReading::Counts { depth, .. } => *depth,
         AcceptReading::Length { depth, .. } => *depth,
     });
+    let forced = super::forced::words(&facts);
+    let said = forced
+        .as_ref()
+        .map(|why| format!("{name}: {why}: not measured of the model"));
     Ok(LogAcceptance {
         reading,
         accept_length: found.accept_length,
@@ -98,7 +104,8 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
         intervals: found.intervals,
         passes: found.passes,
         source: format!("{name}:{}", found.line),
-        notes: found.notes,
+        notes: found.notes.into_iter().chain(said).collect(),
+        forced,
     })
 }
 
@@ -140,6 +147,8 @@ impl Found {
 /// vLLM's speculation lines, summed up.
 #[derive(Debug, Clone)]
 pub(crate) struct VllmAcceptance {
+    /// Whether the log prints it by position.
+    pub(crate) by_position: bool,
     /// Mean accept length, bonus included.
     pub(crate) accept_length: f64,
     /// Positions drafted, where the lines say.
@@ -165,6 +174,7 @@ pub(crate) fn vllm_acceptance(
             "vllm v0 emitted tokens over drafts",
         ),
     };
+    let by_position = matches!(found.reading, AcceptReading::Rates(_));
     let depth = match found.reading {
         AcceptReading::Rates(rates) => u32::try_from(rates.len()).ok(),
         AcceptReading::Counts { depth, .. } | AcceptReading::Length { depth, .. } => depth,
@@ -172,6 +182,7 @@ pub(crate) fn vllm_acceptance(
     Some(VllmAcceptance {
         accept_length: found.accept_length,
         depth,
+        by_position,
         intervals: found.intervals,
         line: found.line,
         source,

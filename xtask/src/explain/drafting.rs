@@ -3,6 +3,26 @@
 use super::facts::Facts;
 use super::scenario::{LogScenario, scenario_from_facts};
 
+/// How much a file says of a server and its drafts; the least name of equals.
+fn rank(facts: &Facts) -> impl Ord + use<> {
+    let has = |name: &str| facts.get(name).is_some();
+    let log = facts.kinds.iter().any(|kind| kind.ends_with("-log"));
+    let started = has("tp") || has("model") || has("model_class") || has("kv_tokens");
+    let accepts = has("accept_length");
+    let measured = accepts && super::forced::words(facts).is_none();
+    let drafts = super::findings::drafts(facts);
+    let memory = super::servers::memory(facts);
+    let file = std::cmp::Reverse(facts.file.clone());
+    (log && started, measured, accepts, drafts, memory, file)
+}
+
+/// The log to go on from: of several that with an accept length, measured before forced, else one that
+/// drafts; the plain one beside it is the baseline.
+pub(super) fn leading(files: &[Facts]) -> Option<&Facts> {
+    let servers = files.iter().filter(|facts| facts.text("engine").is_some());
+    servers.max_by(|a, b| rank(a).cmp(&rank(b)))
+}
+
 /// Fills the draft, its depth and its accept length from the other files, a run at a time; says what
 /// is left out, and why.
 pub(super) fn complete(
@@ -11,9 +31,12 @@ pub(super) fn complete(
     files: &[Facts],
 ) -> Vec<String> {
     let mut left_out = Vec::new();
-    let others = files
+    let mut others: Vec<&Facts> = files
         .iter()
-        .filter(|facts| !log.is_some_and(|log| std::ptr::eq(log, *facts)));
+        .filter(|facts| !log.is_some_and(|log| std::ptr::eq(log, *facts)))
+        .collect();
+    // Whatever the order they are given in.
+    others.sort_by(|a, b| rank(b).cmp(&rank(a)));
     for facts in others {
         let more = scenario_from_facts(facts);
         if drafts(&more) {
@@ -53,7 +76,7 @@ fn contradiction(said: &LogScenario, more: &LogScenario) -> Option<String> {
     }
     let (ours, theirs) = (said.accept_length?.0, more.accept_length?.0);
     ((ours - theirs).abs() > 0.005).then(|| {
-        format!("accept length {theirs:.2} there, {ours:.2} elsewhere; the first is taken")
+        format!("accept length {theirs:.2} there, {ours:.2} elsewhere; the latter is taken")
     })
 }
 
@@ -63,5 +86,9 @@ fn take(said: &mut LogScenario, more: LogScenario) {
     said.steps = said.steps.or(more.steps);
     said.topk = said.topk.or(more.topk);
     said.draft_tokens = said.draft_tokens.or(more.draft_tokens);
-    said.accept_length = said.accept_length.or(more.accept_length);
+    if said.accept_length.is_none() && more.accept_length.is_some() {
+        said.accept_length = more.accept_length;
+        said.accept_rates = more.accept_rates;
+        said.accept_forced = more.accept_forced;
+    }
 }

@@ -144,7 +144,7 @@ fn fp8_cache(facts: &Facts) -> Option<String> {
 }
 
 /// Whether the server drafted.
-fn drafts(facts: &Facts) -> bool {
+pub(crate) fn drafts(facts: &Facts) -> bool {
     let signs = ["spec_algorithm", "draft_model", "accept_length"];
     signs.iter().any(|sign| facts.get(sign).is_some())
 }

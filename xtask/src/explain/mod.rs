@@ -13,6 +13,7 @@ mod era;
 mod errors;
 mod facts;
 mod findings;
+mod forced;
 #[cfg(test)]
 mod forms;
 #[cfg(test)]
@@ -131,6 +132,7 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     errors::read(doc, &mut facts);
     warnings::read(doc, &mut facts);
     era::read(doc, &mut facts);
+    forced::read(doc, &mut facts);
     prometheus::read(doc, text, &mut facts);
     card(doc, &mut facts);
     let no_json = bench_facts::read(doc, text, &mut facts);

@@ -1,5 +1,6 @@
 //! The command that goes on from what the files say, and what the reader has to put in.
 
+mod accept;
 mod baseline;
 
 use super::drafting;
@@ -8,6 +9,7 @@ use super::scenario::{LogScenario, scenario_from_facts};
 use crate::predict::text::shell_word as word;
 use crate::scenario::merge::weight_format;
 use crate::scenario::parse;
+use accept::accept;
 use baseline::{Baseline, baseline};
 
 /// A command to run next.
@@ -90,7 +92,7 @@ impl Words {
 /// The `predict` command that goes on from what the files say, the `simulate` command of a
 /// topology alone; `None` where they name neither a model nor a speed nor settings.
 pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
-    let log = files.iter().find(|facts| facts.text("engine").is_some());
+    let log = drafting::leading(files);
     let bench = files
         .iter()
         .find(|facts| facts.get("bench_points").is_some());
@@ -290,6 +292,14 @@ const PIPED: &str = "the file that was piped in for FILE";
 /// What to put for the card.
 const CARD: &str = "your card for GPU (rtx-5090, h100)";
 
+/// The same, where something ran on it.
+const RAN_ON: &str = "the card it ran on for GPU (rtx-5090, h100)";
+
+/// Whether a file shows a server or its speed.
+fn measured(facts: &Facts) -> bool {
+    facts.text("engine").is_some() || facts.get("bench_points").is_some()
+}
+
 /// The card that a file names, where it is known here.
 fn gpu(line: &mut Words, files: &[Facts]) {
     if let Some(card) = card(files) {
@@ -301,6 +311,7 @@ fn gpu(line: &mut Words, files: &[Facts]) {
         Some(named) => format!(
             "the nearest card of `--gpu list` for GPU ({named} is not among them; the links are your own)"
         ),
+        None if files.iter().any(measured) => RAN_ON.to_string(),
         None => CARD.to_string(),
     };
     line.gap("--gpu", "GPU", what);
@@ -342,42 +353,6 @@ fn load(
     let by_settings = || said.loads().map(|(loads, _)| loads);
     let loads = loads.or_else(|| by_settings().filter(|_| own.is_none()));
     line.push("--concurrency", loads);
-}
-
-/// The accept length of the log, or of a speculative bench.
-fn accept(
-    line: &mut Words,
-    said: &LogScenario,
-    own: Option<&LogScenario>,
-    depth: Option<u32>,
-    files: &[Facts],
-) {
-    let kept = own.is_some_and(|own| {
-        let same = own.accept_length.is_some() && own.accept_length == said.accept_length;
-        same && own.steps.is_some_and(|(steps, _)| Some(steps) == depth)
-    });
-    if kept {
-        return;
-    }
-    let by_log = said.accept_length.map(|(length, _)| length);
-    let by_bench = files.iter().find_map(|f| f.number("bench_accept_length"));
-    let Some(length) = by_log.or(by_bench).filter(|length| *length >= 1.0) else {
-        return;
-    };
-    match depth {
-        Some(depth) if length <= f64::from(depth) + 1.0 => {
-            line.push("--accept", Some(format!("{}@{depth}", short(length))));
-        }
-        Some(depth) => line.left_out.push(format!(
-            "the accept length {}: {depth} steps cannot give it",
-            short(length)
-        )),
-        None => line.gap(
-            "--accept",
-            &format!("{}@STEPS", short(length)),
-            "the draft steps of that run for STEPS".to_string(),
-        ),
-    }
 }
 
 fn draft_hint(said: &LogScenario) -> String {

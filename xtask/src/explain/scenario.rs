@@ -55,6 +55,10 @@ pub(crate) struct LogScenario {
     pub(crate) accept_length: Option<(f64, usize)>,
     /// What vLLM keeps of states for prefix caching.
     pub(crate) prefix_states: kvplan::PrefixStates,
+    /// The log, where it says how often each drafted position was accepted.
+    pub(crate) accept_rates: Option<String>,
+    /// Why that is none of the model's: the server was told it, or has random weights.
+    pub(crate) accept_forced: Option<String>,
     /// Most requests at a time.
     pub(crate) max_running_requests: Option<(u32, usize)>,
     /// Whether the server took that number by itself.
@@ -260,6 +264,8 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         gpu: text("gpu"),
         accept_length: number("accept_length"),
         prefix_states: prefix_states(facts),
+        accept_rates: facts.get("accept_rates").map(|_| facts.file.clone()),
+        accept_forced: super::forced::words(facts),
         max_running_requests: whole("max_running_requests"),
         max_running_taken: facts.get("max_running_taken").is_some(),
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),

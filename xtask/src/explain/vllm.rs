@@ -445,6 +445,9 @@ fn acceptance_facts(doc: &Doc, facts: &mut Facts) {
         facts.set("accept_length", found.accept_length, found.line);
     }
     facts.set("accept_length_source", found.source, found.line);
+    if found.by_position {
+        facts.set("accept_rates", "by position", found.line);
+    }
     if let Some(depth) = found.depth {
         facts.set_if_absent("spec_tokens", f64::from(depth), found.line);
     }

@@ -191,29 +191,40 @@ pub(super) fn steps(count: u32) -> String {
     format!("{count} step{plural}")
 }
 
-/// The accept length at the best depth and, where it was given or assumed at another, there.
+/// The accept length at the best depth and, where it was given or assumed at another, there. At the
+/// depth it was measured at it is what was measured, not what is made of it: two parameters do not
+/// meet every reading.
 fn expected(scenario: &Scenario, first: &Point) -> String {
-    let given = scenario
-        .input("accept_depth")
-        .and_then(|d| d.value.as_u64());
-    let known = match (&scenario.acceptance.known, given) {
-        (Known::Measured(_), Some(depth)) => Some((depth, "measured")),
-        (Known::Prior(_), _) => Some((u64::from(PRIOR_DEPTH), "assumed")),
+    let number = |name: &str| scenario.input(name).and_then(|d| d.value.as_f64());
+    let how = match scenario.input("accept_forced") {
+        Some(_) => "forced in the log's server",
+        None => "measured",
+    };
+    let read = number("accept_length").zip(number("accept_depth"));
+    let known = match (&scenario.acceptance.known, read) {
+        (Known::Measured(_), Some((length, depth))) => Some((length, depth, how)),
+        (Known::Prior(_), _) => {
+            let there = scenario.acceptance.band(PRIOR_DEPTH).1;
+            Some((there, f64::from(PRIOR_DEPTH), "assumed"))
+        }
         _ => None,
     };
-    let mut words = format!("{:.2} at {}", first.accept_length, steps(first.steps));
+    let made = || format!("{:.2} at {}", first.accept_length, steps(first.steps));
     let chain = scenario.topk.unwrap_or(1) <= 1;
-    if let Some((depth, how)) = known.filter(|(depth, _)| chain && *depth != u64::from(first.steps))
-    {
-        let band = |depth| scenario.acceptance.band(depth).1;
-        let there = band(u32::try_from(depth).unwrap_or(u32::MAX));
-        // What was measured, not what is made of it: two parameters do not meet every reading.
-        let read = scenario.input("accept_length");
-        let read = read.and_then(|length| length.value.as_f64());
-        let there = read.filter(|_| how == "measured").unwrap_or(there);
-        words.push_str(&format!(" ({there:.2} at {depth}, as {how})"));
+    match known.filter(|_| chain) {
+        Some((there, depth, how)) if depth != f64::from(first.steps) => {
+            format!("{} ({there:.2} at {depth:.0}, as {how})", made())
+        }
+        Some((there, _, how)) if how != "assumed" => {
+            let told = scenario.input("accept_forced").map(|_| format!(" ({how})"));
+            format!(
+                "{there:.2} at {}{}",
+                steps(first.steps),
+                told.unwrap_or_default()
+            )
+        }
+        _ => made(),
     }
-    words
 }
 
 /// Highest load up to which the middle of the band gains and the pool holds every user. Loads

@@ -177,7 +177,8 @@ pub(super) fn resolve(
     }
     unmoved(merged, notes);
     if let Some(given) = &merged.accept {
-        return measured(given, (head, context), &prior, steps, notes);
+        let forced = merged.accept_forced.clone();
+        return measured((given, forced), (head, context), &prior, steps, notes);
     }
     let reach = draft.and_then(Draft::reach);
     if let Some(assumed) = &merged.assumed.accept_length {
@@ -293,7 +294,7 @@ fn query(merged: &Merged, head: HeadKind, notes: &mut Notes) -> anyhow::Result<P
 }
 
 fn measured(
-    given: &Given<String>,
+    (given, mut forced): (&Given<String>, Option<String>),
     (head, context): (HeadKind, u64),
     prior: &AcceptancePrior,
     steps: Option<u32>,
@@ -324,7 +325,11 @@ fn measured(
             Evidence::PositionCounts { cycles, accepted },
             source.to_string(),
         ),
-        AcceptFlag::File(path) => from_log(&path, steps)?,
+        AcceptFlag::File(path) => {
+            let (evidence, source, why) = from_log(&path, steps)?;
+            forced = forced.or(why);
+            (evidence, source)
+        }
     };
     let posterior = Posterior::new(prior, std::slice::from_ref(&evidence))
         .map_err(|e| input::error(format!("{flag} {text}: {e}")))?;
@@ -345,7 +350,19 @@ fn measured(
     };
     notes.input("accept_length", shown, source.clone());
     notes.input("accept_depth", depth, source.clone());
-    pass_warnings_on(shown, depth, notes);
+    match forced {
+        Some(why) => {
+            let what = format!(
+                "accept length {shown:.2} at {depth} draft steps: forced in the log's server ({why}), not measured"
+            );
+            notes.assume(
+                what,
+                "--accept of a server with the model's weights and sampler",
+            );
+            notes.input("accept_forced", why, source);
+        }
+        None => pass_warnings_on(shown, depth, notes),
+    }
     Ok(Acceptance::new(head, Known::Measured(posterior), context))
 }
 
@@ -367,7 +384,11 @@ fn pass_warnings_on(accept_length: f64, depth: u32, notes: &mut Notes) {
     }
 }
 
-fn from_log(path: &std::path::Path, steps: Option<u32>) -> anyhow::Result<(Evidence, String)> {
+/// The evidence, where it stands, and why it is none of the model's where it is not.
+fn from_log(
+    path: &std::path::Path,
+    steps: Option<u32>,
+) -> anyhow::Result<(Evidence, String, Option<String>)> {
     let shown = path.display().to_string();
     if !path.exists() {
         return Err(input::error(format!(
@@ -401,7 +422,7 @@ fn from_log(path: &std::path::Path, steps: Option<u32>) -> anyhow::Result<(Evide
     evidence
         .check()
         .map_err(|e| input::error(format!("--accept {shown}: {e}")))?;
-    Ok((evidence, log.source))
+    Ok((evidence, log.source, log.forced))
 }
 
 /// Says that a scenario's accept length is not one of heads used beyond their config.

@@ -65,6 +65,8 @@ pub(crate) struct Merged {
     pub(crate) topk: Option<Given<u32>>,
     pub(crate) draft_tokens: Option<Given<u32>>,
     pub(crate) accept: Option<Given<String>>,
+    /// Why the log's is none of the model's.
+    pub(super) accept_forced: Option<String>,
     /// What of the log is left aside, and why.
     pub(super) left_aside: Vec<String>,
     pub(crate) task: Option<Given<String>>,
@@ -324,7 +326,11 @@ fn apply_log_speculation(
         && let Some((steps, _)) = log.steps
     {
         if (1.0..=f64::from(steps) + 1.0).contains(&length) {
-            merged.accept = Some(Given::new(format!("{length}@{steps}"), at(line)));
+            // Where it says more than the mean, as `--accept LOG` reads it.
+            let whole = log.accept_rates.as_ref().map(|_| shown.to_string());
+            let value = whole.unwrap_or_else(|| format!("{length}@{steps}"));
+            merged.accept = Some(Given::new(value, at(line)));
+            merged.accept_forced.clone_from(&log.accept_forced);
         } else {
             notes.assume(
                 format!(
@@ -404,6 +410,7 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
         &args.draft_tokens,
     );
     set(&mut merged.accept, "--accept", &args.accept);
+    merged.accept_forced.take_if(|_| args.accept.is_some());
     if args.accept_is_of_another {
         merged.accept = None;
         merged.assumed.accept_length = None;

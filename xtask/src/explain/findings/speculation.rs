@@ -6,7 +6,10 @@ use crate::explain::facts::Facts;
 
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     denoises(facts, found);
-    acceptance(facts, found);
+    match crate::explain::forced::words(facts) {
+        Some(why) => forced(facts, &why, found),
+        None => acceptance(facts, found),
+    }
     wasted(facts, found);
     outside_graphs(facts, found);
     narrow_graphs(facts, found);
@@ -28,6 +31,26 @@ fn denoises(facts: &Facts, found: &mut Vec<Finding>) {
              (predict --model)",
         ));
     }
+}
+
+/// What is accepted was told to the server, or is of weights that are none.
+fn forced(facts: &Facts, why: &str, found: &mut Vec<Finding>) {
+    let length = facts.number("accept_length").map(show);
+    let what = match &length {
+        Some(length) => format!("the accept length {length} is not measured: {why}"),
+        None => why.to_string(),
+    };
+    let fact = ["accept_forced", "random_weights"]
+        .into_iter()
+        .find(|name| facts.get(name).is_some());
+    found.push(Finding::new(
+        Severity::Note,
+        facts,
+        fact.unwrap_or("engine"),
+        what,
+        "memory and times are the server's own; what its drafts were worth is not the model's",
+        "measure the accept length with the model's weights and sampler before it is believed",
+    ));
 }
 
 fn acceptance(facts: &Facts, found: &mut Vec<Finding>) {
@@ -181,29 +204,34 @@ fn narrow_graphs(facts: &Facts, found: &mut Vec<Finding>) {
     ));
 }
 
-/// What the pools of a plain and of a speculative server of one model differ by.
+/// What the pools of plain and of speculative servers of one model differ by: of each that drafts
+/// against the plain one whose settings are nearest to its own.
 pub(super) fn pools(files: &[Facts], found: &mut Vec<Finding>) {
     let served = |drafting: bool| {
         let pooled =
             |facts: &&Facts| facts.get("engine").is_some() && facts.get("kv_tokens").is_some();
-        let mut logs = files
-            .iter()
-            .filter(pooled)
-            .filter(move |facts| super::drafts(facts) == drafting);
-        // Of several it is not known which belong together.
-        logs.next().filter(|_| logs.next().is_none())
+        let logs = files.iter().filter(pooled);
+        logs.filter(move |facts| super::drafts(facts) == drafting)
     };
-    let (Some(plain), Some(drafted)) = (served(false), served(true)) else {
-        return;
-    };
-    let value = |facts: &Facts, name: &str| facts.get(name).map(|fact| fact.value.clone());
-    let same = |name: &&str| value(plain, name) == value(drafted, name);
-    if !["engine", "model", "tp"].iter().all(same) {
-        return;
+    for drafted in served(true) {
+        let alike = served(false).filter(|plain| {
+            let names = ["engine", "model", "tp"];
+            names.iter().all(|name| same(plain, drafted, name))
+        });
+        let nearest = alike.min_by_key(|plain| (others(plain, drafted).len(), plain.file.clone()));
+        if let Some(plain) = nearest {
+            pool(plain, drafted, found);
+        }
     }
-    let (Some(all), Some(left)) = (pool_tokens(plain), pool_tokens(drafted)) else {
-        return;
-    };
+}
+
+fn same(plain: &Facts, drafted: &Facts, name: &str) -> bool {
+    let value = |facts: &Facts| facts.get(name).map(|fact| fact.value.clone());
+    value(plain) == value(drafted)
+}
+
+/// Settings that weigh on a pool and are not those of both.
+fn others(plain: &Facts, drafted: &Facts) -> Vec<&'static str> {
     let settings = [
         "engine_version",
         "mem_fraction",
@@ -215,7 +243,17 @@ pub(super) fn pools(files: &[Facts], found: &mut Vec<Finding>) {
         "chunked_prefill_size",
         "cuda_graph_max_bs",
     ];
-    let other: Vec<&str> = settings.into_iter().filter(|name| !same(name)).collect();
+    let other = settings
+        .into_iter()
+        .filter(|name| !same(plain, drafted, name));
+    other.collect()
+}
+
+fn pool(plain: &Facts, drafted: &Facts, found: &mut Vec<Finding>) {
+    let (Some(all), Some(left)) = (pool_tokens(plain), pool_tokens(drafted)) else {
+        return;
+    };
+    let other = others(plain, drafted);
     let (but, mend) = match other.as_slice() {
         [] => (
             String::new(),

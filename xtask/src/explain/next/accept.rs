@@ -1,0 +1,51 @@
+//! The accept length that the next command takes.
+
+use super::{LogScenario, Words, short};
+use crate::explain::facts::Facts;
+
+/// The accept length of the log, or of a speculative bench.
+pub(super) fn accept(
+    line: &mut Words,
+    said: &LogScenario,
+    own: Option<&LogScenario>,
+    depth: Option<u32>,
+    files: &[Facts],
+) {
+    let kept = own.is_some_and(|own| {
+        let same = own.accept_length.is_some() && own.accept_length == said.accept_length;
+        same && own.steps.is_some_and(|(steps, _)| Some(steps) == depth)
+    });
+    if kept {
+        return;
+    }
+    if let (Some((length, _)), Some(why)) = (said.accept_length, &said.accept_forced) {
+        let left_out = format!("the accept length {}: {why}, not measured", short(length));
+        line.left_out.push(left_out);
+        return;
+    }
+    let by_log = said.accept_length.map(|(length, _)| length);
+    let by_bench = files.iter().find_map(|f| f.number("bench_accept_length"));
+    let Some(length) = by_log.or(by_bench).filter(|length| *length >= 1.0) else {
+        return;
+    };
+    // A log that says more than the mean is given whole.
+    let whole = said.accept_rates.clone().filter(|_| by_log.is_some());
+    let whole = whole.filter(|file| file != crate::explain::STANDARD_INPUT);
+    match depth {
+        Some(depth) if length <= f64::from(depth) + 1.0 && whole.is_some() => {
+            line.push("--accept", whole);
+        }
+        Some(depth) if length <= f64::from(depth) + 1.0 => {
+            line.push("--accept", Some(format!("{}@{depth}", short(length))));
+        }
+        Some(depth) => line.left_out.push(format!(
+            "the accept length {}: {depth} steps cannot give it",
+            short(length)
+        )),
+        None => line.gap(
+            "--accept",
+            &format!("{}@STEPS", short(length)),
+            "the draft steps of that run for STEPS".to_string(),
+        ),
+    }
+}
