@@ -20,7 +20,7 @@ fn rank(facts: &Facts) -> impl Ord + use<> {
 /// drafts; the plain one beside it is the baseline.
 pub(super) fn leading(files: &[Facts]) -> Option<&Facts> {
     let servers = files.iter().filter(|facts| facts.text("engine").is_some());
-    servers.max_by(|a, b| rank(a).cmp(&rank(b)))
+    servers.max_by_key(|facts| rank(facts))
 }
 
 /// Fills the draft, its depth and its accept length from the other files, a run at a time; says what
@@ -36,7 +36,7 @@ pub(super) fn complete(
         .filter(|facts| !log.is_some_and(|log| std::ptr::eq(log, *facts)))
         .collect();
     // Whatever the order they are given in.
-    others.sort_by(|a, b| rank(b).cmp(&rank(a)));
+    others.sort_by_key(|facts| std::cmp::Reverse(rank(facts)));
     for facts in others {
         let more = scenario_from_facts(facts);
         if drafts(&more) {

@@ -351,19 +351,22 @@ fn measured(
     notes.input("accept_length", shown, source.clone());
     notes.input("accept_depth", depth, source.clone());
     match forced {
-        Some(why) => {
-            let what = format!(
-                "accept length {shown:.2} at {depth} draft steps: forced in the log's server ({why}), not measured"
-            );
-            notes.assume(
-                what,
-                "--accept of a server with the model's weights and sampler",
-            );
-            notes.input("accept_forced", why, source);
-        }
+        Some(why) => note_forced((shown, depth), why, source, notes),
         None => pass_warnings_on(shown, depth, notes),
     }
     Ok(Acceptance::new(head, Known::Measured(posterior), context))
+}
+
+/// Says of a reading that it is none of the model's.
+fn note_forced((length, depth): (f64, u32), why: String, source: String, notes: &mut Notes) {
+    let what = format!(
+        "accept length {length:.2} at {depth} draft steps: forced in the log's server ({why}), not measured"
+    );
+    notes.assume(
+        what,
+        "--accept of a server with the model's weights and sampler",
+    );
+    notes.input("accept_forced", why, source);
 }
 
 /// A reading that means a broken load is passed on: the speed it gives is not the head's.
