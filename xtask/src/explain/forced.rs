@@ -41,9 +41,13 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
         let mut places = doc.after_all(setting).map(|at| (at, doc.line_at(at)));
         let told = places.find(|(at, line)| {
             let given = doc.window(*at, 40);
+            // -1: off.
+            let off = given.starts_with('-');
             let given = given.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
             // A list of all arguments names those that nobody gave too.
-            *line >= facts.run_line && given.starts_with(value) && !given.starts_with("None")
+            !off && *line >= facts.run_line
+                && given.starts_with(value)
+                && !given.starts_with("None")
         });
         if let Some((_, line)) = told {
             facts.set_if_absent(fact, words, line);

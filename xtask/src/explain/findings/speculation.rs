@@ -48,8 +48,11 @@ fn forced(facts: &Facts, why: &str, found: &mut Vec<Finding>) {
         facts,
         fact.unwrap_or("engine"),
         what,
-        "memory and times are the server's own; what its drafts were worth is not the model's",
-        "measure the accept length with the model's weights and sampler before it is believed",
+        "memory and times are the server's own; its text, and what of its drafts it takes, are not the model's",
+        match super::drafts(facts) {
+            true => "measure the accept length with the model's weights and sampler before it is believed",
+            false => "load the checkpoint for anything but memory and times",
+        },
     ));
 }
 
