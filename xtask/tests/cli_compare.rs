@@ -273,3 +273,98 @@ fn compared_all_reduces_say_what_switches_them_on_or_that_nothing_does() {
         "{drafts}"
     );
 }
+
+/// Two cards of a kind on root ports; `p2p` and `name` as given.
+fn pair(file: &std::path::Path, name: &str, card: &str, p2p: &str) -> String {
+    let gpu = |n: u8| {
+        format!(
+            "{{ id = \"gpu{n}\", kind = \"gpu\", parent = \"cpu0\", root = \"r{n}\", gen = 4, lanes = 8 }},"
+        )
+    };
+    let text = format!(
+        "name = \"{name}\"\ngpu = \"{card}\"\np2p = \"{p2p}\"\nnode = [\n\
+         {{ id = \"cpu0\", kind = \"socket\" }},\n{}\n{}\n]\n",
+        gpu(0),
+        gpu(1)
+    );
+    std::fs::write(file, text).expect("a file");
+    file.display().to_string()
+}
+
+/// First row of a name.
+fn first_row<'a>(json: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+    let rows = json["compared"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["name"] == name);
+    row.unwrap_or_else(|| panic!("no row {name}: {rows:?}"))
+}
+
+/// The box's own file lost the sweep and the log, and stood beside the box itself at other figures; its
+/// name was refused.
+#[test]
+fn the_box_of_the_answer_keeps_sweep_and_log_and_another_wiring_the_logs_memory() {
+    let folder = std::env::temp_dir().join(format!("compare-own-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let own = pair(&folder.join("own.toml"), "my-pair", "rtx-3090", "off");
+    let patched = pair(&folder.join("p2p.toml"), "patched", "rtx-3090", "on");
+    let other = pair(&folder.join("other.toml"), "other", "rtx-5090", "off");
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let log = write("s.log", LOG);
+    let sweep = write("plain.csv", "users,tok_s\n1,45\n4,150\n");
+    let names = format!("{own},my-pair,{patched},{other}");
+    for flag in ["--box", "--topology"] {
+        let json = answers(&[
+            "predict",
+            "--from-log",
+            &log,
+            "--baseline",
+            &sweep,
+            "--draft",
+            "eagle3",
+            "--context",
+            "4k",
+            "--concurrency",
+            "1",
+            flag,
+            &own,
+            "--compare",
+            &names,
+            "--json",
+        ]);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let tokens = &json["memory"]["kv_tokens"];
+        for name in [own.as_str(), "my-pair"] {
+            let row = first_row(&json, name);
+            assert_eq!(row["spec_tok_s"], json["points"][0]["spec_tok_s"], "{name}");
+            assert_eq!(
+                row["speedup_low"], json["points"][0]["speedup_low"],
+                "{name}"
+            );
+            assert_eq!(&row["kv_tokens"], tokens, "{name}");
+        }
+        // The same cards with the same engine hold as much, however they are wired.
+        assert_eq!(&first_row(&json, &patched)["kv_tokens"], tokens);
+        assert_ne!(&first_row(&json, &other)["kv_tokens"], tokens);
+        let left_out = json["compared_left_out"].to_string();
+        assert!(
+            left_out.contains("p2p.toml, which is computed"),
+            "{left_out}"
+        );
+        assert!(!left_out.contains("own.toml"), "{left_out}");
+    }
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+/// A server of two cards with its memory.
+const LOG: &str = "\
+[2026-01-23 19:35:01] server_args=ServerArgs(model_path='Qwen/Qwen3-32B-AWQ', tp_size=2, context_length=8192, \
+quantization='awq', mem_fraction_static=0.85, version='0.5.5')
+[2026-01-23 19:35:10 TP0] Load weight begin. avail mem=22.80 GB
+[2026-01-23 19:35:30 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.float16, avail mem=13.60 GB, \
+mem usage=9.20 GB.
+[2026-01-23 19:35:31 TP0] KV Cache is allocated. #tokens: 83200, K size: 5.08 GB, V size: 5.08 GB
+[2026-01-23 19:35:33 TP0] Memory pool end. avail mem=3.10 GB
+";

@@ -412,6 +412,39 @@ fn a_depth_that_gains_more_than_the_logs_is_told_with_its_load() {
     assert_eq!(told(&["--concurrency", "16", "--steps", "1"]), None);
 }
 
+/// "+6 %" at 8 users cost 16 % at one, and nothing said so.
+#[test]
+fn another_depth_says_what_it_costs_at_the_other_loads_and_is_left_out_where_that_is_more() {
+    let told = |accept: &str, users: &str| {
+        let text = answers(&[
+            "predict",
+            "--model",
+            "qwen3-32b",
+            "--quant",
+            "int4",
+            "--gpu",
+            "rtx-3090",
+            "--gpus",
+            "4",
+            "--context",
+            "4k",
+            "--steps",
+            "3",
+            "--accept",
+            accept,
+            "--concurrency",
+            users,
+        ]);
+        let line = text.lines().find(|line| line.contains("(the best depth"));
+        line.map(|line| line.trim().to_string())
+    };
+    let line = told("2.2@3", "1,8").unwrap_or_default();
+    let said = "1 draft step (the best depth at 8 users; -13 % at 1 user)";
+    assert!(line.ends_with(said), "{line}");
+    assert!(told("2.6@3", "32").is_some());
+    assert_eq!(told("2.6@3", "1,32"), None);
+}
+
 /// The head of a log reaches what vLLM says before it cuts it; another head's reach made "pays" into
 /// "measure first".
 #[test]

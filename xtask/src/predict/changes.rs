@@ -1,11 +1,12 @@
 //! What to change first, ranked by predicted gain, and comparisons side by side.
 
 use super::answer::{Answer, Assumption, Change, Compared, Point, Verdict};
-use super::compared_names::{self, is_box};
+use super::compared_names::{self, is_box, is_own_box};
 use super::costs::{Costs, all_reduces};
 use super::kernels::{self, Group};
 use super::links::{Choice, Links};
-use super::points::{best, try_depths};
+use super::points::{Tried, best, try_depths};
+use super::verdict::users;
 use spec_decode::HeadKind;
 use spec_decode::economics::depth::TIE_SHARE;
 
@@ -47,22 +48,39 @@ fn another_depth(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> Op
     let mut free = scenario.clone();
     free.steps = None;
     free.draft_tokens = None;
-    let held = points.iter().filter(|point| point.fits != Some(false));
-    let mut tried = held.filter_map(|point| {
-        let users = point.concurrency;
-        let tried = try_depths(&free, costs, users, scenario.context);
+    let held = || points.iter().filter(|point| point.fits != Some(false));
+    let gain = |point: &Point, tried: &Tried| {
+        let plain_tok_s = f64::from(point.concurrency) * 1000.0 / tried.cost.plain_ms;
+        plain_tok_s * tried.speedup / point.spec_tok_s
+    };
+    let tried_at = |point: &Point| try_depths(&free, costs, point.concurrency, scenario.context);
+    let mut found = held().filter_map(|point| {
+        let tried = tried_at(point);
         let best = best(&tried)?;
-        let best_tok_s = f64::from(users) * 1000.0 / best.cost.plain_ms * best.speedup;
-        let s = if users == 1 { "" } else { "s" };
+        // Within a tie the two are one.
+        let gained = Some(gain(point, best)).filter(|gain| gain * (1.0 - TIE_SHARE) > 1.0)?;
         let steps = best.depth.steps;
-        Some(Change {
+        let elsewhere = held().filter_map(|other| {
+            let tried = tried_at(other);
+            let same = tried.iter().find(|tried| tried.depth.steps == steps)?;
+            Some((gain(other, same), other.concurrency))
+        });
+        let (least, at) = elsewhere.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        // What loses more at another load than it gains at this one is no advice.
+        (gained * least > 1.0).then(|| Change {
             change: format!("{steps} draft step{}", if steps == 1 { "" } else { "s" }),
-            gain: best_tok_s / point.spec_tok_s,
-            why: format!("the best depth at {users} user{s}"),
+            gain: gained,
+            why: match (least - 1.0) * 100.0 {
+                percent if percent < -0.5 => format!(
+                    "the best depth at {}; {percent:.0} % at {}",
+                    users(point.concurrency),
+                    users(at)
+                ),
+                _ => format!("the best depth at {}", users(point.concurrency)),
+            },
         })
     });
-    // Within a tie the two are one.
-    tried.find(|change| change.gain * (1.0 - TIE_SHARE) > 1.0)
+    found.next()
 }
 
 /// Other all-reduces, and the draft whole on every GPU.
@@ -172,22 +190,21 @@ pub(super) fn compare(
     for name in compared_names::of(list) {
         let mut changed = args.clone();
         let reduces = crate::scenario::names_allreduce(name);
-        let own_box = name == scenario.wiring.name;
+        let own_box = is_own_box(name, args, &scenario.wiring.name);
+        let other_box = !reduces && !own_box && is_box(name);
         if reduces {
             if let Some(why) = measured_with_another(scenario, name)? {
                 left_out.push(format!("{name}: {why}"));
                 continue;
             }
             changed.allreduce = Some(name.to_string());
-        } else if is_box(name) {
+        } else if other_box {
             changed.box_name = Some(name.to_string());
             changed.gpu = None;
             changed.gpus = None;
             changed.topology = None;
-            if !own_box {
-                left_out.extend(of_this_box(&mut changed, name, &scenario.wiring.name));
-            }
-        } else {
+            left_out.extend(of_this_box(&mut changed, name, &scenario.wiring.name));
+        } else if !own_box {
             changed.draft = Some(name.to_string());
         }
         let Some(mut other) = resolved_of(list, &changed, name, &mut left_out)? else {
@@ -201,7 +218,7 @@ pub(super) fn compare(
         other.max_running = scenario.max_running;
         other.state_slots = scenario.state_slots;
         let alike = other.gpu.name == scenario.gpu.name && other.tp == scenario.tp;
-        if is_box(name) && !alike {
+        if other_box && !alike {
             // What the log shows of its own cards says nothing of these.
             other.ran = crate::scenario::Ran::default();
         }
@@ -340,10 +357,7 @@ pub(super) fn first_of(args: &mut ScenarioArgs, list: &str) {
         args.box_name = first.map(str::to_string);
     }
     if args.draft.is_none() && !own {
-        let draft = compared_names::of(list).find(|name| {
-            !is_box(name) && *name != "none" && !crate::scenario::names_allreduce(name)
-        });
-        args.draft = draft.map(str::to_string);
+        args.draft = compared_names::first_draft(list, args).map(str::to_string);
     }
 }
 

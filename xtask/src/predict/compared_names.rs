@@ -1,9 +1,12 @@
 //! The names of `--compare`: all-reduces, boxes and drafts, told apart without a flag each; and what
 //! its rows are shown as.
 
+use std::path::Path;
+
 use super::answer::Compared;
+use crate::cli::ScenarioArgs;
 use crate::input;
-use crate::scenario::{allreduce_names, draft_names, names_allreduce, names_draft};
+use crate::scenario::{Scenario, allreduce_names, draft_names, names_allreduce, names_draft};
 use crate::table::thousands;
 
 /// The names of a list, without blanks and empty ones.
@@ -16,10 +19,35 @@ pub(super) fn is_box(name: &str) -> bool {
     name.ends_with(".toml") || pcie_sim::catalog::names().any(|have| have == name)
 }
 
+/// Whether a name is the file that says the box which is asked about.
+fn is_own_file(name: &str, args: &ScenarioArgs) -> bool {
+    let Ok(named) = Path::new(name).canonicalize() else {
+        return false;
+    };
+    let given = args.box_name.as_ref().map(Path::new);
+    let given = given.into_iter().chain(args.topology.as_deref());
+    given
+        .filter_map(|own| own.canonicalize().ok())
+        .any(|own| own == named)
+}
+
+/// Whether a name is the box that is asked about: by its name, or by its file.
+pub(super) fn is_own_box(name: &str, args: &ScenarioArgs, own: &str) -> bool {
+    name == own || is_own_file(name, args)
+}
+
+/// The first draft of a list.
+pub(super) fn first_draft<'a>(list: &'a str, args: &ScenarioArgs) -> Option<&'a str> {
+    let other = |name: &str| names_allreduce(name) || is_box(name) || is_own_file(name, args);
+    of(list).find(|name| !other(name) && *name != "none" && names_draft(name))
+}
+
 /// # Errors
-/// A name that is none of the three, with what it is near to.
-pub(super) fn check(list: &str) -> anyhow::Result<()> {
-    let known = |name: &&str| names_allreduce(name) || is_box(name) || names_draft(name);
+/// A name that is none of the three nor the box that is asked about, with what it is near to.
+pub(super) fn check(list: &str, args: &ScenarioArgs) -> anyhow::Result<()> {
+    let own = |name: &str| Scenario::resolve(args).is_ok_and(|own| own.wiring.name == name);
+    let known =
+        |name: &&str| names_allreduce(name) || is_box(name) || names_draft(name) || own(name);
     let Some(name) = of(list).find(|name| !known(name)) else {
         return Ok(());
     };

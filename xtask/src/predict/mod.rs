@@ -49,7 +49,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     let mut wanted = args.scenario.clone();
     wanted.context = wanted.context.or_else(|| args.max_model_len.clone());
     if let Some(list) = &args.compare {
-        compared_names::check(list)?;
+        compared_names::check(list, &wanted)?;
         changes::first_of(&mut wanted, list);
     }
     let mut scenario = Scenario::resolve(&wanted)?;

@@ -29,7 +29,7 @@ pub(crate) fn render(answer: &Answer, box_tree: &str) -> String {
     }
     sections.push(section("One cycle, part by part", cycle(answer)));
     if !answer.depth_map.is_empty() {
-        sections.push(section("Best depth by load and context", depth_map(answer)));
+        sections.push(section("Depth by load and context", depth_map(answer)));
     }
     if !answer.allreduce.is_empty() {
         sections.push(section("All-reduce on this wiring", allreduce(answer)));
@@ -261,9 +261,21 @@ fn depth_map(answer: &Answer) -> Markup {
                 }
             } } }
         } }
-        p class="quiet" { "Draft steps to run, by the rule of the table (within 5 % of the best counts as equal; 0: leave it off), and "
-            "their predicted speedup. Green gains, red loses; "
+        p class="quiet" { (searched(answer)) "their predicted speedup. Green gains, red loses; "
             "over KV: more than the KV pool holds at once." }
+    }
+}
+
+/// What a depth of the map is the best of.
+fn searched(answer: &Answer) -> String {
+    match answer.scenario.iter().find(|i| i.name == "steps") {
+        Some(fixed) => format!(
+            "Draft steps as {} fixes them (0: leave it off), and ",
+            fixed.source
+        ),
+        None => "Draft steps to run, by the rule of the table (within 5 % of the best counts as equal; 0: \
+                 leave it off), and "
+            .to_string(),
     }
 }
 
@@ -326,12 +338,19 @@ fn consumer(item: &str) -> usize {
     }
 }
 
+/// GiB of each of [`CONSUMERS`]: what was observed less than computed is taken off its own.
+fn sums<'a>(ledger: impl Iterator<Item = (&'a str, f64)>) -> [f64; CONSUMERS.len()] {
+    let mut sums = [0.0_f64; CONSUMERS.len()];
+    for (item, gib) in ledger {
+        sums[consumer(item)] += gib;
+    }
+    sums.map(|gib| gib.max(0.0))
+}
+
 fn memory(answer: &Answer) -> Markup {
     let memory = &answer.memory;
-    let mut sums = [0.0_f64; CONSUMERS.len()];
-    for line in &memory.ledger {
-        sums[consumer(&line.item)] += line.gib.max(0.0);
-    }
+    let lines = memory.ledger.iter();
+    let sums = sums(lines.map(|line| (line.item.as_str(), line.gib)));
     let total: f64 = sums.iter().sum();
     html! {
         div class="bars" { div class="row" { div class="track tall" {
@@ -345,7 +364,7 @@ fn memory(answer: &Answer) -> Markup {
         p class="legend" {
             @for (index, gib) in sums.into_iter().enumerate() { @if gib > 0.0 {
                 span { i style=(format!("background:{}", PART_COLOURS[index])) {} (CONSUMERS[index])
-                    (format!(" {gib:.1} GiB")) }
+                    (format!(" {gib:.2} GiB")) }
             } }
         }
         div class="scroll" { table {
@@ -415,5 +434,25 @@ fn sources(answer: &Answer) -> Markup {
             } } }
         } }
         p class="quiet" { "Seed " (answer.seed) "." }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sums;
+
+    /// The bar left out what was observed less than computed: its parts were 0.1 GiB more than the card.
+    #[test]
+    fn the_parts_of_the_memory_bar_sum_to_the_card() {
+        let ledger = [
+            ("driver, CUDA context, NCCL", 0.82),
+            ("weights: feed-forward", 4.65),
+            ("weights: observed less computed", -0.10),
+            ("target: KV pool", 12.0),
+            ("free", 6.63),
+        ];
+        let parts = sums(ledger.into_iter());
+        assert!((parts[0] - 4.55).abs() < 1e-9, "{parts:?}");
+        assert!((parts.iter().sum::<f64>() - 24.0).abs() < 1e-9, "{parts:?}");
     }
 }
