@@ -348,9 +348,22 @@ fn the_box_of_the_answer_keeps_sweep_and_log_and_another_wiring_the_logs_memory(
         // The same cards with the same engine hold as much, however they are wired.
         assert_eq!(&first_row(&json, &patched)["kv_tokens"], tokens);
         assert_ne!(&first_row(&json, &other)["kv_tokens"], tokens);
+        // Their plain steps are the measured ones without the hops through the host.
+        let plain = |name: &str| {
+            first_row(&json, name)["baseline_tok_s"]
+                .as_f64()
+                .unwrap_or(0.0)
+        };
+        let gain = plain(&patched) / plain(&own);
+        assert!(gain > 1.0 && gain < 1.3, "{gain}");
+        let assumed = json["assumptions"].to_string();
+        assert!(
+            assumed.contains("p2p.toml: the steps of the plain sweep on my-pair, moved"),
+            "{assumed}"
+        );
         let left_out = json["compared_left_out"].to_string();
         assert!(
-            left_out.contains("p2p.toml, which is computed"),
+            left_out.contains("other.toml, which is computed"),
             "{left_out}"
         );
         assert!(!left_out.contains("own.toml"), "{left_out}");

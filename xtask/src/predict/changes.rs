@@ -187,6 +187,7 @@ pub(super) fn compare(
     answer: &mut Answer,
 ) -> anyhow::Result<()> {
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+    let own_links = Links::new(scenario)?;
     for name in compared_names::of(list) {
         let mut changed = args.clone();
         let reduces = crate::scenario::names_allreduce(name);
@@ -203,13 +204,18 @@ pub(super) fn compare(
             changed.gpu = None;
             changed.gpus = None;
             changed.topology = None;
-            left_out.extend(of_this_box(&mut changed, name, &scenario.wiring.name));
         } else if !own_box {
             changed.draft = Some(name.to_string());
         }
         let Some(mut other) = resolved_of(list, &changed, name, &mut left_out)? else {
             continue;
         };
+        let alike = other.gpu.name == scenario.gpu.name && other.tp == scenario.tp;
+        // Between two wirings of the same cards a sweep is moved, but not by what one of them measured.
+        if other_box && (!alike || changed.allreduce_table.is_some()) {
+            left_out.extend(of_this_box(&mut changed, name, &scenario.wiring.name));
+            other = resolved(&changed, name)?;
+        }
         if let Some(note) = accepts_unmeasured(&other, scenario, name) {
             changed.accept_is_of_another = true;
             other = resolved(&changed, name)?;
@@ -217,7 +223,6 @@ pub(super) fn compare(
         }
         other.max_running = scenario.max_running;
         other.state_slots = scenario.state_slots;
-        let alike = other.gpu.name == scenario.gpu.name && other.tp == scenario.tp;
         if other_box && !alike {
             // What the log shows of its own cards says nothing of these.
             other.ran = crate::scenario::Ran::default();
@@ -229,23 +234,27 @@ pub(super) fn compare(
             left_out.push(format!("{name}: {why}"));
             continue;
         }
-        rows.extend(compared(name, &other, &links, choice)?);
-        answer
-            .assumptions
-            .extend(of_its_own(name, &other, scenario));
+        let moved = (other_box && other.baseline.is_some()).then_some((scenario, &own_links));
+        rows.extend(compared(name, &other, (&links, choice), moved)?);
+        let own = of_its_own(name, &other, scenario);
+        let from = moved.map(|_| moved_to(name, &scenario.wiring.name));
+        answer.assumptions.extend(own.chain(from));
     }
     if rows.is_empty() {
-        let why = match left_out.is_empty() {
-            true => "nothing to compare".to_string(),
-            false => left_out.join("; "),
-        };
-        return Err(input::error(format!(
-            "--compare {list}: {why}; name all-reduces, boxes or drafts for {}",
-            scenario.model.name
-        )));
+        return Err(no_row(list, &left_out, &scenario.model.name));
     }
     (answer.compared, answer.compared_left_out) = (rows, left_out);
     Ok(())
+}
+
+fn no_row(list: &str, left_out: &[String], model: &str) -> anyhow::Error {
+    let why = match left_out.is_empty() {
+        true => "nothing to compare".to_string(),
+        false => left_out.join("; "),
+    };
+    input::error(format!(
+        "--compare {list}: {why}; name all-reduces, boxes or drafts for {model}"
+    ))
 }
 
 /// The scenario of one name of a list; nothing for a kind of draft that this model has none of, which
@@ -306,6 +315,17 @@ fn of_its_own<'a>(
     })
 }
 
+/// What the row of another wiring of the same cards rests on.
+fn moved_to(name: &str, own: &str) -> Assumption {
+    Assumption {
+        what: format!(
+            "{name}: the steps of the plain sweep on {own}, moved by the difference of the two boxes' \
+             modelled all-reduces"
+        ),
+        settled_by: "a plain sweep on it".to_string(),
+    }
+}
+
 /// Why an all-reduce cannot stand beside what was measured: a table of times is of the one that ran.
 /// A sweep is moved by what the two differ.
 fn measured_with_another(scenario: &Scenario, name: &str) -> anyhow::Result<Option<String>> {
@@ -361,14 +381,19 @@ pub(super) fn first_of(args: &mut ScenarioArgs, list: &str) {
     }
 }
 
+/// The rows of one name; `swept` is the scenario on whose links the sweep ran, where that is another's.
 fn compared(
     name: &str,
     scenario: &Scenario,
-    links: &Links<'_>,
-    choice: Choice,
+    (links, choice): (&Links<'_>, Choice),
+    swept: Option<(&Scenario, &Links<'_>)>,
 ) -> anyhow::Result<Vec<Compared>> {
-    let all_reduce = all_reduces(scenario, links, choice);
-    let mut costs = Costs::new(scenario, &all_reduce, links)?;
+    let mut all_reduce = all_reduces(scenario, links, choice);
+    if let Some((own, on)) = swept {
+        all_reduce.swept_on(on, Choice::parse(&own.swept_allreduce)?);
+    }
+    let swept_links = swept.map_or(links, |(_, on)| on);
+    let mut costs = Costs::new(scenario, &all_reduce, swept_links)?;
     costs.pin = super::pin(scenario, links)?;
     let map = super::map::Map::new(scenario, &costs);
     let (pasted, memory) = super::pasted(scenario, &costs, map.as_ref())?;

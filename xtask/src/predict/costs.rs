@@ -88,7 +88,8 @@ pub(super) struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    /// Prepares the costs; `all_reduces` gives the time of one all-reduce by bytes.
+    /// Prepares the costs; `all_reduces` gives the time of one all-reduce by bytes, `links` are those on
+    /// which a sweep ran.
     pub(super) fn new(
         scenario: &'a Scenario,
         all_reduces: &'a AllReduces<'_>,
@@ -382,15 +383,24 @@ pub(super) struct AllReduces<'a> {
     swept: Option<TimeUs<'a>>,
 }
 
+impl<'a> AllReduces<'a> {
+    /// The same where the plain sweep ran on other links.
+    pub(super) fn swept_on(&mut self, links: &'a Links<'a>, choice: Choice) {
+        self.swept = Some(time_on(links, choice));
+    }
+}
+
+fn time_on<'a>(links: &'a Links<'a>, choice: Choice) -> TimeUs<'a> {
+    Box::new(move |bytes| links.time_us(choice, bytes.clamp(0.0, 1e15) as u64))
+}
+
 /// Time by bytes of the chosen algorithm, and of the one behind the user's sweep.
 pub(super) fn all_reduces<'a>(
     scenario: &Scenario,
     links: &'a Links<'a>,
     choice: Choice,
 ) -> AllReduces<'a> {
-    let time = |choice: Choice| -> TimeUs<'a> {
-        Box::new(move |bytes| links.time_us(choice, bytes.clamp(0.0, 1e15) as u64))
-    };
+    let time = |choice: Choice| time_on(links, choice);
     let swept = scenario.baseline.as_ref();
     let swept = swept.and_then(|_| Choice::parse(&scenario.swept_allreduce).ok());
     AllReduces {
