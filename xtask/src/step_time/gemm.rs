@@ -90,11 +90,12 @@ pub(crate) fn gemm(gpu: &Gpu, numbers: &Numbers, m: f64, n: f64, k: f64) -> OpTi
         _ => r.k_step_ns,
     };
     let tile_us = (k * k_step_ns * 1e-3).max(2.0 * tile_m * TILE_N * k / flops_per_us_sm);
-    // Below one wave idle SMs split k; above, the last wave's idle time is hidden.
+    // Below one wave idle SMs split k; above, the last wave is half empty in the mean of all shapes.
+    // Which shape fills it nobody can say, so it is not billed wave by wave.
     let waves = if fill < 1.0 {
         fill.max(LEAST_FILL).powf(r.split_k)
     } else {
-        fill
+        fill + 0.5 * (1.0 - 1.0 / fill)
     };
     OpTime::overlapped(r.fixed_us, memory_us, tile_us * waves, 1.0)
 }
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn more_rows_never_cost_less_and_never_more_by_the_row() {
+    fn more_rows_never_cost_less_and_hardly_more_by_the_row() {
         let int4 = WeightFormat::Int4 {
             group: 128,
             zero_point: false,
@@ -208,7 +209,7 @@ mod tests {
                     let case =
                         || format!("{name} {format:?} {n}x{k}: {now} of {m} rows, then {next}");
                     assert!(next >= now, "{}", case());
-                    assert!(next / (m + 1.0) <= now / m * 1.000_001, "{}", case());
+                    assert!(next / (m + 1.0) <= now / m * 1.005, "{}", case());
                 }
             }
         }
