@@ -191,14 +191,28 @@ fn no_flip_names_a_context_that_is_not_served_or_holds_a_measured_length_flat() 
              context_length={served}, mem_fraction_static=0.85, tp_size=2, speculative_algorithm=None)\n"
         );
         std::fs::write(&log, text).expect("written");
-        let own = ["predict", "--from-log", shown, "--gpu", "rtx-5090", "--draft", "eagle3"];
+        let own = [
+            "predict",
+            "--from-log",
+            shown,
+            "--gpu",
+            "rtx-5090",
+            "--draft",
+            "eagle3",
+        ];
         let load = ["--steps", "3", "--concurrency", "1", "--context", "1k"];
         answers(&[&own[..], &load, more].concat())
     };
     let flip = "\n  context of ";
     let within = of("32768", &[]);
-    assert!(within.contains("\n  context of 16,384 tokens: "), "{within}");
-    assert!(within.contains(" with 3 steps, beyond the head's 2,048\n"), "{within}");
+    assert!(
+        within.contains("\n  context of 16,384 tokens: "),
+        "{within}"
+    );
+    assert!(
+        within.contains(" with 3 steps, beyond the head's 2,048\n"),
+        "{within}"
+    );
     let served = of("8192", &[]);
     assert!(!served.contains(flip), "{served}");
     let measured = of("32768", &["--accept", "1.4@3"]);
