@@ -137,16 +137,17 @@ fn context(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory, first: &Poin
         format!(" ({:.2}x with {})", best.speedup, steps(best.depth.steps))
     });
     let reach = scenario.draft.as_ref().and_then(Draft::reach);
-    let beyond = reach.filter(|reach| *reach < context);
-    let beyond = beyond.map_or_else(String::new, |reach| {
-        format!(", beyond the head's {}", thousands(reach as f64))
-    });
+    let doubt = match reach.filter(|reach| *reach < context) {
+        Some(reach) => format!(", beyond the head's {}", thousands(reach as f64)),
+        None if measured(scenario) => ", if as much is accepted there".to_string(),
+        None => String::new(),
+    };
     Some(Flip {
         input: "context".to_string(),
         from: json!(scenario.context),
         to: json!(context),
         note: format!(
-            "context of {} tokens: {:.2}x with {}{other}{beyond}",
+            "context of {} tokens: {:.2}x with {}{other}{doubt}",
             thousands(context as f64),
             there.speedup,
             steps(run)
