@@ -27,8 +27,10 @@ mod weights;
 
 pub use config::{ConfigError, DENOISES, denoises};
 pub use cut::Uncut;
+pub use engine::sglang::sglang_graph_batch;
 pub use engine::vllm::{
-    default_utilisation, vllm_graph_flag, vllm_graph_tokens, vllm_head_in_targets_format,
+    VLLM_GRAPH_FLAG, default_utilisation, vllm_graph_flag, vllm_graph_size, vllm_graph_tokens,
+    vllm_head_in_targets_format,
 };
 pub use engine::{Engine, EngineKind, Version};
 pub use fit::{AtOnce, Fit, Wall};

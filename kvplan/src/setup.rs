@@ -129,6 +129,9 @@ pub struct Observed {
     pub draft_graph_gib: Option<f64>,
     /// What the target's graphs alone took, GiB, where the log shows them apart.
     pub target_graph_gib: Option<f64>,
+    /// Whether the run whose graphs were seen drafted, whatever this setup does: SGLang then captures
+    /// other sizes.
+    pub graphs_with_draft: bool,
     /// Whether `free_after_gib` was seen with the draft loaded.
     pub free_after_with_draft: bool,
     /// Whether pool, tokens and graphs are of a run with the draft; else they say what there is

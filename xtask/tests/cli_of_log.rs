@@ -172,8 +172,12 @@ fn without_its_draft_a_logs_server_has_what_the_log_says_of_the_target() {
     // (45.03 - 0.15 x 77.92) GiB of 81,920 B.
     assert!(text.contains("437,020 tokens"), "{text}");
     assert!(!text.contains("not observed"), "{text}");
+    // 1.31 GiB of the 23 sizes that a draft captures to 48 requests, 10 without.
     let graphs = text.lines().find(|line| line.starts_with("target: graphs"));
-    assert!(graphs.is_some_and(|line| line.ends_with("1.310")), "{text}");
+    assert!(
+        graphs.is_some_and(|line| line.contains(" 0.570 ")),
+        "{text}"
+    );
 }
 
 /// `plan` said 87,248 tokens without the head of the log, and with `--draft none` 89,376 and TIGHT.
@@ -474,14 +478,7 @@ fn the_reach_of_a_head_is_the_one_that_its_log_prints() {
         ]);
         let plan = answers(&["plan", "--from-log", &file, "--gpu", "rtx-pro-6000"]);
         std::fs::remove_file(path).ok();
-        let said: Vec<&str> = text
-            .lines()
-            .filter(|l| l.starts_with("  draft: the "))
-            .collect();
-        assert_eq!(said.len(), 1, "{text}");
-        let reach = reach.replace("131072", "131,072").replace("4096", "4,096");
-        let own = format!("in place of the log's, which reaches {reach} tokens");
-        assert!(said[0].contains(&own), "{text}");
+        assert!(text.contains("the log's head is none known here"), "{text}");
         assert!(!plan.contains("max_num_batched_tokens 8192"), "{plan}");
         text
     };

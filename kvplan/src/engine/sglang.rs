@@ -10,6 +10,8 @@ mod reserve;
 mod state;
 mod walls;
 
+pub use graphs::sglang_graph_batch;
+
 use auto::{Generation, automatic_fraction, generation};
 use cell::{cell_bytes, prices_draft};
 use reserve::reserve_lines;

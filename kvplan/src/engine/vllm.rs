@@ -8,7 +8,7 @@ mod seen;
 mod tokens;
 mod walls;
 
-pub use graphs::{vllm_graph_flag, vllm_graph_tokens};
+pub use graphs::{VLLM_GRAPH_FLAG, vllm_graph_flag, vllm_graph_size, vllm_graph_tokens};
 pub use head::vllm_head_in_targets_format;
 pub(crate) use seen::as_it_drafted;
 

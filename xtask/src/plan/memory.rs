@@ -249,6 +249,7 @@ fn for_load(report: &Report, scenario: &Scenario) -> Memory {
             .filter(|limit| starts(plan) && !whole(*limit))
             .map(|limit| longest_that_fits(limit, whole)),
         fraction: Some(as_said(plan.fraction, scenario)),
+        graphs: scenario.graphs,
         ..to_memory(report)
     }
 }
@@ -275,6 +276,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         holds_without_draft: None,
         pool: Some(plan.pool.clone()),
         state_slots: plan.state_slots,
+        graphs: None,
         most_at_once: Some(most_at_once(report)),
         limit: limit::words(report),
         longest_context: None,

@@ -224,11 +224,14 @@ fn graphs_told(setup: &Setup<'_>) -> Option<u64> {
 fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
     setup.max_running = setup.max_running.or(scenario.running());
     setup.batched_tokens = setup.batched_tokens.or(ran.batched_tokens);
-    setup.graph_max_batch = setup.graph_max_batch.or(ran.graph_max_batch);
+    let planned = scenario.graphs.map(|graphs| graphs.largest);
+    let batch = setup.graph_max_batch.or(planned);
+    setup.graph_max_batch = batch.or(ran.graph_max_batch);
     setup.graph_max_batch = setup.graph_max_batch.or(graphs_told(setup));
     let seen = &mut setup.observed;
     seen.running = ran.max_running;
     seen.graph_max_batch = ran.graph_max_batch;
+    seen.graphs_with_draft = ran.speculates;
     let target_alone = ran.target_graphs && setup.engine.kind == EngineKind::Sglang;
     if target_alone {
         seen.target_graph_gib = ran.graph_gib;

@@ -13,6 +13,7 @@ use spec_decode::economics::depth::TIE_SHARE;
 
 use super::replicas::Replicas;
 use super::stopped::Stopped;
+use crate::scenario::GraphBatch;
 use crate::table::{needed, thousands};
 
 /// Version of the JSON form.
@@ -227,6 +228,9 @@ pub(crate) struct Memory {
     /// Slots for states, where the engine keeps them in a pool of their own.
     #[serde(skip)]
     pub(crate) state_slots: Option<kvplan::StateSlots>,
+    /// Batches to capture as graphs, where the engine must be told.
+    #[serde(skip)]
+    pub(crate) graphs: Option<GraphBatch>,
     /// Requests at once, and what stops more.
     pub(crate) most_at_once: Option<MostAtOnce>,
     /// The same in words, where that is not the pool.

@@ -1,5 +1,7 @@
 //! What an answer rests on that nobody said.
 
+use std::collections::BTreeMap;
+
 use super::answer::{Assumption, Memory, Point};
 use super::links::Links;
 use super::{flags, kernels, launch};
@@ -11,6 +13,7 @@ pub(super) fn all(
     setting: &flags::Setting<'_>,
     links: &Links<'_>,
     points: &[Point],
+    lines: &BTreeMap<&'static str, Vec<String>>,
 ) -> Vec<Assumption> {
     let scenario = setting.scenario;
     let mut all = scenario.assumptions.clone();
@@ -29,6 +32,7 @@ pub(super) fn all(
         .chain(kernel)
         .chain(launch::limit_changed(scenario, setting.memory))
         .chain(launch::more_than_ran(scenario))
+        .chain(super::graphs::told(scenario, lines))
         .chain(super::short_head::told(setting))
         .chain(super::carried::left_out(scenario).filter(|_| setting.runs))
         .chain(

@@ -23,11 +23,14 @@ pub(super) fn vllm(setting: &Setting<'_>, memory: Option<&Memory>) -> Vec<String
         .filter(|_| drafts)
         .and_then(|version| kvplan::vllm_graph_flag(version, running, verified));
     // What the log's server was told stands where it is enough.
-    let told = scenario.ran.carried.flags.iter().find_map(|flag| {
-        let (name, value) = (flag.first()?, flag.get(1)?);
-        needed.filter(|needed| needed.0 == name)?;
-        value.parse::<u64>().ok()
+    let told = scenario.ran.carried.flags.iter().find(|flag| {
+        let name = flag.first().map(String::as_str);
+        asked && name == Some(kvplan::VLLM_GRAPH_FLAG)
     });
+    let told = told.and_then(|flag| flag.get(1)?.parse::<u64>().ok());
+    let each = if drafts { verified } else { 1 };
+    let least = kvplan::vllm_graph_size(running, each);
+    let needed = needed.or(told.map(|_| (kvplan::VLLM_GRAPH_FLAG, least)));
     if let Some((flag, tokens)) = needed.filter(|needed| told.is_none_or(|told| told < needed.1)) {
         push(&mut flags, flag, tokens);
     }

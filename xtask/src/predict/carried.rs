@@ -13,18 +13,12 @@ pub(super) fn add(scenario: &Scenario, engine: &str, line: &mut Vec<String>) {
         let Some(name) = flag.first() else {
             continue;
         };
-        let other = weights && name == "--quantization";
+        let graphs = scenario.graphs.is_some() && name == "--cuda-graph-max-bs";
+        let other = graphs || weights && name == "--quantization";
         if !other && !line.contains(name) {
             line.extend(flag.iter().cloned());
         }
     }
-}
-
-/// Variables that the pool of the log's server depends on.
-pub(super) fn environment(scenario: &Scenario, engine: &str) -> Vec<String> {
-    let own = scenario.engine.kind.name() == engine;
-    let kept = scenario.ran.carried.env.iter().filter(|_| own);
-    kept.cloned().collect()
 }
 
 /// Names of them in one line before the rest is counted.

@@ -11,7 +11,7 @@ use super::links::Choice;
 use super::pasted::Pasted;
 use super::{launch, other_flags, serves, verdict};
 use crate::scenario::file::ObservedFile;
-use crate::scenario::{EngineChoice, EngineKind, Ran, Scenario};
+use crate::scenario::{EngineChoice, EngineKind, GraphBatch, Ran, Scenario};
 
 /// A setting to express as flags.
 pub(super) struct Setting<'a> {
@@ -53,7 +53,6 @@ pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<
     let devices = setting.scenario.visible_devices();
     let mut with_env = |engine, env_key, (mut env, mut line): (Vec<String>, Vec<String>)| {
         super::carried::add(setting.scenario, engine, &mut line);
-        env.extend(super::carried::environment(setting.scenario, engine));
         flags.insert(engine, line);
         env.splice(0..0, devices.clone());
         if !env.is_empty() {
@@ -305,6 +304,10 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
         env.push(super::short_head::SGLANG.to_string());
     }
     flags.extend(at_once(scenario, head(setting).is_some(), memory.as_ref()));
+    let graphs = memory.as_ref().and_then(|memory| memory.graphs);
+    if let Some(largest) = graphs.and_then(GraphBatch::typed) {
+        push(&mut flags, "--cuda-graph-max-bs", largest);
+    }
     match setting.scenario.kv_dtype {
         kvplan::KvDtype::Fp8 => push(&mut flags, "--kv-cache-dtype", "fp8_e4m3"),
         kvplan::KvDtype::Fp4 => push(&mut flags, "--kv-cache-dtype", "fp4_e2m1"),

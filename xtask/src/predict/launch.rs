@@ -140,7 +140,11 @@ fn most_held(scenario: &Scenario, memory: Option<&Memory>) -> Option<u32> {
 ///
 /// # Errors
 /// Inputs no engine could run with.
-pub(crate) fn for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
+pub(crate) fn for_loads(scenario: Scenario) -> anyhow::Result<Scenario> {
+    super::graphs::for_running(at_once_for_loads(scenario)?)
+}
+
+fn at_once_for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
     let by_itself = by_itself(scenario.engine.kind, scenario.draft.is_some()).map(u64::from);
     let limit = scenario.ran.told_running().or(by_itself);
     let limit = limit.filter(|_| scenario.max_running.is_none() && asks_loads(&scenario));
@@ -163,16 +167,28 @@ pub(crate) fn for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
     Ok(scenario)
 }
 
-/// Says that the paste runs more requests at once than the log's server.
+/// Says that the paste runs another number of requests at once than the log's server.
 pub(super) fn more_than_ran(scenario: &Scenario) -> Option<String> {
-    let (asked, ran) = scenario
+    let (runs, ran) = scenario
         .running_for_loads
         .zip(scenario.ran.told_running())
-        .filter(|_| scenario.max_running.is_none() && !scenario.ran.file.is_empty())?;
+        .filter(|_| scenario.max_running.is_none())?;
+    let asked = scenario.concurrency.last().copied().map_or(1, u64::from);
+    let why = match (runs < ran, runs < asked) {
+        (true, _) => "the batches that its graphs hold, with no room for larger ones",
+        (false, true) => "what the pool holds of those asked for",
+        (false, false) => "as asked for",
+    };
     Some(format!(
-        "the paste runs {asked} requests at once, as asked for; the server of {} ran {ran}",
+        "the paste runs {runs} requests at once, {why}; the server of {} ran {ran}",
         scenario.ran.file
     ))
+}
+
+/// Requests at once of the planned server: told, by flag or by a log, or taken by the engine itself.
+pub(super) fn running(scenario: &Scenario) -> Option<u64> {
+    let by_itself = by_itself(scenario.engine.kind, scenario.draft.is_some()).map(u64::from);
+    scenario.running().or(by_itself)
 }
 
 /// Requests at once that an engine runs by itself, where that is a fixed figure.
@@ -228,8 +244,7 @@ pub(super) fn limit_changed(scenario: &Scenario, memory: &Memory) -> Option<Stri
         Some(told) => scenario.ran.context_limit.filter(|limit| told < *limit)?,
         None => own_limit(scenario)?,
     };
-    let kept = scenario.max_model_len.is_some() || told_limit(scenario, Some(memory)).is_some();
-    if kept || scenario.ran.file.is_empty() {
+    if scenario.max_model_len.is_some() || told_limit(scenario, Some(memory)).is_some() {
         return None;
     }
     let why = if holds(memory, limit) {

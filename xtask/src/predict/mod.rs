@@ -9,6 +9,7 @@ mod compared_names;
 mod costs;
 pub(crate) mod flags;
 mod flips;
+mod graphs;
 mod kernels;
 pub(crate) mod launch;
 pub(crate) mod links;
@@ -146,12 +147,12 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let lacking = serves::lacking(&setting);
     let (flips, changes) = match setting.runs {
         true => (
-            flips::flips(scenario, &costs, links, &memory, &points),
+            flips::flips(scenario, &costs, links, &points),
             changes::changes(scenario, links, &costs, &points)?,
         ),
         false => (Vec::new(), Vec::new()),
     };
-    let mut assumptions = assumed::all(&setting, links, &points);
+    let mut assumptions = assumed::all(&setting, links, &points, &engine_flags);
     let observed = observed::rows(scenario, links, &memory)?;
     assumptions.extend(observed::left_out(scenario));
     assumptions.extend(observed::by_log::outside(scenario, &observed));

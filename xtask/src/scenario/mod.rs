@@ -105,6 +105,8 @@ pub(crate) struct Scenario {
     pub(crate) max_running: Option<u64>,
     /// Requests at once for loads asked for beyond what a log's server ran.
     pub(crate) running_for_loads: Option<u64>,
+    /// Batches that SGLang is to capture as graphs, where that is not what a log's server did.
+    pub(crate) graphs: Option<GraphBatch>,
     /// State slots of a hybrid, where `predict` was told.
     pub(crate) state_slots: Option<u64>,
     /// Longest context that the engine is told to serve, where `predict` was told, tokens.
@@ -113,6 +115,22 @@ pub(crate) struct Scenario {
     pub(crate) ledger_steps: Option<u32>,
     /// What is left aside of a log whose server had another card or other weights.
     pub(crate) left_aside: Vec<String>,
+}
+
+/// The largest batch that SGLang captures as a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GraphBatch {
+    /// To be captured, requests.
+    pub(crate) largest: u64,
+    /// Captured where nobody tells it, requests.
+    pub(crate) by_itself: u64,
+}
+
+impl GraphBatch {
+    /// What it must be told.
+    pub(crate) fn typed(self) -> Option<u64> {
+        Some(self.largest).filter(|largest| *largest != self.by_itself)
+    }
 }
 
 /// Collects inputs and assumptions while resolving.
@@ -184,17 +202,13 @@ impl Scenario {
         let hardware = hardware::resolve(&merged.hardware)?;
         note_hardware(&hardware, notes);
         let engine = engine::resolve(merged, notes)?;
-        let model = ran::stretched(model::target(merged, notes)?, merged);
+        let model = model::target(merged, notes)?;
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let (merged, baseline) = &aside::of_this_server(merged, (tp, &hardware.gpu.name), notes)?;
-        let draft = ran::head_of_log(model::draft(merged, &model, &engine, notes)?, merged);
+        let draft = ran::head_of_log(model::draft(merged, &model, &engine, notes)?, merged, notes);
         let (allreduce, swept) = all_reduce::resolve(merged, &hardware, &engine, tp, notes)?;
-        let served = sweep::served(
-            merged,
-            &hardware.served,
-            (&model.name, tp, &allreduce),
-            notes,
-        );
+        let own = (model.name.as_str(), tp, allreduce.as_str());
+        let served = sweep::served(merged, &hardware.served, own, notes);
         let measured = context::measured(baseline.as_ref(), served.as_ref());
         let context = context::resolve(merged, measured, notes)?;
         let baseline = sweep::at_context(baseline.clone(), context, notes);
@@ -244,6 +258,7 @@ impl Scenario {
             seed: merged.seed,
             max_running: None,
             running_for_loads: None,
+            graphs: None,
             state_slots: None,
             max_model_len: None,
             ledger_steps: None,
@@ -385,7 +400,7 @@ fn tensor_parallel(
     }
     if tp > have {
         return Err(input::error(format!(
-            "{shown}: the box has {have} GPU{}",
+            "{shown}: the box has {have} GPU{}; give --tp up to {have}",
             if have == 1 { "" } else { "s" }
         )));
     }

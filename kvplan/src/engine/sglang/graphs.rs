@@ -32,11 +32,8 @@ const DRAFTED: [(u64, u64, u64); 5] = [
 
 /// Sizes captured up to `largest` by a server that runs `at_once` requests: larger batches never
 /// come up and are left out, and the largest that does is captured though no list has it.
-fn sizes(setup: &Setup<'_>, largest: u64, at_once: u64) -> u64 {
-    let steps = match setup.speculation {
-        Some(_) => DRAFTED,
-        None => PLAIN,
-    };
+fn sizes(setup: &Setup<'_>, drafts: bool, largest: u64, at_once: u64) -> u64 {
+    let steps = if drafts { DRAFTED } else { PLAIN };
     let up_to = |cap: u64| {
         let count = |(first, last, step): &(u64, u64, u64)| {
             let last = cap.min(*last);
@@ -51,19 +48,32 @@ fn sizes(setup: &Setup<'_>, largest: u64, at_once: u64) -> u64 {
     kept + u64::from(all > kept && !listed)
 }
 
-/// Sizes that this setup captures.
-fn captured(setup: &Setup<'_>, running: u64) -> u64 {
-    sizes(setup, chunk_and_batch(setup).1 as u64, running)
+/// Largest batch that SGLang captures as a graph where nobody tells it, on this card and this many of
+/// them.
+pub fn sglang_graph_batch(setup: &Setup<'_>) -> u64 {
+    let mut own = setup.clone();
+    own.graph_max_batch = None;
+    chunk_and_batch(&own).1 as u64
 }
 
-/// Sizes captured over those of the server whose graphs were seen, where other batches are asked for.
+/// Sizes that this setup captures.
+fn captured(setup: &Setup<'_>, running: u64) -> u64 {
+    let largest = chunk_and_batch(setup).1 as u64;
+    sizes(setup, setup.speculation.is_some(), largest, running)
+}
+
+/// Sizes captured over those of the server whose graphs were seen, where other batches are asked for,
+/// or one of the two drafts and the other does not.
 fn grown(setup: &Setup<'_>, running: u64) -> f64 {
-    if !setup.batches_moved() {
+    let seen = setup.observed;
+    let drafted = seen.pool_with_draft || seen.graphs_with_draft;
+    if !setup.batches_moved() && drafted == setup.speculation.is_some() {
         return 1.0;
     }
     let mut ran = setup.clone();
-    ran.graph_max_batch = setup.observed.graph_max_batch;
-    let then = captured(&ran, setup.observed.running.unwrap_or(running));
+    ran.graph_max_batch = seen.graph_max_batch;
+    let largest = chunk_and_batch(&ran).1 as u64;
+    let then = sizes(&ran, drafted, largest, seen.running.unwrap_or(running));
     match then {
         0 => 1.0,
         then => captured(setup, running) as f64 / then as f64,
@@ -71,7 +81,7 @@ fn grown(setup: &Setup<'_>, running: u64) -> f64 {
 }
 
 /// A line of graphs that a log shows, as much of them as is captured now; GiB, and of them the
-/// estimated.
+/// estimated: what comes or goes with the other sizes.
 fn logged<'a>(ledger: &'a mut Ledger, item: &str, gib: f64, grown: f64) -> (f64, f64, Added<'a>) {
     let now = gib * grown;
     if grown == 1.0 || grown == 0.0 {
@@ -79,7 +89,9 @@ fn logged<'a>(ledger: &'a mut Ledger, item: &str, gib: f64, grown: f64) -> (f64,
         return (now, 0.0, line);
     }
     let source = "the captures in the log, by the number of sizes captured";
-    (now, now, ledger.estimate(item, now, SPREAD, source))
+    let moved = (now - gib).abs().min(now);
+    let spread = SPREAD * moved / now.max(f64::MIN_POSITIVE);
+    (now, moved, ledger.estimate(item, now, spread, source))
 }
 
 /// The graphs, as a log has them where there is one; GiB in all, and of them the estimated.
@@ -132,7 +144,6 @@ pub(super) fn lines(ledger: &mut Ledger, setup: &Setup<'_>, running: u64) -> (f6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::setup::Speculation;
     use crate::{Engine, EngineKind, Sharding, catalog};
 
     /// `--max-running 8` left the graphs of 67 sizes in the ledger.
@@ -142,25 +153,17 @@ mod tests {
         let engine = Engine::newest(EngineKind::Sglang);
         let setup = Setup::new(&model, Sharding::tp(8), engine, 140.3);
         // 1, 2, 4, 8, 12, then every 8 to 256, every 16 to 496, 512.
-        assert_eq!(sizes(&setup, 512, 4096), 52);
-        assert_eq!(sizes(&setup, 128, 4096), 20);
-        assert_eq!(sizes(&setup, 512, 8), 4);
+        assert_eq!(sizes(&setup, false, 512, 4096), 52);
+        assert_eq!(sizes(&setup, false, 128, 4096), 20);
+        assert_eq!(sizes(&setup, false, 512, 8), 4);
         // 1, 2, 4, 8, and 9 for itself.
-        assert_eq!(sizes(&setup, 512, 9), 5);
-        assert_eq!(sizes(&setup, 0, 8), 0);
+        assert_eq!(sizes(&setup, false, 512, 9), 5);
+        assert_eq!(sizes(&setup, false, 0, 8), 0);
         let mut split = setup.clone();
         split.sharding.dp_attention = 8;
-        assert_eq!(sizes(&split, 512, 64), 4);
-        let mut drafted = setup.clone();
-        drafted.speculation = Some(Speculation {
-            kind: SpecKind::Ngram,
-            draft: None,
-            steps: 3,
-            topk: 1,
-            draft_tokens: 4,
-        });
+        assert_eq!(sizes(&split, false, 512, 64), 4);
         // Every size to 8, every 2 to 32, every 4 to 64, every 8.
-        assert_eq!(sizes(&drafted, 512, 48), 8 + 12 + 3);
-        assert_eq!(sizes(&drafted, 512, 4096), 67);
+        assert_eq!(sizes(&setup, true, 512, 48), 8 + 12 + 3);
+        assert_eq!(sizes(&setup, true, 512, 4096), 67);
     }
 }

@@ -20,9 +20,19 @@ pub fn vllm_graph_tokens(version: Version, max_seqs: u64, draft_tokens: u64) -> 
     all.min(MOST_BY_ITSELF)
 }
 
+/// The flag of the largest size that is captured, since 0.11.1.
+pub const VLLM_GRAPH_FLAG: &str = "--max-cudagraph-capture-size";
+
+/// Least size that vLLM captures which holds what so many requests verify at once, tokens, no more
+/// than it captures at most by itself: every 8, from 256 on every 16.
+pub fn vllm_graph_size(max_seqs: u64, draft_tokens: u64) -> u64 {
+    let needed = max_seqs.saturating_mul(draft_tokens).min(MOST_BY_ITSELF);
+    let step = if needed > 256 { 16 } else { 8 };
+    needed.div_ceil(step) * step
+}
+
 /// The flag and its tokens with which the verify of all requests at once runs inside graphs, in the
-/// releases that capture fewer by themselves (0.10.0 to 0.12.0; those before captured 512). A size
-/// that is captured: every 8, from 256 on every 16; no more than vLLM captures at most by itself.
+/// releases that capture fewer by themselves (0.10.0 to 0.12.0; those before captured 512).
 pub fn vllm_graph_flag(
     version: Version,
     max_seqs: u64,
@@ -35,12 +45,11 @@ pub fn vllm_graph_flag(
     if needed <= vllm_graph_tokens(version, max_seqs, draft_tokens) {
         return None;
     }
-    let step = if needed > 256 { 16 } else { 8 };
     let flag = match version.since((0, 11, 1), (2025, 11)) {
-        true => "--max-cudagraph-capture-size",
+        true => VLLM_GRAPH_FLAG,
         false => "--cuda-graph-sizes",
     };
-    Some((flag, needed.div_ceil(step) * step))
+    Some((flag, vllm_graph_size(max_seqs, draft_tokens)))
 }
 
 /// Graph memory per captured shape, GiB: median of 2.24, 1.02, 1.12, 0.72 over 67 shapes and 0.41

@@ -1,0 +1,86 @@
+//! The largest batch that SGLang captures as a CUDA graph. A larger one runs outside graphs, and the
+//! rows are reckoned inside: the planned server captures all that it runs.
+
+use std::collections::BTreeMap;
+
+use super::launch;
+use crate::scenario::{EngineKind, GraphBatch, Scenario};
+
+/// What the engines call it.
+const FLAGS: [&str; 3] = [
+    "--cuda-graph-max-bs",
+    "--max-cudagraph-capture-size",
+    "--cuda-graph-sizes",
+];
+
+/// The scenario with the largest batch that the planned server captures, where that is neither what the
+/// log's server was told nor what SGLang takes by itself; where there is no room for more graphs, as many
+/// requests at once as those of the log hold.
+///
+/// # Errors
+/// Inputs no engine could run with.
+pub(super) fn for_running(mut scenario: Scenario) -> anyhow::Result<Scenario> {
+    scenario.graphs = None;
+    if scenario.engine.kind != EngineKind::Sglang {
+        return Ok(scenario);
+    }
+    scenario.graphs = planned(&scenario)?;
+    let (Some(_), Some(told)) = (scenario.graphs, scenario.ran.graph_max_batch) else {
+        return Ok(scenario);
+    };
+    let loads = scenario.concurrency.last().copied().unwrap_or(1);
+    if u64::from(loads) > told || scenario.max_running.is_some() {
+        return Ok(scenario);
+    }
+    let mut fewer = scenario.clone();
+    (fewer.graphs, fewer.running_for_loads) = (None, Some(told));
+    let fits = |scenario: &Scenario| anyhow::Ok(crate::plan::memory(scenario)?.fits);
+    let no_room = fits(&scenario)? != Some(true) && fits(&fewer)? == Some(true);
+    Ok(if no_room { fewer } else { scenario })
+}
+
+fn planned(scenario: &Scenario) -> anyhow::Result<Option<GraphBatch>> {
+    let by_itself = kvplan::sglang_graph_batch(&crate::plan::setup(scenario, None)?);
+    let told = scenario.ran.graph_max_batch.filter(|batch| *batch > 0);
+    let runs = launch::running(scenario);
+    let heaviest = scenario.concurrency.last().copied().map_or(1, u64::from);
+    let mut rows = heaviest.min(runs.unwrap_or(u64::MAX));
+    if rows > told.unwrap_or(by_itself) {
+        let held = crate::plan::memory(scenario)?.held(scenario.context);
+        rows = rows.min(held.map_or(u64::MAX, u64::from));
+    }
+    let wanted = match rows > by_itself {
+        true => runs.unwrap_or(rows),
+        false => runs.unwrap_or(by_itself).min(by_itself),
+    };
+    // SGLang prints its own choice as if it had been told; pasted it would say more than it does.
+    let own = told.is_some_and(|told| told == by_itself && runs.is_some_and(|runs| runs > told));
+    let enough = !own && told.unwrap_or(by_itself) >= wanted;
+    Ok((!enough).then_some(GraphBatch {
+        largest: wanted,
+        by_itself,
+    }))
+}
+
+/// Says that the line to paste captures more than the log's server did, or than the engine does by itself.
+pub(super) fn told(
+    scenario: &Scenario,
+    flags: &BTreeMap<&'static str, Vec<String>>,
+) -> Option<String> {
+    let line = flags.get(scenario.engine.kind.name())?;
+    let at = line
+        .iter()
+        .position(|word| FLAGS.contains(&word.as_str()))?;
+    let (name, value) = (line.get(at)?, line.get(at + 1)?);
+    let mut ran = scenario.ran.carried.flags.iter();
+    let ran = ran.find(|flag| flag.first() == Some(name));
+    let other = match (ran.and_then(|flag| flag.get(1)), scenario.graphs) {
+        (Some(ran), _) if ran == value => return None,
+        (Some(ran), _) => format!("not the {ran} of {}", scenario.ran.file),
+        (None, Some(graphs)) => format!("by itself SGLang captures to {}", graphs.by_itself),
+        (None, None) => return None,
+    };
+    Some(format!(
+        "the paste has {name} {value}, {other}: what is larger runs outside CUDA graphs"
+    ))
+}

@@ -1,0 +1,126 @@
+//! Batches that SGLang captures as CUDA graphs: in the ledger and in the line to paste.
+
+mod common;
+
+use common::answers;
+
+/// A server on two RTX 5090 with so much in its printed arguments; it captured graphs of 0.21 GB.
+fn log(name: &str, told: &str) -> String {
+    let running = told.split_once("max_running_requests=");
+    let running = running.and_then(|(_, rest)| rest.split(',').next());
+    let running = running.filter(|n| *n != "None").unwrap_or("2048");
+    let draft = match told.contains("EAGLE3") {
+        true => {
+            "[2026-03-14 19:02:34 TP0] Load weight begin. avail mem=2.93 GB\n\
+             [2026-03-14 19:02:35 TP0] Load weight end. elapsed=1.2 s, type=LlamaForCausalLMEagle3, \
+             avail mem=2.46 GB, mem usage=0.47 GB.\n"
+        }
+        false => "",
+    };
+    let text = format!(
+        "[2026-03-14 19:02:04] server_args=ServerArgs(model_path='Qwen/Qwen3-30B-A3B-FP8', \
+         context_length=None, mem_fraction_static=0.881, {told}, tp_size=2, disable_cuda_graph=False)\n\
+         [2026-03-14 19:02:15 TP0] Load weight begin. avail mem=30.46 GB\n\
+         [2026-03-14 19:02:24 TP0] Load weight end. elapsed=8.71 s, type=Qwen3MoeForCausalLM, \
+         avail mem=15.87 GB, mem usage=14.59 GB.\n\
+         [2026-03-14 19:02:24 TP0] KV Cache is allocated. #tokens: 267501, K size: 6.12 GB, V size: 6.12 GB\n\
+         [2026-03-14 19:02:24 TP0] Memory pool end. avail mem=3.59 GB\n\
+         [2026-03-14 19:02:25 TP0] Capture cuda graph begin. avail mem=3.14 GB\n\
+         [2026-03-14 19:02:34 TP0] Capture cuda graph end. Time elapsed: 9.12 s. mem usage=0.21 GB. \
+         avail mem=2.93 GB.\n\
+         {draft}\
+         [2026-03-14 19:02:35 TP0] max_total_num_tokens=267501, chunked_prefill_size=2048, \
+         max_running_requests={running}, context_len=40960, available_gpu_mem=2.93 GB\n\
+         [2026-03-14 19:02:38] The server is fired up and ready to roll!\n"
+    );
+    let path = std::env::temp_dir().join(format!("graphs-{name}-{}.log", std::process::id()));
+    std::fs::write(&path, text).expect("writes");
+    path.display().to_string()
+}
+
+fn of_log(name: &str, told: &str, flags: &str) -> String {
+    let file = log(name, told);
+    let start = "predict --engine sglang@0.5.9 --gpu rtx-5090 --context 4k --from-log";
+    let words = start.split(' ').chain([file.as_str()]);
+    let text = answers(&words.chain(flags.split(' ')).collect::<Vec<_>>());
+    let _ = std::fs::remove_file(&file);
+    text
+}
+
+/// The number behind a flag of the pasted line.
+fn pasted(text: &str, flag: &str) -> Option<u64> {
+    let (_, lines) = text.split_once("\npaste\n")?;
+    let line = lines.lines().find(|line| line.contains("sglang"))?;
+    let (_, rest) = line.split_once(&format!("{flag} "))?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// GiB of a line of the ledger.
+fn gib(text: &str, item: &str) -> f64 {
+    let line = text.lines().find(|l| l.trim_start().starts_with(item));
+    let words = line.and_then(|line| line.split_whitespace().nth(item.split(' ').count()));
+    words.and_then(|w| w.parse().ok()).unwrap_or(f64::NAN)
+}
+
+const DRAFTED: &str = "speculative_algorithm='EAGLE3', speculative_num_steps=3, \
+                       speculative_eagle_topk=1, speculative_num_draft_tokens=4";
+
+/// A log with graphs to 32 of a server told to run 64 was pasted with both, below rows for 64.
+#[test]
+fn the_paste_captures_all_that_it_runs_and_says_where_the_log_did_not() {
+    let told = format!("max_running_requests=64, {DRAFTED}, cuda_graph_max_bs=32");
+    let text = of_log("narrow", &told, "--draft eagle3 --concurrency 1,16,48");
+    assert_eq!(pasted(&text, "--max-running-requests"), Some(64), "{text}");
+    assert_eq!(pasted(&text, "--cuda-graph-max-bs"), Some(64), "{text}");
+    assert!(
+        text.contains("the paste has --cuda-graph-max-bs 64, not the 32 of "),
+        "{text}"
+    );
+    // A healthy one of 16 that is asked for more.
+    let told = format!("max_running_requests=16, {DRAFTED}, cuda_graph_max_bs=16");
+    let text = of_log("raised", &told, "--draft eagle3 --concurrency 1,40");
+    let running = pasted(&text, "--max-running-requests");
+    assert!(running > Some(16), "{text}");
+    assert_eq!(pasted(&text, "--cuda-graph-max-bs"), running, "{text}");
+    let kept = of_log("kept", &told, "--draft eagle3 --concurrency 1,16");
+    assert_eq!(pasted(&kept, "--cuda-graph-max-bs"), Some(16), "{kept}");
+    assert!(!kept.contains("the paste has --cuda-graph"), "{kept}");
+}
+
+/// SGLang captures 24 on two such cards by itself and runs 48 with a draft.
+#[test]
+fn rows_beyond_what_sglang_captures_by_itself_are_pasted_with_graphs_for_them() {
+    let server = "predict --engine sglang@0.5.9 --model qwen3-30b-a3b --quant fp8 --gpu rtx-5090 --gpus 2 \
+                  --context 4k --concurrency";
+    let of = |loads: &str| {
+        let words: Vec<&str> = server.split_whitespace().chain([loads]).collect();
+        answers(&words)
+    };
+    let (few, many) = (of("1,8,24"), of("1,8,32"));
+    assert_eq!(pasted(&few, "--cuda-graph-max-bs"), None, "{few}");
+    assert!(pasted(&many, "--cuda-graph-max-bs") >= Some(32), "{many}");
+    assert!(many.contains("by itself SGLang captures to 24"), "{many}");
+    assert!(gib(&many, "target: graphs") > gib(&few, "target: graphs"));
+}
+
+/// 7 sizes to 24 without a draft, 16 with one: the plain log's graphs stood for both.
+#[test]
+fn graphs_of_a_plain_log_grow_with_the_sizes_that_a_draft_captures() {
+    let told = "max_running_requests=None, speculative_algorithm=None, cuda_graph_max_bs=24";
+    let drafts = of_log("plain", told, "--draft eagle3 --concurrency 1,2,4,8");
+    let plain = of_log("plain", told, "--draft none --concurrency 1,2,4,8");
+    assert_eq!(gib(&plain, "target: graphs"), 0.21, "{plain}");
+    let grown = gib(&drafts, "target: graphs");
+    assert!((grown - 0.21 * 16.0 / 7.0).abs() < 0.006, "{drafts}");
+    assert_eq!(gib(&drafts, "draft: graphs"), grown, "{drafts}");
+    let banded = |l: &&str| l.contains("target: graphs") && l.contains('-');
+    assert!(
+        drafts.lines().any(|l| banded(&l)),
+        "a ratio has a band: {drafts}"
+    );
+    // And back: the graphs of a log that drafted, without the draft.
+    let told = format!("max_running_requests=48, {DRAFTED}, cuda_graph_max_bs=24");
+    let without = of_log("drafted", &told, "--draft none --concurrency 1,8");
+    let fewer = gib(&without, "target: graphs");
+    assert!((fewer - 0.21 * 7.0 / 16.0).abs() < 0.006, "{without}");
+}
