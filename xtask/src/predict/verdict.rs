@@ -242,17 +242,12 @@ fn gains_up_to(points: &[Point], held: Option<u32>) -> Option<u32> {
     Some(full.unwrap_or(up_to))
 }
 
-/// Loads that are not decided (`true`), as words: all above one, or which.
+/// Loads that are not decided (`true`), as words: those of the rows, whatever other rows there are.
 fn undecided(loads: &[(u32, bool)]) -> Option<String> {
     let runs = loads.chunk_by(|a, b| a.1 == b.1);
     let open: Vec<&[(u32, bool)]> = runs
         .filter(|run| run.first().is_some_and(|(_, open)| *open))
         .collect();
-    let decided_below = loads.iter().take_while(|(_, open)| !open).last();
-    let last_is_open = loads.last().is_some_and(|(_, open)| *open);
-    if let ([_], Some((sure, _)), true) = (open.as_slice(), decided_below, last_is_open) {
-        return Some(format!("measure first above {sure}"));
-    }
     let words = open.iter().filter_map(|run| {
         let (first, last) = (run.first()?.0, run.last()?.0);
         Some(match first == last {
@@ -318,7 +313,7 @@ mod tests {
         };
         assert_eq!(words(&[8]), "measure first at 8 users");
         assert_eq!(words(&[2, 4, 32]), "measure first at 2 to 4 and 32 users");
-        assert_eq!(words(&[8, 16, 32]), "measure first above 4");
+        assert_eq!(words(&[8, 16, 32]), "measure first at 8 to 32 users");
         assert_eq!(words(&[]), "");
     }
 }
