@@ -311,6 +311,12 @@ fn a_head_past_what_its_config_reaches_is_measured_first_and_its_figure_is_in_th
     assert_eq!(beyond["verdict"], "measure-first");
     let what = beyond["measure"]["what"].as_str().unwrap_or_default();
     assert!(what.contains("accept length at 32768"), "{what}");
+    let how = beyond["measure"]["how"].as_str().unwrap_or_default();
+    let pasted = format!("--accept LENGTH@{}", beyond["best"]["steps"]);
+    assert!(
+        how.contains(&pasted),
+        "measured at the steps that are pasted: {how}"
+    );
     let length = |answer: &serde_json::Value| answer["scenario"]["accept_length"]["value"].as_f64();
     assert!(
         length(&beyond) < Some(1.3) && length(&within) > Some(2.0),

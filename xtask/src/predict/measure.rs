@@ -99,19 +99,23 @@ fn only_the_verify_was_seen(scenario: &Scenario) -> bool {
 }
 
 /// What the scenario itself leaves open, and how to settle it.
-fn named_by_the_scenario(scenario: &Scenario, point: &Point) -> Option<(String, &'static str)> {
+fn named_by_the_scenario(scenario: &Scenario, point: &Point) -> Option<(String, String)> {
     if only_the_verify_was_seen(scenario) {
         return Some((
             "plain tokens a second with one user, speculation off".to_string(),
             "the verify time is known, the plain step it must be compared with is not; one \
-             minute, one request",
+             minute, one request"
+                .to_string(),
         ));
     }
     if scenario.acceptance.past_reach(point.context) {
         return Some((
             format!("the accept length at {} tokens of context", point.context),
-            "the head's config reaches less, and whether it falls there decides; a minute of your \
-             own requests at 3 steps",
+            format!(
+                "the head's config reaches less, and whether it falls there decides; a few minutes of \
+                 your own requests with the pasted flags, then --accept LENGTH@{}",
+                point.steps
+            ),
         ));
     }
     None
@@ -131,7 +135,7 @@ fn of_the_point(
         width_after: None,
     };
     if let Some((what, how)) = named_by_the_scenario(scenario, point) {
-        return measure(what, how);
+        return measure(what, &how);
     }
     let model = ResidualModel::shipped();
     let log_sd = |situation: Situation, beyond: bool| {
