@@ -446,3 +446,43 @@ fn what_the_answer_leaves_out_and_cards_that_are_unknown_are_named() -> anyhow::
     assert!(command.contains("predict --from-log lines.log"), "{next}");
     Ok(())
 }
+
+/// It was offered without GPUs, refused for 16 of them, and with the 8 of the refusal again for TP 16.
+#[test]
+fn a_server_over_two_machines_is_asked_for_as_on_one_of_them() -> anyhow::Result<()> {
+    let folder = std::env::temp_dir().join(format!("two-machines-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let of = |nodes: &str| {
+        format!(
+            "[2026-02-11 09:14:02] server_args=ServerArgs(model_path='deepseek-ai/DeepSeek-V3.2', \
+             mem_fraction_static=0.85, tp_size=16{nodes})\n"
+        )
+    };
+    std::fs::write(folder.join("two.log"), of(", nnodes=2"))?;
+    std::fs::write(folder.join("unsaid.log"), of(""))?;
+    let told = xtask(&["explain", "two.log"], &folder)?;
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    let command = text
+        .split_once("next   ")
+        .and_then(|(_, next)| next.lines().next());
+    let words = filled(command.unwrap_or_default(), "deepseek-v3.2");
+    let words: Vec<&str> = words.iter().map(|word| word.as_str()).collect();
+    let on_h200: Vec<&str> = words
+        .iter()
+        .map(|w| if *w == "gb200" { "h200" } else { w })
+        .collect();
+    assert!(xtask(&on_h200, &folder)?.status.success(), "{text}");
+    assert!(text.contains("several machines"), "{text}");
+    // The card is not known before it is asked for.
+    let ask = ["predict", "--from-log", "unsaid.log", "--gpu", "h200"];
+    let refused = xtask(&ask, &folder)?;
+    let refusal = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let advice = refusal
+        .split_once("; give ")
+        .and_then(|(_, rest)| rest.split_once(" ("));
+    let advice: Vec<&str> = advice.map_or(Vec::new(), |(flags, _)| flags.split(' ').collect());
+    let followed = xtask(&[&ask[..], &advice].concat(), &folder)?;
+    assert!(followed.status.success(), "{refusal}");
+    std::fs::remove_dir_all(folder)?;
+    Ok(())
+}

@@ -2,6 +2,7 @@
 
 mod accept;
 mod baseline;
+mod machine;
 
 use super::drafting;
 use super::facts::Facts;
@@ -127,7 +128,7 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     if own.is_none() {
         served(&mut line, &said, bench);
     }
-    hardware(&mut line, &said, files, own.is_some());
+    hardware(&mut line, &said, (log_or_bench, files), own.is_some());
     not_modelled(&mut line, log);
     let settings = line.words.len();
     if own.is_none() {
@@ -247,10 +248,19 @@ fn engine(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
     line.push("--engine", Some(word));
 }
 
-fn hardware(line: &mut Words, said: &LogScenario, files: &[Facts], by_log: bool) {
+fn hardware(
+    line: &mut Words,
+    said: &LogScenario,
+    (log, files): (Option<&Facts>, &[Facts]),
+    by_log: bool,
+) {
     let topology = wiring(files);
     line.topology(files);
     gpu(line, files);
+    if let Some(each) = machine::of_one(said, log, card(files).as_deref()) {
+        machine::ask(line, each, topology.is_some());
+        return;
+    }
     let counted = files.iter().find_map(|facts| facts.number("gpus"));
     match (topology, said.tp) {
         (_, Some(_)) if by_log => return,

@@ -284,6 +284,7 @@ fn server_args(rest: &str, line: usize, facts: &mut Facts) {
         ("tp_size", "tp"),
         ("dp_size", "dp"),
         ("pp_size", "pp"),
+        ("nnodes", "nodes"),
         ("ep_size", "ep_size"),
         ("dcp_size", "dcp"),
         ("chunked_prefill_size", "chunked_prefill_size"),
@@ -306,13 +307,11 @@ fn server_args(rest: &str, line: usize, facts: &mut Facts) {
     if let Some(dtype) = argument(rest, "kv_cache_dtype").filter(|d| *d != "auto") {
         facts.set("kv_dtype", dtype, line);
     }
-    for key in ["disable_custom_all_reduce", "disable_cuda_graph"] {
+    for (key, name) in [
+        ("disable_custom_all_reduce", "custom_all_reduce_disabled"),
+        ("disable_cuda_graph", "cuda_graph_disabled"),
+    ] {
         if let Some(value @ ("True" | "true")) = argument(rest, key) {
-            let name = if key == "disable_cuda_graph" {
-                "cuda_graph_disabled"
-            } else {
-                "custom_all_reduce_disabled"
-            };
             facts.set(name, value.to_lowercase(), line);
         }
     }
@@ -368,6 +367,7 @@ fn flags(doc: &Doc, end: usize, drafting: bool, facts: &mut Facts) {
         ("--tp-size", "tp"),
         ("--tensor-parallel-size", "tp"),
         ("--tp", "tp"),
+        ("--nnodes", "nodes"),
         ("--max-running-requests", "max_running_requests"),
         ("--chunked-prefill-size", "chunked_prefill_size"),
         ("--speculative-num-steps", "spec_steps"),

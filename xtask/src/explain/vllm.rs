@@ -149,7 +149,6 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     commands(doc, run.unwrap_or(&[]), facts);
     acceptance_facts(doc, facts);
     all_reduce(doc, facts);
-    super::carried::environment(doc, facts);
 }
 
 /// Start lines in the text, as far as they are of this run: printed arguments are all that was given,
@@ -315,6 +314,7 @@ fn arguments(rest: &str, line: usize, facts: &mut Facts) {
         ("max_seq_len", "max_model_len"),
         ("tensor_parallel_size", "tp"),
         ("pipeline_parallel_size", "pp"),
+        ("nnodes", "nodes"),
         ("data_parallel_size", "dp"),
         ("decode_context_parallel_size", "dcp"),
         ("max_num_seqs", "max_running_requests"),

@@ -95,12 +95,15 @@ fn one_machine(gpu: &Gpu, count: u32, by_log: Option<&str>) -> anyhow::Result<()
             format!("a chassis is taken to hold up to {most} cards of {name}")
         }
     };
-    let asked = match by_log {
-        Some(line) => format!("{line}: ran on {count} GPUs"),
-        None => format!("--gpus {count}"),
+    let (asked, give) = match by_log {
+        Some(line) => (
+            format!("{line}: ran on {count} GPUs"),
+            format!("--gpus {most} --tp {most}"),
+        ),
+        None => (format!("--gpus {count}"), format!("--gpus up to {most}")),
     };
     Err(input::error(format!(
-        "{asked}: {holds}, and several machines are not modelled; give --gpus up to {most} (a larger --gpu or \
+        "{asked}: {holds}, and several machines are not modelled; give {give} (a larger --gpu or \
          a smaller --quant holds more), or --topology or --box of one machine that has {count}"
     )))
 }
