@@ -46,6 +46,10 @@ pub struct Entry {
     pub default_quant: String,
     #[serde(default)]
     quants: std::collections::BTreeMap<String, QuantEntry>,
+    /// Positions of the releases of these shapes that reach further or less than `config`, by what
+    /// their names hold.
+    #[serde(default)]
+    positions: std::collections::BTreeMap<String, u64>,
     like: Option<String>,
     config: Option<Value>,
     #[serde(default)]
@@ -149,6 +153,7 @@ pub fn find_in(name: &str, quant: Option<&str>) -> Result<Found, NotFound> {
     let wanted = quant.map(str::to_string).or(in_name);
     let wanted = wanted.unwrap_or_else(|| entry.default_quant.clone());
     let mut model = entry.shapes()?;
+    model.max_positions = entry.positions_of(&normal(name)).or(model.max_positions);
     if wanted.trim().eq_ignore_ascii_case("fp8") && entry.default_quant != "fp8" {
         model.assumptions.extend(entry.published_fp8());
     }
@@ -274,6 +279,13 @@ impl Entry {
             wanted: self.name.clone(),
             message: error.to_string(),
         })
+    }
+
+    /// The positions of a release by its name, where it differs from the entry's config.
+    fn positions_of(&self, name: &str) -> Option<u64> {
+        let of_release = |(part, _): &(&String, &u64)| name.contains(part.as_str());
+        let (_, positions) = self.positions.iter().find(of_release)?;
+        Some(*positions)
     }
 
     /// What FP8 is taken for, where the published checkpoint is in blocks.

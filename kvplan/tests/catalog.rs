@@ -49,6 +49,33 @@ fn a_repository_name_finds_the_model_and_its_precision() {
     );
 }
 
+/// The first release of Qwen3-30B-A3B was given the 262,144 positions of the one of July 2025.
+#[test]
+fn releases_of_one_shape_reach_what_their_own_configs_say() {
+    for (name, positions) in [
+        ("Qwen/Qwen3-30B-A3B-FP8", 40_960),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", 262_144),
+        ("Qwen/Qwen3-30B-A3B-Thinking-2507", 262_144),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", 262_144),
+        ("Qwen/Qwen3-235B-A22B", 40_960),
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", 262_144),
+        ("Qwen/Qwen3-4B", 40_960),
+        ("Qwen/Qwen3-4B-Instruct-2507", 262_144),
+        ("Qwen/Qwen3-8B-AWQ", 40_960),
+        ("Qwen/Qwen3-32B-FP8", 40_960),
+        ("Qwen/QwQ-32B", 40_960),
+        ("Qwen/Qwen2.5-Coder-32B-Instruct", 32_768),
+        ("meta-llama/Meta-Llama-3-8B-Instruct", 8192),
+        ("meta-llama/Llama-3.1-8B-Instruct", 131_072),
+        ("zai-org/GLM-4.5-FP8", 131_072),
+        ("zai-org/GLM-4.6", 202_752),
+        ("moonshotai/Kimi-K2-Thinking", 262_144),
+    ] {
+        let found = catalog::find(name).expect(name);
+        assert_eq!(found.model.max_positions, Some(positions), "{name}");
+    }
+}
+
 #[test]
 fn a_misspelt_name_is_answered_with_near_ones() {
     let error = catalog::find("kimi-k25").expect_err("no such model");

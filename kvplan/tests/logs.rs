@@ -107,7 +107,7 @@ const VLLM: &[Row] = &[
 /// What is off by more than 6 %, with the figure predicted today.
 #[rustfmt::skip]
 const VLLM_MISSES: &[(Row, f64)] = &[
-    (("vllm-003", "qwen3-235b-a22b", Some("fp8"), 4, "vllm@0.10", 79.18, 0.9, 262_144, None, 8.11), 8.83),
+    (("vllm-003", "qwen3-235b-a22b", Some("fp8"), 4, "vllm@0.10", 79.18, 0.9, 40_960, None, 8.11), 8.88),
     (("vllm-027", "mistral-small-3.2-24b", None, 1, "vllm@0.11", 79.18, 0.95, 16_000, None, 28.2), 25.52),
     (("v-25", "glm-5.1", None, 8, "vllm@0.20.2", 95.0, 0.865, 202_752, Some(64), 19.55), 22.27),
 ];

@@ -478,7 +478,14 @@ fn the_reach_of_a_head_is_the_one_that_its_log_prints() {
         ]);
         let plan = answers(&["plan", "--from-log", &file, "--gpu", "rtx-pro-6000"]);
         std::fs::remove_file(path).ok();
-        assert!(text.contains("the log's head is none known here"), "{text}");
+        let said: Vec<&str> = text
+            .lines()
+            .filter(|l| l.starts_with("  draft: the "))
+            .collect();
+        assert_eq!(said.len(), 1, "{text}");
+        let reach = reach.replace("131072", "131,072").replace("4096", "4,096");
+        let own = format!("in place of the log's, which reaches {reach} tokens");
+        assert!(said[0].contains(&own), "{text}");
         assert!(!plan.contains("max_num_batched_tokens 8192"), "{plan}");
         text
     };

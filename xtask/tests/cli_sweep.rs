@@ -283,3 +283,25 @@ fn a_sweep_of_another_cut_is_left_aside_and_said_beside_the_verdict() {
     std::fs::remove_file(path).ok();
     std::fs::remove_file(bench).ok();
 }
+
+/// Followed to its own next step, the sweep, the answer no longer said what to change.
+#[test]
+fn what_to_change_first_stays_beside_a_plain_sweep() {
+    let sweep = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("change-first.csv");
+    std::fs::write(&sweep, "concurrency,tok_s\n1,50\n8,300\n").expect("written");
+    let sweep = sweep.to_str().expect("a path");
+    let server = "predict --model qwen3-235b-a22b --quant nvfp4 --box two-switch-8 --engine vllm@0.30.0 \
+                  --draft eagle3 --steps 3 --concurrency 1 --compare engine,island --json --baseline";
+    let words = server.split_whitespace().chain([sweep]);
+    let text = common::answers(&words.collect::<Vec<_>>());
+    let answer: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let rows = answer["compared"].as_array().expect("rows");
+    let tok_s = |row: usize| rows[row]["spec_tok_s"].as_f64().expect("a figure");
+    let change = &answer["changes"][0];
+    assert_eq!(change["change"], "all-reduce by island", "{text}");
+    let gain = change["gain"].as_f64().expect("a figure");
+    assert!(
+        gain > 1.05 && (gain - tok_s(1) / tok_s(0)).abs() < 1e-3,
+        "{gain}: {text}"
+    );
+}

@@ -178,3 +178,49 @@ fn the_median_time_between_tokens_of_a_bench_is_shown() {
     let text = answers(&["explain", bench.to_str().expect("a path")]);
     assert!(text.contains("\n  median_itl_ms          21.34"), "{text}");
 }
+
+/// A context was offered that the log's server does not take, and a gain there by an accept length
+/// that was measured at a shorter one.
+#[test]
+fn no_flip_names_a_context_that_is_not_served_or_holds_a_measured_length_flat() {
+    let log = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("served.log");
+    let shown = log.to_str().expect("a path");
+    let of = |served: &str, more: &[&str]| {
+        let text = format!(
+            "[2026-01-01 09:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3-30B-A3B-FP8', \
+             context_length={served}, mem_fraction_static=0.85, tp_size=2, speculative_algorithm=None)\n"
+        );
+        std::fs::write(&log, text).expect("written");
+        let own = [
+            "predict",
+            "--from-log",
+            shown,
+            "--gpu",
+            "rtx-5090",
+            "--draft",
+            "eagle3",
+        ];
+        let load = ["--steps", "3", "--concurrency", "1", "--context", "1k"];
+        answers(&[&own[..], &load, more].concat())
+    };
+    let flip = "\n  context of ";
+    let within = of("32768", &[]);
+    assert!(
+        within.contains("\n  context of 16,384 tokens: "),
+        "{within}"
+    );
+    assert!(
+        within.contains(" with 3 steps, beyond the head's 2,048\n"),
+        "{within}"
+    );
+    let served = of("8192", &[]);
+    assert!(!served.contains(flip), "{served}");
+    let measured = of("32768", &["--accept", "1.4@3"]);
+    assert!(!measured.contains(flip), "{measured}");
+    // A loss there is one at the latest.
+    let layers = "predict --model qwen3.5-27b --gpu h200 --gpus 8 --context 1k --concurrency 16 --steps 3 \
+                  --accept 1.5@3";
+    let loss = answers(&layers.split_whitespace().collect::<Vec<_>>());
+    let held = "x with 3 steps, if as much is accepted there\n";
+    assert!(loss.contains(flip) && loss.contains(held), "{loss}");
+}

@@ -381,3 +381,42 @@ fn a_llama_cpp_log_of_2024_says_its_format_its_slots_and_its_pool() {
     let text = with_log("old", log, words);
     assert!(text.contains(" -c 8192 -np 4 "), "{text}");
 }
+
+/// Started without the variable, that server's pool holds less than the answer says.
+#[test]
+fn a_variable_that_the_pool_of_a_log_depends_on_is_pasted() {
+    let said = "(EngineCore_DP0 pid=2) WARNING 06-16 14:13:50 [gpu_worker.py:494] CUDA graph memory profiling \
+        is disabled (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0). Without it, CUDA graph memory is not accounted \
+        for during KV cache allocation.\n";
+    let of = |log: &str, more: &[&str]| {
+        with_log("variable", log, |file| {
+            let own = ["predict", "--from-log", file, "--gpu", "h100-sxm"];
+            answers(&[&own, more].concat())
+        })
+    };
+    let pasted = ": VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 vllm serve ";
+    let log = format!("{PLAIN}{said}");
+    assert!(of(&log, &[]).contains(pasted), "{}", of(&log, &[]));
+    assert!(!of(PLAIN, &[]).contains("VLLM_MEMORY"));
+    let other = of(&log, &["--engine", "vllm@0.21.0"]);
+    assert!(!other.contains("VLLM_MEMORY"), "{other}");
+}
+
+/// Its memory went without a word, and with it how many requests it was told to run.
+#[test]
+fn another_version_of_a_logs_engine_keeps_its_flags_and_says_what_it_leaves_aside() {
+    let log = PLAIN.replace(
+        "'max_model_len': 6144",
+        "'max_model_len': 6144, 'max_num_seqs': 24",
+    );
+    let other = plan("version", &log, "--engine vllm@0.11.0");
+    let told = "is of version 0.10.2: its memory and speeds are left aside, its flags are kept";
+    assert_eq!(other.matches(told).count(), 1, "{other}");
+    assert!(!other.contains("max_num_seqs 1024"), "{other}");
+    assert!(!other.contains("8.68 GiB of KV"), "{other}");
+    let own = plan("version", &log, "--engine vllm@0.10.2");
+    assert!(
+        own.contains("8.68 GiB of KV") && !own.contains("left aside"),
+        "{own}"
+    );
+}

@@ -276,3 +276,22 @@ fn what_sglang_took_by_itself_is_not_pasted_and_the_table_is_of_the_server_paste
     let scratch = gib(&with(scratch, "--context 32k"), table);
     assert!((gib(&drafts, table) - scratch).abs() < 0.011, "{drafts}");
 }
+
+/// The table of 2,048 requests of 262,144 tokens took 2 GiB, and "the weights fill the card" was said.
+#[test]
+fn a_table_of_requests_that_leaves_no_fraction_is_cured_by_fewer_of_them() {
+    let server = "plan --model Qwen/Qwen3-30B-A3B-Instruct-2507-FP8 --tp 1 --gpus 1 --gpu rtx-5090 \
+                  --engine sglang@0.5.9 --context 8k --draft none";
+    let of = |more: &str| {
+        let words: Vec<&str> = server.split_whitespace().collect();
+        let more: Vec<&str> = more.split_whitespace().collect();
+        answers(&[words, more].concat())
+    };
+    let (as_asked, cured) = (of(""), of("--max-running-requests 48"));
+    assert!(
+        as_asked.contains("with --max-running-requests 48 one does"),
+        "{as_asked}"
+    );
+    assert!(!as_asked.contains("the weights fill"), "{as_asked}");
+    assert!(!cured.contains("no fraction works"), "{cured}");
+}

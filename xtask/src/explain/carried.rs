@@ -2,6 +2,7 @@
 //! that change speed or memory and that the tool has no flag of its own for.
 
 use super::facts::Facts;
+use super::text::Doc;
 
 /// Flags of a printed argument list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -10,6 +11,8 @@ pub(crate) struct Carried {
     pub(crate) flags: Vec<Vec<String>>,
     /// Names of what was given besides and is not pasted.
     pub(crate) left: Vec<String>,
+    /// Variables of its environment that its memory depends on, as `NAME=VALUE`.
+    pub(crate) env: Vec<String>,
     /// All that was given was printed: what is not there is the engine's default.
     pub(crate) whole: bool,
 }
@@ -120,6 +123,23 @@ pub(super) fn vllm(arguments: &str, facts: &mut Facts) {
     found.left = left.map(|(name, _)| (*name).to_string()).collect();
     facts.carried = found;
 }
+
+/// What vLLM says of a variable that keeps its graphs out of the pool's reckoning: "CUDA graph memory
+/// profiling is disabled (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0)".
+pub(super) fn environment(doc: &Doc, facts: &mut Facts) {
+    let off = doc
+        .after_all("CUDA graph memory profiling is disabled (")
+        .next();
+    let Some(at) = off else {
+        return;
+    };
+    let said = doc.window(at, 60).split(')').next().unwrap_or_default();
+    if said == GRAPHS_OUTSIDE {
+        facts.carried.env.push(said.to_string());
+    }
+}
+
+const GRAPHS_OUTSIDE: &str = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0";
 
 /// Of SGLang's `ServerArgs(…)`.
 pub(super) fn sglang(arguments: &str, facts: &mut Facts) {

@@ -149,6 +149,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     commands(doc, run.unwrap_or(&[]), facts);
     acceptance_facts(doc, facts);
     all_reduce(doc, facts);
+    super::carried::environment(doc, facts);
 }
 
 /// Start lines in the text, as far as they are of this run: printed arguments are all that was given,

@@ -21,6 +21,13 @@ pub(super) fn add(scenario: &Scenario, engine: &str, line: &mut Vec<String>) {
     }
 }
 
+/// Variables that the pool of the log's server depends on.
+pub(super) fn environment(scenario: &Scenario, engine: &str) -> Vec<String> {
+    let own = scenario.engine.kind.name() == engine;
+    let kept = scenario.ran.carried.env.iter().filter(|_| own);
+    kept.cloned().collect()
+}
+
 /// Names of them in one line before the rest is counted.
 const NAMED: usize = 8;
 

@@ -16,6 +16,8 @@ use crate::scenario::{Known, Scenario};
 
 /// Gains smaller than this are inside the model's own error and not worth a line.
 const WORTH: f64 = 1.02;
+/// The same beside a sweep, whose steps are moved by what the model says of the two.
+const WORTH_BESIDE_SWEEP: f64 = 1.05;
 
 /// Changes that are predicted to gain tokens a second, best first: at the lightest load, a depth also
 /// at the first load that another one serves better.
@@ -33,8 +35,15 @@ pub(super) fn changes(
     }
     let mut found = Vec::new();
     found.extend(another_depth(scenario, costs, points));
-    if !costs.has_sweep() {
-        found.extend(of_the_box(scenario, links, costs, first)?);
+    // The saved steps of a stand-in are of one all-reduce, and nothing moves them to another's.
+    if scenario.served.is_none() {
+        let worth = match costs.has_sweep() {
+            true => WORTH_BESIDE_SWEEP,
+            false => WORTH,
+        };
+        let mut of_box = of_the_box(scenario, links, costs, first)?;
+        of_box.retain(|change| change.gain > worth);
+        found.extend(of_box);
     }
     found.retain(|c| c.gain.is_finite() && c.gain > WORTH);
     found.sort_by(|a, b| b.gain.total_cmp(&a.gain));

@@ -53,6 +53,7 @@ pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<
     let devices = setting.scenario.visible_devices();
     let mut with_env = |engine, env_key, (mut env, mut line): (Vec<String>, Vec<String>)| {
         super::carried::add(setting.scenario, engine, &mut line);
+        env.extend(super::carried::environment(setting.scenario, engine));
         flags.insert(engine, line);
         env.splice(0..0, devices.clone());
         if !env.is_empty() {

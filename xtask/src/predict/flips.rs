@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::answer::{Flip, Point};
+use super::answer::{Flip, Memory, Point};
 use super::costs::{Costs, all_reduces};
 use super::links::{Choice, Links};
 use super::map::CONTEXTS;
 use super::points::{best, try_depths};
-use crate::scenario::Scenario;
+use crate::scenario::{Draft, Known, Scenario};
 use crate::table::thousands;
 
 /// Inputs that turn gain into loss or loss into gain.
@@ -15,6 +15,7 @@ pub(super) fn flips(
     scenario: &Scenario,
     costs: &Costs<'_>,
     links: &Links<'_>,
+    memory: &Memory,
     points: &[Point],
 ) -> Vec<Flip> {
     let Some(first) = points.first().filter(|_| scenario.draft.is_some()) else {
@@ -22,7 +23,7 @@ pub(super) fn flips(
     };
     let mut found = vec![accept_length(first)];
     found.extend(load(points));
-    found.extend(context(scenario, costs, first));
+    found.extend(context(scenario, costs, memory, first));
     found.extend(algorithms(scenario, costs, links, first));
     found
 }
@@ -85,15 +86,42 @@ fn steps(count: u32) -> String {
     format!("{count} step{plural}")
 }
 
+/// The longest context that the server takes, and that what is known of the acceptance speaks of: a
+/// measured accept length stands still where the head's fell beyond its reach.
+fn longest(scenario: &Scenario) -> u64 {
+    let told = scenario.max_model_len.or(scenario.ran.context_limit);
+    let reach = scenario.draft.as_ref().and_then(Draft::reach);
+    [
+        scenario.model.max_positions,
+        told,
+        reach.filter(|_| measured(scenario)),
+    ]
+    .into_iter()
+    .flatten()
+    .min()
+    .unwrap_or(u64::MAX)
+}
+
+/// Whether the accept length is one of a context, which says nothing of longer ones.
+fn measured(scenario: &Scenario) -> bool {
+    !matches!(scenario.acceptance.known, Known::Prior(_))
+}
+
 /// A longer context at which the lightest load turns, with the depth that it is run with. A sweep's
 /// steps are moved there as they are to a context asked for.
-fn context(scenario: &Scenario, costs: &Costs<'_>, first: &Point) -> Option<Flip> {
+fn context(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory, first: &Point) -> Option<Flip> {
     let run = first.steps;
     let pays = first.gains();
-    let longest = scenario.model.max_positions.unwrap_or(u64::MAX);
-    let longer = CONTEXTS
-        .into_iter()
-        .filter(|context| *context > scenario.context && *context <= longest);
+    // A gain that rests on an accept length measured at another context is none.
+    if !pays && measured(scenario) {
+        return None;
+    }
+    let longest = longest(scenario);
+    let longer = CONTEXTS.into_iter().filter(|context| {
+        *context > scenario.context
+            && *context <= longest
+            && memory.holds(first.concurrency, *context) != Some(false)
+    });
     let (context, tried) = longer
         .map(|context| {
             let tried = try_depths(scenario, costs, first.concurrency, context);
@@ -108,12 +136,18 @@ fn context(scenario: &Scenario, costs: &Costs<'_>, first: &Point) -> Option<Flip
     let other = other.map_or_else(String::new, |best| {
         format!(" ({:.2}x with {})", best.speedup, steps(best.depth.steps))
     });
+    let reach = scenario.draft.as_ref().and_then(Draft::reach);
+    let doubt = match reach.filter(|reach| *reach < context) {
+        Some(reach) => format!(", beyond the head's {}", thousands(reach as f64)),
+        None if measured(scenario) => ", if as much is accepted there".to_string(),
+        None => String::new(),
+    };
     Some(Flip {
         input: "context".to_string(),
         from: json!(scenario.context),
         to: json!(context),
         note: format!(
-            "context of {} tokens: {:.2}x with {}{other}",
+            "context of {} tokens: {:.2}x with {}{other}{doubt}",
             thousands(context as f64),
             there.speedup,
             steps(run)

@@ -76,6 +76,7 @@ pub(super) fn told(
     let ran = ran.find(|flag| flag.first() == Some(name));
     let other = match (ran.and_then(|flag| flag.get(1)), scenario.graphs) {
         (Some(ran), _) if ran == value => return None,
+        (Some(ran), _) if scenario.ran.file.is_empty() => format!("not the {ran} of the log"),
         (Some(ran), _) => format!("not the {ran} of {}", scenario.ran.file),
         (None, Some(graphs)) => format!("by itself SGLang captures to {}", graphs.by_itself),
         (None, None) => return None,

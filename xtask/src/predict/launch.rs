@@ -172,7 +172,7 @@ pub(super) fn more_than_ran(scenario: &Scenario) -> Option<String> {
     let (runs, ran) = scenario
         .running_for_loads
         .zip(scenario.ran.told_running())
-        .filter(|_| scenario.max_running.is_none())?;
+        .filter(|_| scenario.max_running.is_none() && !scenario.ran.file.is_empty())?;
     let asked = scenario.concurrency.last().copied().map_or(1, u64::from);
     let why = match (runs < ran, runs < asked) {
         (true, _) => "the batches that its graphs hold, with no room for larger ones",
@@ -244,7 +244,8 @@ pub(super) fn limit_changed(scenario: &Scenario, memory: &Memory) -> Option<Stri
         Some(told) => scenario.ran.context_limit.filter(|limit| told < *limit)?,
         None => own_limit(scenario)?,
     };
-    if scenario.max_model_len.is_some() || told_limit(scenario, Some(memory)).is_some() {
+    let kept = scenario.max_model_len.is_some() || told_limit(scenario, Some(memory)).is_some();
+    if kept || scenario.ran.file.is_empty() {
         return None;
     }
     let why = if holds(memory, limit) {

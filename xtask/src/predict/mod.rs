@@ -147,7 +147,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let lacking = serves::lacking(&setting);
     let (flips, changes) = match setting.runs {
         true => (
-            flips::flips(scenario, &costs, links, &points),
+            flips::flips(scenario, &costs, links, &memory, &points),
             changes::changes(scenario, links, &costs, &points)?,
         ),
         false => (Vec::new(), Vec::new()),

@@ -44,9 +44,11 @@ pub(super) fn of_catalogue(
             Some(DraftKind::Eagle3) => "EAGLE-3",
             _ => "block-draft",
         };
-        let reach = model.max_positions.map_or_else(String::new, |reach| {
-            format!(", whose config reaches {}", tokens(reach))
-        });
+        let reach = match (reach_of_log, model.max_positions) {
+            (Some(reach), _) => format!(" in place of the log's, which reaches {}", tokens(reach)),
+            (None, Some(reach)) => format!(", whose config reaches {}", tokens(reach)),
+            (None, None) => String::new(),
+        };
         notes.assume(
             format!("draft: the catalogue's {method} head{reach}"),
             "--draft",

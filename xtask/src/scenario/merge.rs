@@ -222,7 +222,9 @@ fn apply_log(
     let whole = log.clone();
     merged.log_is_of_the_model = !super::other_model::other_model(args, &log);
     merged.ran = Ran::of(&log, shown).beside(args, &log);
-    if let Some(left) = super::other::of_other_weights(args, &log, shown) {
+    let other_weights = super::other::of_other_weights(args, &log, shown);
+    let other_version = super::ran::of_other_version(args, &log, shown);
+    for left in other_weights.into_iter().chain(other_version) {
         notes.assume(left.clone(), "a log of that server");
         merged.left_aside.push(left);
     }

@@ -202,10 +202,10 @@ impl Scenario {
         let hardware = hardware::resolve(&merged.hardware)?;
         note_hardware(&hardware, notes);
         let engine = engine::resolve(merged, notes)?;
-        let model = model::target(merged, notes)?;
+        let model = ran::stretched(model::target(merged, notes)?, merged);
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let (merged, baseline) = &aside::of_this_server(merged, (tp, &hardware.gpu.name), notes)?;
-        let draft = ran::head_of_log(model::draft(merged, &model, &engine, notes)?, merged, notes);
+        let draft = ran::head_of_log(model::draft(merged, &model, &engine, notes)?, merged);
         let (allreduce, swept) = all_reduce::resolve(merged, &hardware, &engine, tp, notes)?;
         let own = (model.name.as_str(), tp, allreduce.as_str());
         let served = sweep::served(merged, &hardware.served, own, notes);

@@ -147,34 +147,39 @@ pub(super) fn note_lent(wrote: EngineKind, args: &ScenarioArgs, shown: &str, not
     );
 }
 
+/// What is said of a log whose engine is asked for in another version.
+pub(super) fn of_other_version(
+    args: &ScenarioArgs,
+    log: &LogScenario,
+    shown: &str,
+) -> Option<String> {
+    let other = other_engine(args, log) && engine_beside(args, log).is_none();
+    let (said, _) = log.engine_version.as_ref().filter(|_| other)?;
+    let asked = args.engine.as_ref().filter(|_| !other_model(args, log))?;
+    Some(format!(
+        "--engine {asked}: {shown} is of version {said}: its memory and speeds are left aside, its flags \
+         are kept"
+    ))
+}
+
 /// Whether two words name one draft: the same, or the kind of head that a path names.
 fn one_draft(asked: &str, said: &str) -> bool {
     let kind = crate::scenario::model::names_head(said);
     asked.eq_ignore_ascii_case(said) || kind.is_some_and(|kind| asked.eq_ignore_ascii_case(kind))
 }
 
-/// The draft, with what a log says of the head that its server ran: how far it reaches, and that a
-/// head known here stands in for one that is not.
-pub(super) fn head_of_log(
-    draft: Option<Draft>,
-    merged: &Merged,
-    notes: &mut Notes,
-) -> Option<Draft> {
+/// The model, whose positions are stretched where the log's server takes more.
+pub(super) fn stretched(mut model: kvplan::Model, merged: &Merged) -> kvplan::Model {
+    let told = merged.ran.context_limit.into_iter();
+    model.max_positions = model.max_positions.map(|own| told.fold(own, u64::max));
+    model
+}
+
+/// The draft, with how far a log says that the head of its server reaches.
+pub(super) fn head_of_log(draft: Option<Draft>, merged: &Merged) -> Option<Draft> {
     let mut draft = draft?;
-    let by_log = |given: &&Given<String>| {
-        !merged.ran.file.is_empty() && given.source.starts_with(&merged.ran.file)
-    };
-    let Some(given) = merged.draft.as_ref().filter(by_log) else {
-        return Some(draft);
-    };
     if let Some(head) = &mut draft.model {
-        head.max_positions = merged.ran.draft_reach.or(head.max_positions);
-        if given.value == "eagle3" {
-            notes.assume(
-                "draft: the log's head is none known here; one of the usual shape stands in for it",
-                "--draft with its config.json",
-            );
-        }
+        head.max_positions = super::heads::reach_of_log(merged).or(head.max_positions);
     }
     Some(draft)
 }
@@ -240,8 +245,11 @@ impl Ran {
     /// A flag that says what the log says asks for no other server, and a plain server's pool is that
     /// of any draft that one thinks of adding.
     pub(super) fn beside(self, args: &ScenarioArgs, log: &LogScenario) -> Self {
-        if other_model(args, log) || other_engine(args, log) {
+        if other_model(args, log) || engine_beside(args, log).is_some() {
             return Self::default();
+        }
+        if other_engine(args, log) {
+            return self.flags_alone();
         }
         let vllm = log.engine.as_ref().is_some_and(|(name, _)| name == "vllm");
         let other = Other::of(args, log);
@@ -254,6 +262,28 @@ impl Ran {
             left = left.at_other_fraction(vllm);
         }
         left
+    }
+
+    /// What it was told, of a server of another version.
+    fn flags_alone(self) -> Self {
+        let mut carried = self.carried;
+        carried.flags.retain(|flag| {
+            let name = flag.first();
+            name.is_some_and(|name| name != "--kv-cache-memory-bytes")
+        });
+        Self {
+            max_running: self.max_running.filter(|_| !self.running_taken),
+            context_limit: self.context_limit,
+            batched_tokens: self.batched_tokens,
+            graph_max_batch: self.graph_max_batch,
+            draft_reach: self.draft_reach,
+            prefix_states: self.prefix_states,
+            carried: crate::explain::carried::Carried {
+                flags: carried.flags,
+                ..Default::default()
+            },
+            ..Self::default()
+        }
     }
 
     /// Less what depends on the weights' format.

@@ -205,6 +205,12 @@ fn widened(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> String {
         let b = budget(setup, weights_gib, draft);
         !interval(setup, weights_gib, draft, &b).is_empty()
     };
+    // The table of requests has a row of the whole context for each that may run.
+    let mut fewer = setup.clone();
+    fewer.max_running = Some(setup.max_running.unwrap_or(FEW_REQUESTS).min(FEW_REQUESTS));
+    if opens(&fewer, draft) {
+        return format!("with --max-running-requests {FEW_REQUESTS} one does");
+    }
     let mut other = setup.clone();
     let graphs = other.graph_max_batch.unwrap_or(8).min(8);
     other.graph_max_batch = Some(graphs);
@@ -224,6 +230,8 @@ fn widened(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> String {
     filled()
 }
 
+/// Requests at once that SGLang itself takes where it drafts, and more than a full card holds.
+const FEW_REQUESTS: u64 = 48;
 /// Tokens of a short request.
 const SHORT_REQUEST: u64 = 2048;
 /// Shares of the states to try, above the default of 0.9.
