@@ -273,7 +273,7 @@ fn a_server_told_to_reduce_by_nccl_is_reckoned_with_nccl_and_keeps_the_flag() {
 }
 
 #[test]
-fn the_size_up_to_which_a_log_s_kernel_runs_is_reckoned_with() {
+fn the_size_and_the_rows_up_to_which_a_log_s_kernel_runs_are_reckoned_with() {
     let log = "INFO 05-15 03:31:18 model_runner.py:1097] Loading model weights took 14.9888 GB\n\
                INFO 05-15 03:31:20 [custom_all_reduce.py:355] PCIe custom allreduce enabled via \
                VLLM_ENABLE_PCIE_ALLREDUCE=1 (backend=cpp, using vLLM C++ custom allreduce).\n\
@@ -286,16 +286,19 @@ fn the_size_up_to_which_a_log_s_kernel_runs_is_reckoned_with() {
     ]
     .concat();
     let by_log = from_log("pcie", log, &more);
-    assert_eq!(by_log["scenario"]["allreduce"]["value"], "one-shot@57344");
+    // 8 rows of 10 KiB run the kernel whatever the cutoff.
+    assert_eq!(by_log["scenario"]["allreduce"]["value"], "one-shot@81920");
+    let few = from_log("pcie-few", &log.replace("rows=8", "rows=1"), &more);
+    assert_eq!(few["scenario"]["allreduce"]["value"], "one-shot@57344");
     let asked = json(
         &[
             &["predict"][..],
             &more,
-            &["--engine", "vllm", "--allreduce", "one-shot@56k"],
+            &["--engine", "vllm", "--allreduce", "one-shot@80k"],
         ]
         .concat(),
     );
-    assert_eq!(asked["scenario"]["allreduce"]["value"], "one-shot@57344");
+    assert_eq!(asked["scenario"]["allreduce"]["value"], "one-shot@81920");
     for kernel in ["one-shot", "nccl"] {
         let alone = json(
             &[

@@ -188,3 +188,60 @@ fn another_engine_than_the_log_s_says_what_it_borrows() {
     assert!(!own.contains("stand for those of"), "{own}");
     assert!(own.contains("--gpu-memory-utilization 0.865"), "{own}");
 }
+
+/// Verifies of one user by draft steps, ms, of a server whose log says how its graphs are cut.
+fn verifies(graphs: &str) -> Vec<f64> {
+    let said = "speculative_config=None, ";
+    let log = LOG.replace(said, &format!("{said}compilation_config={graphs}, "));
+    let log = file(&format!("graphs-{}.log", graphs.len()), &log);
+    let of = |steps: &str| {
+        let more = ["--draft", "eagle3", "--concurrency", "1", "--steps", steps];
+        let answer = json(&[&["--from-log", &log], &CARD[..], &more].concat());
+        answer["points"][0]["verify_ms"].as_f64().expect("a verify")
+    };
+    ["3", "4", "7"].map(of).to_vec()
+}
+
+#[test]
+fn whole_graphs_run_the_tokens_of_one_user_and_cut_ones_the_next_size() {
+    let whole = verifies("{'cudagraph_mode': <CUDAGraphMode.FULL_AND_PIECEWISE: (2, 1)>}");
+    assert!(whole[0] < whole[1] && whole[1] < whole[2], "{whole:?}");
+    let cut = verifies("{'cudagraph_mode': <CUDAGraphMode.PIECEWISE: 1>}");
+    assert!(cut[0] < cut[1] && cut[1] == cut[2], "{cut:?}");
+}
+
+#[test]
+fn a_sweep_faster_than_a_collapsing_fabric_allows_is_not_answered_with_its_all_reduces() {
+    let log = file("collapse.log", LOG);
+    let sweep = file("collapse.csv", "concurrency,tok_s\n1,150\n4,420\n");
+    let with = |more: &[&str]| {
+        let from = [
+            "--from-log",
+            &log,
+            "--box",
+            "two-switch-8",
+            "--concurrency",
+            "4",
+            "--steps",
+            "3",
+        ];
+        json(&[&from, more].concat())
+    };
+    let alone = with(&[]);
+    let own = with(&["--baseline", &sweep]);
+    // 4 users' tokens of 4 KiB, twice in each of 48 layers.
+    let passes_ms = |answer: &serde_json::Value| asked_us(answer, 16384) * 2.0 * 48.0 / 1000.0;
+    let step_ms = plain_ms(&own, 0);
+    assert!(
+        passes_ms(&alone) > step_ms,
+        "{} {step_ms}",
+        passes_ms(&alone)
+    );
+    assert!(passes_ms(&own) < step_ms, "{} {step_ms}", passes_ms(&own));
+    let said = own["assumptions"].to_string();
+    assert!(said.contains("without its collapse"), "{said}");
+    assert!(!said.contains("with a collapsing fabric"), "{said}");
+    let slow = file("collapse-slow.csv", "concurrency,tok_s\n1,45\n4,100\n");
+    let slow = with(&["--baseline", &slow])["assumptions"].to_string();
+    assert!(slow.contains("with a collapsing fabric"), "{slow}");
+}

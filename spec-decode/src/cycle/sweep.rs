@@ -231,14 +231,15 @@ impl Sweep {
         self.points.last().map_or(0.0, |p| p.tokens)
     }
 
-    /// Tokens that a pass over `tokens` really computes.
-    pub fn padded(&self, tokens: f64) -> f64 {
-        self.ladder.padded(tokens)
+    /// Tokens that a pass over `tokens` of `sequences` really computes.
+    pub fn padded_of(&self, sequences: f64, tokens: f64) -> f64 {
+        self.ladder.padded_of(sequences, tokens)
     }
 
-    /// The part of a step over `tokens` that grows with them, ms: without what is paid by sequence.
-    pub fn core_ms(&self, tokens: f64) -> f64 {
-        self.core(self.ladder.padded(tokens))
+    /// The part of a step that computes `padded` tokens which grows with them, ms: without what is
+    /// paid by sequence.
+    pub fn core_ms(&self, padded: f64) -> f64 {
+        self.core(padded)
     }
 
     /// The KV part in use, after the cut of [`Sweep::with_kv`].
@@ -264,7 +265,7 @@ impl Sweep {
     /// A step over `tokens` of `sequences`, smoothed; `tokens == sequences` is a plain step, more
     /// tokens a verify.
     pub fn read(&self, sequences: f64, tokens: f64) -> Reading {
-        let padded = self.ladder.padded(tokens);
+        let padded = self.ladder.padded_of(sequences, tokens);
         let first = self.points.first().map_or(0.0, |p| p.tokens);
         let beyond = (padded / self.last_tokens())
             .ln()

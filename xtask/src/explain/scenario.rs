@@ -45,8 +45,9 @@ pub(crate) struct LogScenario {
     pub(crate) topk: Option<(u32, usize)>,
     /// Tokens verified per sequence.
     pub(crate) draft_tokens: Option<(u32, usize)>,
-    /// vLLM's own all-reduce forced over PCIe: the largest payload it takes, bytes, where said.
-    pub(crate) pcie_all_reduce: Option<(Option<f64>, usize)>,
+    /// vLLM's own all-reduce forced over PCIe: the largest payload it takes where said, bytes, and
+    /// the rows (tokens of a pass) up to which it takes a larger one too.
+    pub(crate) pcie_all_reduce: Option<(Option<(f64, f64)>, usize)>,
     /// Variables and flags by which the server's all-reduce was chosen.
     pub(crate) all_reduce_switches: Option<(Vec<String>, usize)>,
     /// GPU as the log names it.
@@ -69,6 +70,8 @@ pub(crate) struct LogScenario {
     pub(crate) draft_reach: Option<(u32, usize)>,
     /// Largest batch captured as a graph.
     pub(crate) graph_max_batch: Option<(u32, usize)>,
+    /// Whether vLLM runs a verify as one whole graph, where said.
+    pub(crate) whole_graphs: Option<bool>,
     /// What the graphs took, GiB.
     pub(crate) graph_gib: Option<(f64, usize)>,
     /// What of that is the draft's, where its captures are named, GiB.
@@ -180,11 +183,13 @@ fn default_utilisation(facts: &Facts) -> Option<(f64, usize)> {
         .then_some((kvplan::default_utilisation(found), version.line))
 }
 
-/// vLLM's own all-reduce over PCIe: the largest payload, and the line.
-fn pcie_all_reduce(facts: &Facts) -> Option<(Option<f64>, usize)> {
+/// vLLM's own all-reduce over PCIe: the largest payload and the rows that may be larger, and the line.
+fn pcie_all_reduce(facts: &Facts) -> Option<(Option<(f64, f64)>, usize)> {
     let forced = facts.text("custom_all_reduce")? == "pcie";
     let line = facts.get("custom_all_reduce").filter(|_| forced)?.line;
-    Some((facts.number("custom_all_reduce_max_bytes"), line))
+    let rows = facts.number("custom_all_reduce_max_rows").unwrap_or(0.0);
+    let bytes = facts.number("custom_all_reduce_max_bytes");
+    Some((bytes.map(|bytes| (bytes, rows)), line))
 }
 
 /// What the server's all-reduce was chosen by, from its start line and its printed arguments.
@@ -271,6 +276,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
         draft_reach: whole("draft_max_model_len").filter(|(tokens, _)| *tokens > 0),
         graph_max_batch: whole("cuda_graph_max_bs"),
+        whole_graphs: facts.text("cuda_graphs").map(|graphs| graphs == "whole"),
         graph_gib: number("graph_gib"),
         draft_graph_gib: number("draft_graph_gib"),
         draft_loaded: facts.get("draft_weights_gib").map(|fact| fact.line),

@@ -147,6 +147,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     }
     let run = chosen.and_then(|index| starts.get(index)).copied();
     commands(doc, run.unwrap_or(&[]), facts);
+    limits::graphs(doc, facts);
     acceptance_facts(doc, facts);
     all_reduce(doc, facts);
     super::carried::environment(doc, facts);
@@ -463,11 +464,18 @@ fn all_reduce(doc: &Doc, facts: &mut Facts) {
     }
     if let Some(at) = doc.after_all("PCIe custom allreduce enabled via").next() {
         facts.set("custom_all_reduce", "pcie", doc.line_at(at));
-        // What is larger goes by NCCL.
-        if let Some(at) = doc.after_all("allreduce cutoff (cutoff=").next()
-            && let Some((bytes, _)) = super::text::leading_number(doc.window(at, 20))
-        {
-            facts.set("custom_all_reduce_max_bytes", bytes, doc.line_at(at));
+        // What is larger goes by NCCL, unless it is of few rows (tokens of a pass): `should_custom_ar`
+        // of the builds that print this.
+        let said = |mark: &str| {
+            let at = doc.after_all(mark).next()?;
+            let (number, _) = super::text::leading_number(doc.window(at, 20))?;
+            Some((number, doc.line_at(at)))
+        };
+        if let Some((bytes, line)) = said("allreduce cutoff (cutoff=") {
+            facts.set("custom_all_reduce_max_bytes", bytes, line);
+            if let Some((rows, line)) = said("ignore_cutoff_max_rows=") {
+                facts.set("custom_all_reduce_max_rows", rows, line);
+            }
         }
     }
     if let Some(at) = doc.after_all("vLLM is using nccl==").next() {

@@ -3,7 +3,7 @@
 
 use kvplan::Sharding;
 use spec_decode::HeadKind;
-use spec_decode::cycle::{GraphLadder, Speculation};
+use spec_decode::cycle::Speculation;
 use spec_decode::economics::{OperatingPoint, StepCost};
 
 use super::answer::Parts;
@@ -224,10 +224,8 @@ impl<'a> Costs<'a> {
     fn modelled_by(&self, server: &Server<'_>, chain: &Chain) -> scratch::CycleParts {
         let draft = self.draft();
         let draft_tp = u64::from(self.draft_tp);
-        let ladder = GraphLadder::of_engine(self.scenario.engine.kind.name());
-        scratch::cycle(server, draft, draft_tp, chain, |tokens| {
-            ladder.padded(tokens)
-        })
+        let ladder = self.scenario.graph_ladder();
+        scratch::cycle(server, draft, draft_tp, chain, ladder)
     }
 
     fn draft(&self) -> Option<Draft<'_>> {
@@ -353,7 +351,7 @@ fn law(
     let constants = Constants::of(server).on(scenario.tp, links.all_on_gpu_links());
     SweepLaw::of_engine(
         &steps_ms(points),
-        GraphLadder::of_engine(scenario.engine.kind.name()),
+        scenario.graph_ladder(),
         constants,
         Some(BySequence::of(server, ran_at(scenario))),
     )

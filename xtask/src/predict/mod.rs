@@ -92,6 +92,14 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// The scenario on a fabric that does not collapse, where the plain sweep rules the box's collapse out.
+///
+/// # Errors
+/// As [`answer()`].
+pub(crate) fn without_refuted_collapse(scenario: Scenario) -> anyhow::Result<Scenario> {
+    observed::by_sweep::without_refuted_collapse(scenario)
+}
+
 /// What `--exit-code` ends with. Without a draft nothing was asked that could pay: 0 where it runs.
 fn exit_code(answer: &Answer) -> u8 {
     match answer.verdict {

@@ -18,8 +18,9 @@ const TRIED_BYTES: u64 = 8192;
 pub(super) struct Told {
     /// Variables and flags of its start line.
     pub(super) switches: Vec<String>,
-    /// vLLM's own kernel forced over PCIe: the largest payload that it takes, bytes, where said.
-    pub(super) over_pcie: Option<Option<u64>>,
+    /// vLLM's own kernel forced over PCIe: the largest payload that it takes where said, bytes, and the
+    /// rows (tokens of a pass) up to which it takes any.
+    pub(super) over_pcie: Option<Option<(u64, u64)>>,
     /// File and line.
     pub(super) at: String,
 }
@@ -42,11 +43,11 @@ pub(super) fn resolve(
     merged: &merge::Merged,
     hardware: &Hardware,
     engine: &EngineChoice,
-    tp: u32,
+    (model, tp): (&kvplan::Model, u32),
     notes: &mut Notes,
 ) -> anyhow::Result<(String, String)> {
     let given = merged.allreduce.as_ref();
-    let found = told(merged, hardware, engine, tp);
+    let found = told(merged, hardware, engine, (model, tp));
     // Another engine than the one that wrote the log chooses for itself.
     let own = found.as_ref().filter(|_| merged.lent_by.is_none());
     let chosen = match engine.kind {
@@ -147,7 +148,7 @@ fn told(
     merged: &merge::Merged,
     hardware: &Hardware,
     engine: &EngineChoice,
-    tp: u32,
+    (model, tp): (&kvplan::Model, u32),
 ) -> Option<Found> {
     let told = merged.told_all_reduce.as_ref()?;
     if tp < 2 {
@@ -161,13 +162,20 @@ fn told(
     let at = &told.at;
     if let Some(most) = told.over_pcie.filter(|_| runs(Algorithm::OneShot)) {
         let (sizes, name) = match most {
-            Some(bytes) => (
-                format!(
-                    " up to {} bytes, NCCL above",
-                    crate::table::thousands(bytes as f64)
-                ),
-                format!("one-shot@{bytes}"),
-            ),
+            Some((bytes, rows)) => {
+                let of_rows = rows.saturating_mul(model.hidden).saturating_mul(2);
+                let by_rows = if of_rows > bytes {
+                    format!(" ({rows} tokens)")
+                } else {
+                    String::new()
+                };
+                let most = bytes.max(of_rows);
+                let shown = crate::table::thousands(most as f64);
+                (
+                    format!(" up to {shown} bytes{by_rows}, NCCL above"),
+                    format!("one-shot@{most}"),
+                )
+            }
             None => (String::new(), "one-shot".to_string()),
         };
         let note = format!(

@@ -283,7 +283,8 @@ fn told_all_reduce(log: &explain::LogScenario, shown: &str) -> Option<Told> {
     let line = line.or_else(|| switches.map(|found| found.1))?;
     Some(Told {
         switches: switches.map_or_else(Vec::new, |found| found.0.clone()),
-        over_pcie: over_pcie.map(|(most, _)| most.map(|bytes| bytes.max(1.0) as u64)),
+        over_pcie: over_pcie
+            .map(|(most, _)| most.map(|(bytes, rows)| (bytes.max(1.0) as u64, rows as u64))),
         at: format!("{shown}:{line}"),
     })
 }

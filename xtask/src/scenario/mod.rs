@@ -41,6 +41,7 @@ use crate::cli::ScenarioArgs;
 use crate::gpus::Gpu;
 use crate::input;
 use crate::predict::answer::{Assumption, Input};
+use crate::step_time::cycle;
 use file::{AssumedFile, ObservedFile};
 use served::Served;
 
@@ -195,7 +196,7 @@ impl Scenario {
         scenario.inputs = notes.inputs;
         scenario.assumptions = notes.assumptions;
         scenario.misfits = notes.misfits;
-        Ok(scenario)
+        crate::predict::without_refuted_collapse(scenario)
     }
 
     fn from_merged(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Self> {
@@ -206,7 +207,8 @@ impl Scenario {
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let (merged, baseline) = &aside::of_this_server(merged, (tp, &hardware.gpu.name), notes)?;
         let draft = ran::head_of_log(model::draft(merged, &model, &engine, notes)?, merged);
-        let (allreduce, swept) = all_reduce::resolve(merged, &hardware, &engine, tp, notes)?;
+        let reduced = (&model, tp);
+        let (allreduce, swept) = all_reduce::resolve(merged, &hardware, &engine, reduced, notes)?;
         let own = (model.name.as_str(), tp, allreduce.as_str());
         let served = sweep::served(merged, &hardware.served, own, notes);
         let measured = context::measured(baseline.as_ref(), served.as_ref());
@@ -270,6 +272,14 @@ impl Scenario {
     pub(crate) fn reduces_by_own_choice(&self) -> bool {
         let input = self.input("allreduce");
         input.is_none_or(|input| all_reduce::is_own_choice(&input.source))
+    }
+
+    /// The sizes that passes are padded to.
+    pub(crate) fn graph_ladder(&self) -> spec_decode::cycle::GraphLadder {
+        let version = self.engine.version.as_deref();
+        let seen = self.ran.whole_graphs;
+        let whole = seen.unwrap_or_else(|| cycle::whole_graphs(self.gpu.family));
+        cycle::graph_ladder(self.engine.kind.name(), version, whole)
     }
 
     /// Requests at once that the server is told to run: by flag, for the loads asked for, else as

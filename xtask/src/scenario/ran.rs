@@ -34,6 +34,8 @@ pub(crate) struct Ran {
     pub(crate) draft_reach: Option<u64>,
     /// Largest batch that it captured as a graph, where told.
     pub(crate) graph_max_batch: Option<u64>,
+    /// Whether a verify was, or would be, one whole graph, where told.
+    pub(crate) whole_graphs: Option<bool>,
     /// What the graphs took, GiB.
     pub(crate) graph_gib: Option<f64>,
     /// What of that is the draft's, where the log says, GiB.
@@ -207,6 +209,7 @@ impl Ran {
             batched_tokens: whole(log.batched_tokens),
             draft_reach: whole(log.draft_reach),
             graph_max_batch: whole(log.graph_max_batch),
+            whole_graphs: log.whole_graphs,
             graph_gib: size(log.graph_gib).filter(|gib| *gib >= 0.0),
             draft_graph_gib: size(log.draft_graph_gib).filter(|gib| *gib >= 0.0),
             target_graphs: log

@@ -10,13 +10,14 @@ use std::path::Path;
 use serde::Deserialize;
 use spec_decode::HeadKind;
 use spec_decode::bands::{AcceptSource, Situation, StepSource};
-use spec_decode::cycle::{Cycle, GraphLadder, Speculation};
+use spec_decode::cycle::{Cycle, Speculation};
 
 use super::Area;
 use super::names::Names;
 use super::scratch::{Asked, Rig};
 use super::speedup::Scored;
 use super::speedup::law::Predicted;
+use crate::step_time::cycle::graph_ladder;
 use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, steps_ms};
 
 /// One row of `engine/*.jsonl`.
@@ -150,7 +151,11 @@ fn predict(
     rig.known(row.held_tokens(), |known| {
         let law = SweepLaw::of_engine(
             &steps_ms(points),
-            GraphLadder::of_engine(&row.engine),
+            graph_ladder(
+                &row.engine,
+                row.engine_version.as_deref(),
+                known.whole_graphs(),
+            ),
             Constants::of(known.server),
             Some(BySequence::of(known.server, known.context)),
         )

@@ -18,7 +18,7 @@ use super::speedup::rows::{SweepRow, load};
 use super::speedup::{Scored, Verdicts, by_source};
 use crate::gpus::Gpu;
 use crate::scenario::hardware::{BoxRequest, resolve};
-use crate::step_time::cycle::{Chain, CycleParts, cycle};
+use crate::step_time::cycle::{Chain, CycleParts, cycle, graph_ladder, whole_graphs};
 use crate::step_time::sweep::Known;
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup};
 
@@ -87,7 +87,11 @@ impl Rig {
                 overhead: Overhead::of(engine, asked.version),
                 graphs: true,
             },
-            ladder: GraphLadder::of_engine(asked.engine),
+            ladder: graph_ladder(
+                asked.engine,
+                asked.version,
+                whole_graphs(hardware.gpu.family),
+            ),
             shared_prefix: 0.0,
         })
     }
@@ -126,8 +130,13 @@ impl Rig {
     pub(crate) fn cycles(&self, chains: &[Chain]) -> Vec<CycleParts> {
         self.known(0.0, |known| {
             let of = |chain: &Chain| {
-                let ladder = |n| self.ladder.padded(n);
-                cycle(known.server, known.draft, known.draft_tp, chain, ladder)
+                cycle(
+                    known.server,
+                    known.draft,
+                    known.draft_tp,
+                    chain,
+                    self.ladder,
+                )
             };
             chains.iter().map(of).collect()
         })

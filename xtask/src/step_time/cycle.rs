@@ -1,7 +1,7 @@
 //! A speculative cycle from scratch: the verify, and the draft steps one after the other.
 
 use kvplan::{Attention, Ffn, Model};
-use spec_decode::cycle::DraftStep;
+use spec_decode::cycle::{DraftStep, GraphLadder};
 
 use super::{Draft, Server, StepParts};
 use crate::gpus::{Family, Gpu};
@@ -73,19 +73,35 @@ fn has_experts(model: &Model) -> bool {
     model.layers.iter().any(|l| matches!(l.ffn, Ffn::Moe(_)))
 }
 
-/// The cycle of a chain. Token counts are padded as the engine pads them (`padded`): a pass over
-/// 12 tokens that replays a graph captured for 16 costs what 16 cost. A draft step costs at least
+/// The ladder of an engine by name and version: vLLM rounds its sizes since 0.11.1 (the newest where
+/// no version is known) where a verify runs as one whole graph.
+pub(crate) fn graph_ladder(engine: &str, version: Option<&str>, whole: bool) -> GraphLadder {
+    let version = version.and_then(kvplan::Version::find);
+    let rounds = version.is_none_or(|version| version.since((0, 11, 1), (2025, 11)));
+    GraphLadder::of_engine(engine, rounds && whole)
+}
+
+/// Whether vLLM runs a verify as one whole graph on such cards where nothing else is known: their
+/// attention takes several tokens a sequence (`AttentionCGSupport.UNIFORM_BATCH` of FlashAttention 3,
+/// FlashMLA, TRT-LLM's kernels). On others that depends on the backend, and sweeps of Qwen3.5 with 3
+/// tokens on RTX PRO 6000 run 2 users as 8 tokens, not as 6.
+pub(crate) fn whole_graphs(family: Family) -> bool {
+    matches!(family, Family::Hopper | Family::Blackwell)
+}
+
+/// The cycle of a chain. Token counts are padded as the engine pads them: a pass over 12 tokens that
+/// replays a graph captured for 16 costs what 16 cost. A draft step costs at least
 /// what was measured on such links: launches and small transfers show in no roofline.
 pub(crate) fn cycle(
     server: &Server<'_>,
     draft: Option<Draft<'_>>,
     draft_tp: u64,
     chain: &Chain,
-    padded: impl Fn(f64) -> f64,
+    ladder: GraphLadder,
 ) -> CycleParts {
     let sequences = chain.sequences;
     let verified = chain.verified_tokens.max(1.0);
-    let per_sequence = padded(sequences * verified) / sequences;
+    let per_sequence = ladder.padded_of(sequences, sequences * verified) / sequences;
     let plain = server.plain(sequences, chain.context);
     let mut verify = server.verify(sequences, per_sequence, chain.context);
     // NCCL may cross to a faster protocol between the two payloads; where exactly is not sure enough

@@ -209,8 +209,8 @@ impl SweepLaw {
     pub(crate) fn cycle(&self, known: Option<&Known<'_>>, at: &Speculation) -> Cycle {
         let mut law = cycle(&self.sweep, self.draft, at);
         let tokens = at.concurrency * at.verified_tokens.max(1.0);
-        law.plain_ms += self.beyond_ms(known, at.concurrency);
-        law.verify_ms += self.beyond_ms(known, tokens);
+        law.plain_ms += self.beyond_ms(known, at.concurrency, at.concurrency);
+        law.verify_ms += self.beyond_ms(known, at.concurrency, tokens);
         law.plain_ms += self.attention.plain(at.concurrency);
         law.verify_ms += self.attention.of_many(at.concurrency, at.verified_tokens);
         let share_ms = self.draft.share_of_plain * law.plain_ms;
@@ -240,8 +240,9 @@ impl SweepLaw {
 
     /// What the step model's growth adds to the sweep's own beyond its last point (or takes from
     /// it), ms.
-    fn beyond_ms(&self, known: Option<&Known<'_>>, tokens: f64) -> f64 {
-        let (last, padded) = (self.sweep.last_tokens(), self.sweep.padded(tokens));
+    fn beyond_ms(&self, known: Option<&Known<'_>>, sequences: f64, tokens: f64) -> f64 {
+        let padded = self.sweep.padded_of(sequences, tokens);
+        let last = self.sweep.last_tokens();
         let Some(known) = known.filter(|_| padded > last && last > 0.0) else {
             return 0.0;
         };
@@ -249,7 +250,7 @@ impl SweepLaw {
             let step = known.server.plain(tokens, known.context);
             step.total() - if self.cache_apart { step.kv_ms } else { 0.0 }
         };
-        let own_ms = self.sweep.core_ms(tokens);
+        let own_ms = self.sweep.core_ms(padded);
         let model_ms = self.sweep.core_ms(last) * (model_ms(padded) / model_ms(last)).max(1.0);
         let more_ms = own_ms * ((model_ms / own_ms).powf(self.model_share) - 1.0);
         if more_ms.is_finite() { more_ms } else { 0.0 }
@@ -266,6 +267,11 @@ fn model_share(growth: Growth) -> f64 {
 }
 
 impl Known<'_> {
+    /// Whether vLLM runs a verify as one whole graph on such cards.
+    pub(crate) fn whole_graphs(&self) -> bool {
+        super::cycle::whole_graphs(self.server.rank.gpu.family)
+    }
+
     /// What the first draft step of a cycle costs beyond the others, ms.
     fn first_draft_more_ms(&self, at: &Speculation) -> Option<f64> {
         let tokens = at.verified_tokens.max(1.0);

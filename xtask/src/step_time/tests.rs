@@ -272,7 +272,13 @@ fn breaches(model: &Model, gpu: &Gpu, setup: &Setup) -> Vec<String> {
             draft_steps: 3.0,
             context: 2048.0,
         };
-        let parts = cycle::cycle(&server, Some(Draft::Mtp), setup.sharding.tp, &chain, |n| n);
+        let parts = cycle::cycle(
+            &server,
+            Some(Draft::Mtp),
+            setup.sharding.tp,
+            &chain,
+            spec_decode::cycle::GraphLadder::Exact,
+        );
         let plain = parts.plain.total();
         let speed = users / plain;
         if !(plain.is_finite() && parts.total_ms().is_finite() && plain > 0.0) {

@@ -2,12 +2,13 @@
 //! speculative run.
 
 use spec_decode::HeadKind;
-use spec_decode::cycle::{GraphLadder, Speculation};
+use spec_decode::cycle::Speculation;
 
 use super::scratch::Scratch;
 use super::standin::run::Found;
 use crate::predict::links::Links;
 use crate::scenario::Scenario;
+use crate::step_time::cycle::graph_ladder;
 use crate::step_time::sweep::{Attention, BySequence, Constants, SweepLaw, growth, steps_ms};
 
 /// One speculative operating point.
@@ -75,7 +76,10 @@ impl<'a> Calibrated<'a> {
         };
         let law = SweepLaw::of_engine(
             &steps_ms(sweep),
-            GraphLadder::of_engine(engine),
+            known.map_or_else(
+                || graph_ladder(engine, None, false),
+                |(_, scratch)| scratch.ladder(),
+            ),
             known.map_or(Constants::UNKNOWN, |(scenario, scratch)| {
                 constants(scenario, scratch)
             }),

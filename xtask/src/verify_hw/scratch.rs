@@ -53,8 +53,8 @@ impl<'a> Scratch<'a> {
             graphs: true,
         };
         let ladder = match runs {
-            Runs::Engine => GraphLadder::of_engine(scenario.engine.kind.name()),
-            Runs::StandIn => GraphLadder::of_engine(""),
+            Runs::Engine => scenario.graph_ladder(),
+            Runs::StandIn => GraphLadder::Exact,
         };
         Self {
             scenario,
@@ -62,6 +62,11 @@ impl<'a> Scratch<'a> {
             server: Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us),
             ladder,
         }
+    }
+
+    /// The sizes that its passes are padded to.
+    pub(crate) fn ladder(&self) -> GraphLadder {
+        self.ladder
     }
 
     /// The server of the step model.
@@ -91,9 +96,8 @@ impl<'a> Scratch<'a> {
             context: point.held_tokens,
         };
         let tp = u64::from(self.scenario.tp);
-        let mut parts = step_time::cycle::cycle(&self.server, self.draft(), tp, &chain, |n| {
-            self.ladder.padded(n)
-        });
+        let mut parts =
+            step_time::cycle::cycle(&self.server, self.draft(), tp, &chain, self.ladder);
         if self.runs == Runs::StandIn {
             // An engine's own work between draft steps; here they are one graph.
             parts.draft.other_ms = 0.0;

@@ -355,8 +355,12 @@ const VLLM: &[Form] = &[
          'pipeline_parallel_size': 2, 'enable_expert_parallel': True, 'gpu_memory_utilization': 0.85, \
          'max_model_len': 40960, 'enforce_eager': True, 'kv_cache_dtype': 'fp8', \
          'disable_custom_all_reduce': True, 'speculative_config': {'method': 'eagle3', 'model': \
-         'RedHatAI/Qwen3-32B-speculator.eagle3', 'num_speculative_tokens': 3}}\n",
+         'RedHatAI/Qwen3-32B-speculator.eagle3', 'num_speculative_tokens': 3}}\n\
+         WARNING 10-14 19:02:40 [compilation.py:1380] CUDAGraphMode.FULL_AND_PIECEWISE is not supported with \
+         spec-decode for attention backend FlashInferBackend (support: \
+         AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE); setting cudagraph_mode=PIECEWISE\n",
         &[
+            ("cuda_graphs", T("piecewise")),
             ("tp", N(2.0)),
             ("pp", N(2.0)),
             ("ep", T("true")),

@@ -133,6 +133,7 @@ const ENGINES: &[Form] = &[
         &[
             ("custom_all_reduce", T("pcie")),
             ("custom_all_reduce_max_bytes", N(57344.0)),
+            ("custom_all_reduce_max_rows", N(8.0)),
         ],
     ),
 ];

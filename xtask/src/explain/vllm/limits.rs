@@ -6,6 +6,31 @@ use super::super::text::{Doc, leading_number, number_after};
 use super::{Event, Kind};
 use crate::table::thousands;
 
+/// Whether passes of several tokens a sequence run as whole graphs or are cut at attention, told or
+/// fallen back to. Told for plain passes alone, two backends still cut those of more tokens.
+pub(super) fn graphs(doc: &Doc, facts: &mut Facts) {
+    let cut = [
+        "setting cudagraph_mode=PIECEWISE",
+        "<CUDAGraphMode.PIECEWISE:",
+    ];
+    let cutting = [
+        "TRITON_MLA",
+        "FLASHINFER attention backend",
+        "AttentionBackendEnum.FLASHINFER ",
+    ];
+    let first = |marks: &[&str]| marks.iter().find_map(|mark| doc.after_all(mark).next());
+    let found = match (
+        first(&cut),
+        first(&["<CUDAGraphMode.FULL"]),
+        first(&cutting),
+    ) {
+        (Some(at), _, _) => (at, "piecewise"),
+        (None, Some(at), None) => (at, "whole"),
+        _ => return,
+    };
+    facts.set("cuda_graphs", found.1, doc.line_at(found.0));
+}
+
 /// How many requests of full length fit, and the errors that name a limit.
 pub(super) fn limits(run: &[Event], facts: &mut Facts) {
     let fits = run.iter().filter(|e| e.kind == Kind::Concurrency);

@@ -1,6 +1,8 @@
 //! The user's own plain sweep, beside what is computed for the same loads: a sweep of another cut,
 //! format or context shows here.
 
+use pcie_sim::box_spec::{Fabric, FabricState};
+
 use super::super::answer::Assumption;
 use super::super::costs::{Costs, all_reduces};
 use super::super::links::{Choice, Links};
@@ -51,13 +53,56 @@ pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec
     Ok(ends.into_iter().filter_map(row).collect())
 }
 
-/// What may be behind a sweep outside the band, in one line; `None` where it lies within.
-pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Option<Assumption> {
-    let worst = rows
-        .iter()
+/// How many times faster the sweep is than computed, where that is outside the band.
+fn worst(rows: &[Observed]) -> Option<f64> {
+    rows.iter()
         .filter(|row| row.seen == Seen::Sweep)
         .filter_map(Observed::outside)
-        .max_by(|a, b| a.ln().abs().total_cmp(&b.ln().abs()))?;
+        .max_by(|a, b| a.ln().abs().total_cmp(&b.ln().abs()))
+}
+
+/// The scenario on a fabric that does not collapse, where the plain sweep rules the box's collapse out:
+/// it is faster than that allows, and nearer to what is computed without it.
+pub(in crate::predict) fn without_refuted_collapse(scenario: Scenario) -> anyhow::Result<Scenario> {
+    let state = scenario.wiring.fabric.as_ref().map(|fabric| fabric.state);
+    let collapses = state == Some(FabricState::Collapsed);
+    let judged = scenario.baseline.is_some() && scenario.allreduce_table.is_none();
+    if !collapses || !judged || scenario.tp < 2 {
+        return Ok(scenario);
+    }
+    let off = |scenario: &Scenario| -> anyhow::Result<Option<f64>> {
+        Ok(worst(&rows(scenario, &Links::new(scenario)?)?))
+    };
+    let Some(faster) = off(&scenario)?.filter(|times| *times > 1.0) else {
+        return Ok(scenario);
+    };
+    let mut healthy = scenario.clone();
+    healthy.wiring.fabric = Some(Fabric {
+        state: FabricState::Healthy,
+        all_pairs_gb_s: None,
+        source: None,
+    });
+    if off(&healthy)?.is_some_and(|times| times.ln().abs() >= faster.ln()) {
+        return Ok(scenario);
+    }
+    for of_box in std::mem::take(&mut healthy.wiring.assumptions) {
+        let noted = format!("wiring: {}", of_box.what);
+        healthy.assumptions.retain(|told| told.what != noted);
+    }
+    healthy.assumptions.push(Assumption {
+        what: format!(
+            "wiring: {} without its collapse under all-to-all load, which the plain sweep, {faster:.2} times \
+             faster than computed with it, rules out",
+            healthy.wiring.name
+        ),
+        settled_by: "--topology".to_string(),
+    });
+    Ok(healthy)
+}
+
+/// What may be behind a sweep outside the band, in one line; `None` where it lies within.
+pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Option<Assumption> {
+    let worst = worst(rows)?;
     let (times, way, cut, length) = match worst < 1.0 {
         true => (1.0 / worst, "slower", "fewer", "a longer"),
         false => (worst, "faster", "more", "a shorter"),
@@ -71,11 +116,15 @@ pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Opt
         Some(_) => String::new(),
         None => format!(" or at {length} context (--baseline-context)"),
     };
+    let links = match scenario.tp > 1 && scenario.allreduce_table.is_none() {
+        true => ", over other links or by another all-reduce than reckoned with",
+        false => "",
+    };
     Some(Assumption {
         what: format!(
             "the plain sweep is up to {times:.2} times {way} than computed, outside the band: was it run\
-             {prefills} on {cut} GPUs than the {tp} GPU{s} of this answer{length}, in another weight format, or on \
-             another card? it is taken as it stands"
+             {prefills} on {cut} GPUs than the {tp} GPU{s} of this answer{length}{links}, in another weight format, \
+             or on another card? it is taken as it stands"
         ),
         settled_by: "a plain sweep of this very server".to_string(),
     })

@@ -1,11 +1,12 @@
 //! The cycle law run over the sweeps, with its few constants fitted on whatever rows it is given.
 
 use spec_decode::cycle::{
-    DraftStep, GraphLadder, Growth, LevelPrior, Speculation, level_of_speed, steady_level,
+    DraftStep, Growth, LevelPrior, Speculation, level_of_speed, steady_level,
 };
 
 use super::rows::SweepRow;
 use crate::score::scratch::Rig;
+use crate::step_time::cycle::graph_ladder;
 use crate::step_time::sweep::{BySequence, Constants as LawConstants, Known, SweepLaw, steps_ms};
 
 /// What is fitted: the draft step over PCIe and the growth of a mixture of experts.
@@ -212,7 +213,11 @@ fn plain_sweep(
         .collect();
     SweepLaw::of_engine(
         &steps_ms(&points),
-        GraphLadder::of_engine(&row.engine),
+        graph_ladder(
+            &row.engine,
+            row.engine_version.as_deref(),
+            known.is_some_and(Known::whole_graphs),
+        ),
         constants.of(row),
         known.map(|k| BySequence::of(k.server, 0.0)),
     )

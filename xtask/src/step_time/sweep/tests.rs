@@ -107,10 +107,13 @@ fn a_sweep_of_the_models_own_plain_steps_gives_the_models_own_cycle() {
                             draft_steps: steps,
                             context,
                         };
-                        let own =
-                            crate::step_time::cycle::cycle(server, None, 1, &chain, |tokens| {
-                                tokens
-                            });
+                        let own = crate::step_time::cycle::cycle(
+                            server,
+                            None,
+                            1,
+                            &chain,
+                            GraphLadder::Exact,
+                        );
                         let off = (read.speedup(1.0) / own.speedup(1.0)).ln();
                         let within = if steps > 3.0 { deeper } else { within };
                         assert!(
