@@ -304,17 +304,17 @@ pub(crate) fn weight_lines(
         };
         ledger.exact(item, line.bytes / GIB, SHAPES);
     }
-    ledger.estimate(
-        "weights: engine's own (rotary table, padding, copies, modules)",
-        weights.engine_bytes / GIB,
-        0.5,
-        "per engine: parts.rs",
-    );
+    let own = "weights: engine's own (rotary table, padding, copies, modules)";
+    let (own_gib, source) = (weights.engine_bytes / GIB, "per engine: parts.rs");
     if let Some(observed) = observed_gib {
+        // What it is wrong by stands in the next line: the sum is known.
+        ledger.exact(own, own_gib, source);
         ledger.exact(
             "weights: observed less computed",
             observed - weights.gib(),
             "free before less free after, as observed",
         );
+    } else {
+        ledger.estimate(own, own_gib, 0.5, source);
     }
 }

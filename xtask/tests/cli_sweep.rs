@@ -205,6 +205,22 @@ fn the_sweep_asked_for_reaches_the_verify_of_the_depth_that_is_open() {
     assert!(said.contains(words), "{said}");
 }
 
+/// A sweep to 24 users was asked for of a server that runs 16.
+#[test]
+fn no_sweep_is_asked_for_beyond_what_the_server_runs() {
+    let of = |running: &str| {
+        let flags = ["--concurrency", "64", "--steps", "3", "--max-running"];
+        beside_a_sweep_to_64(running, &[&flags[..], &[running]].concat())
+    };
+    let said = of("64");
+    assert!(said.contains("no sweep that the server holds"), "{said}");
+    let said = of("80");
+    assert!(
+        said.contains(", to the 80 users that the server runs"),
+        "{said}"
+    );
+}
+
 #[test]
 fn where_no_sweep_reaches_the_verify_both_speeds_are_asked_for() {
     let flags = [

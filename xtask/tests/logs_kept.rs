@@ -420,3 +420,15 @@ fn another_version_of_a_logs_engine_keeps_its_flags_and_says_what_it_leaves_asid
         "{own}"
     );
 }
+
+/// 15.50 GiB seen in a log stood beside the band of the computed part that it replaces.
+#[test]
+fn weights_seen_in_a_log_have_no_band_of_computed_ones() {
+    let text = with_log("weights", DRAFTS, |file| {
+        let card = ["--gpu", "rtx-a6000", "--gpus", "4", "--context", "8k"];
+        answers(&[&["predict", "--from-log", file], &card[..]].concat())
+    });
+    let mut rows = text.lines().filter(|line| line.starts_with("  weights "));
+    let seen = |row: &str| row.split_whitespace().eq(["weights", "15.50"]);
+    assert!(rows.any(seen), "{text}");
+}

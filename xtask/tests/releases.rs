@@ -100,3 +100,31 @@ fn a_plain_head_beside_packed_weights_needs_the_release_that_gives_it_a_format_o
         }
     }
 }
+
+/// The line pasted for SGLang 0.5.7 could not start: it gives these experts a kernel that the card cannot run.
+#[test]
+fn mxfp4_experts_on_an_rtx_blackwell_need_the_sglang_that_has_a_kernel_for_them() {
+    let of = |engine: &str, card: &str| {
+        answers(&[
+            "predict",
+            "--model",
+            "openai/gpt-oss-120b",
+            "--gpu",
+            card,
+            "--engine",
+            engine,
+        ])
+    };
+    let line = "SGLang 0.5.7 does not serve MXFP4 experts on rtx-pro-6000, 0.5.10 does";
+    let text = of("sglang@0.5.7", "rtx-pro-6000");
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains("\n  sglang (0.5.10 or newer): "), "{text}");
+    for served in [
+        of("sglang@0.5.10", "rtx-pro-6000"),
+        of("sglang", "rtx-pro-6000"),
+        of("vllm@0.12.0", "rtx-pro-6000"),
+        of("sglang@0.5.7", "h100"),
+    ] {
+        assert!(!served.contains("MXFP4 experts on"), "{served}");
+    }
+}

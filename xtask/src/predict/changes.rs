@@ -5,6 +5,7 @@ use super::compared_names::{self, is_box, is_own_box};
 use super::costs::{Costs, all_reduces};
 use super::kernels::{self, Group};
 use super::links::{Choice, Links};
+use super::of_one_kind::{self, Row};
 use super::points::{Tried, best, try_depths};
 use super::verdict::users;
 use spec_decode::HeadKind;
@@ -195,55 +196,24 @@ pub(super) fn compare(
     list: &str,
     answer: &mut Answer,
 ) -> anyhow::Result<()> {
-    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+    let mut left_out = Vec::new();
     let own_links = Links::new(scenario)?;
+    let mut others = Vec::new();
     for name in compared_names::of(list) {
-        let mut changed = args.clone();
-        let reduces = crate::scenario::names_allreduce(name);
-        let own_box = is_own_box(name, args, &scenario.wiring.name);
-        let other_box = !reduces && !own_box && is_box(name);
-        if reduces {
-            if let Some(why) = measured_with_another(scenario, name)? {
-                left_out.push(format!("{name}: {why}"));
-                continue;
-            }
-            changed.allreduce = Some(name.to_string());
-        } else if other_box {
-            changed.box_name = Some(name.to_string());
-            changed.gpu = None;
-            changed.gpus = None;
-            changed.topology = None;
-        } else if !own_box {
-            changed.draft = Some(name.to_string());
-        }
-        let Some(mut other) = resolved_of(list, &changed, name, &mut left_out)? else {
-            continue;
-        };
-        let alike = other.gpu.name == scenario.gpu.name && other.tp == scenario.tp;
-        // Between two wirings of the same cards a sweep is moved, but not by what one of them measured.
-        if other_box && (!alike || changed.allreduce_table.is_some()) {
-            left_out.extend(of_this_box(&mut changed, name, &scenario.wiring.name));
-            other = resolved(&changed, name)?;
-        }
-        if let Some(note) = accepts_unmeasured(&other, scenario, name) {
-            changed.accept_is_of_another = true;
-            other = resolved(&changed, name)?;
-            left_out.push(note);
-        }
-        other.max_running = scenario.max_running;
-        other.state_slots = scenario.state_slots;
-        if other_box && !alike {
-            // What the log shows of its own cards says nothing of these.
-            other.ran = crate::scenario::Ran::default();
-        }
-        let other = super::launch::for_loads(other)?;
+        let given = (args, list, name);
+        others.extend(of_a_name(given, scenario, &mut left_out)?);
+    }
+    left_out.extend(of_one_kind::level(&mut others, &scenario.wiring.name));
+    let mut rows = Vec::new();
+    for row in others {
+        let (name, other) = (row.name, super::launch::for_loads(row.other)?);
         let links = Links::new(&other)?;
         let choice = Choice::parse(&other.allreduce)?;
         if let Some(why) = links.refusal(choice) {
             left_out.push(format!("{name}: {why}"));
             continue;
         }
-        let moved = (other_box && other.baseline.is_some()).then_some((scenario, &own_links));
+        let moved = (row.other_box && other.baseline.is_some()).then_some((scenario, &own_links));
         rows.extend(compared(name, &other, (&links, choice), moved)?);
         let own = of_its_own(name, &other, scenario);
         let from = moved.map(|_| moved_to(name, &scenario.wiring.name));
@@ -254,6 +224,62 @@ pub(super) fn compare(
     }
     (answer.compared, answer.compared_left_out) = (rows, left_out);
     Ok(())
+}
+
+/// The scenario of one name, with what was measured of it; nothing where it cannot stand beside the others.
+fn of_a_name<'a>(
+    (args, list, name): (&ScenarioArgs, &str, &'a str),
+    scenario: &Scenario,
+    left_out: &mut Vec<String>,
+) -> anyhow::Result<Option<Row<'a>>> {
+    let mut changed = args.clone();
+    let reduces = crate::scenario::names_allreduce(name);
+    let own_box = is_own_box(name, args, &scenario.wiring.name);
+    let other_box = !reduces && !own_box && is_box(name);
+    if reduces {
+        if let Some(why) = measured_with_another(scenario, name)? {
+            left_out.push(format!("{name}: {why}"));
+            return Ok(None);
+        }
+        changed.allreduce = Some(name.to_string());
+    } else if other_box {
+        changed.box_name = Some(name.to_string());
+        changed.gpu = None;
+        changed.gpus = None;
+        changed.topology = None;
+    } else if !own_box {
+        changed.draft = Some(name.to_string());
+    }
+    let Some(mut other) = resolved_of(list, &changed, name, left_out)? else {
+        return Ok(None);
+    };
+    let alike = other.gpu.name == scenario.gpu.name && other.tp == scenario.tp;
+    let mut not_its = None;
+    // Between two wirings of the same cards a sweep is moved, but not by what one of them measured.
+    if other_box && (!alike || changed.allreduce_table.is_some()) {
+        not_its = of_this_box(&mut changed, name, &scenario.wiring.name);
+        // A sweep's own context is the answer's.
+        let context = || Some(scenario.context.to_string());
+        changed.context = changed.context.or_else(context);
+        other = resolved(&changed, name)?;
+    }
+    if let Some(note) = accepts_unmeasured(&other, scenario, name) {
+        changed.accept_is_of_another = true;
+        other = resolved(&changed, name)?;
+        left_out.push(note);
+    }
+    other.max_running = scenario.max_running;
+    other.state_slots = scenario.state_slots;
+    if other_box && !alike {
+        // What the log shows of its own cards says nothing of these.
+        other.ran = crate::scenario::Ran::default();
+    }
+    Ok(Some(Row {
+        name,
+        other,
+        other_box,
+        not_its,
+    }))
 }
 
 fn no_row(list: &str, left_out: &[String], model: &str) -> anyhow::Error {

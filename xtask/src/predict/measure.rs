@@ -65,11 +65,25 @@ enum Reach {
     /// With requests no longer than that many tokens; so many users it holds at the context asked
     /// for, tokens.
     Shorter(u64, u64, u64),
-    /// No requests worth timing are short enough.
+    /// No requests worth timing are short enough, or the sweep reaches what the server runs.
     Never,
 }
 
-fn reach(scenario: &Scenario, memory: &Memory, tokens: u64) -> Reach {
+/// Users that a plain sweep is asked to reach: the tokens of a verify, or as many as the server is known
+/// to run at once.
+fn most_swept(scenario: &Scenario, verified: u64) -> u64 {
+    let log = scenario.ran.told_running();
+    let log = log.map(|ran| scenario.running_for_loads.unwrap_or(ran).max(ran));
+    let runs = scenario.max_running.or(log);
+    runs.map_or(verified, |runs| runs.min(verified))
+}
+
+fn reach(scenario: &Scenario, memory: &Memory, verified: u64) -> Reach {
+    let tokens = most_swept(scenario, verified);
+    let swept = scenario.own_loads().into_iter().max();
+    if tokens < verified && swept.is_some_and(|swept| u64::from(swept) >= tokens) {
+        return Reach::Never;
+    }
     let pool = memory.kv_tokens_without_speculation.or(memory.kv_tokens);
     let Some(pool) = pool else {
         return Reach::Held;
@@ -154,7 +168,7 @@ fn of_the_point(
             "plain and speculative speed at this load".to_string(),
             match reach {
                 Reach::Never => {
-                    "run both; no sweep that the pool holds reaches the tokens of a verify"
+                    "run both; no sweep that the server holds reaches the tokens of a verify"
                 }
                 _ => "run both",
             },
@@ -171,15 +185,21 @@ fn of_the_point(
     let at = informed(conditions, then, beyond);
     let most = points::most(point.accept_length, point.draft_tokens, &at);
     let after = model.band(point.speedup, most, &at);
+    let short = is_sweep(value.measurement) && most_swept(scenario, tokens) < tokens;
+    let reaches = value.measurement != Measurement::Both && !short;
     let mut how = "it narrows the band most for its effort".to_string();
     if is_sweep(value.measurement) {
-        how.push_str(&format!(
-            ", where it reaches {tokens} users, the tokens of a verify"
-        ));
+        how.push_str(&match short {
+            true => format!(
+                ", to the {} users that the server runs",
+                most_swept(scenario, tokens)
+            ),
+            false => format!(", where it reaches {tokens} users, the tokens of a verify"),
+        });
         how.push_str(&shorter(&reach));
     }
     Measure {
-        width_after: (value.measurement != Measurement::Both).then_some(after.high / after.low),
+        width_after: reaches.then_some(after.high / after.low),
         ..measure(value.measurement.to_string(), &how)
     }
 }

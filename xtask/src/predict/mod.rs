@@ -16,6 +16,7 @@ pub(crate) mod links;
 mod map;
 mod measure;
 mod observed;
+mod of_one_kind;
 mod other_flags;
 mod pasted;
 mod points;

@@ -7,6 +7,7 @@ use spec_decode::HeadKind;
 
 use super::answer::Answer;
 use super::flags::Setting;
+use crate::gpus::Family;
 use crate::scenario::releases::{Class, Has, Number, Releases, class_of, number};
 use crate::scenario::{EngineKind, Scenario};
 
@@ -95,6 +96,9 @@ fn lack(scenario: &Scenario, engine: EngineKind, head: Option<HeadKind>) -> Opti
     {
         return Some(lack(name.to_string(), first, String::new()));
     }
+    if let Some((missing, first)) = no_kernel(scenario, engine, at).filter(|_| !runs) {
+        return Some(lack(missing, Some(first.to_string()), String::new()));
+    }
     let (class, head) = (class?, head?);
     let draft = releases.draft(class, head)?;
     let (missing, first) = match releases.serves(at, &draft) {
@@ -109,6 +113,27 @@ fn lack(scenario: &Scenario, engine: EngineKind, head: Option<HeadKind>) -> Opti
     };
     let instead = instead(scenario, releases, class, at, head);
     Some(lack(missing, first, instead))
+}
+
+/// First SGLang release whose own MXFP4 experts run on compute capability 12. Before it gpt-oss is given
+/// FlashInfer's kernel there (0.5.4.post2 to 0.5.9, server_args.py), which is of capability 10 alone
+/// (issue 13061), or Triton's with a layout that the card cannot load (issues 8879, 9707); pull requests
+/// 19718 and 20040 gave it one (`_swizzle_mxfp4` in mxfp4.py). vLLM falls back to Marlin by itself.
+const MXFP4_ON_12_SINCE: (Number, &str) = ((0, 5, 10), "0.5.10");
+
+/// Experts in a format for which a release has no kernel on the card.
+fn no_kernel(
+    scenario: &Scenario,
+    engine: EngineKind,
+    at: Number,
+) -> Option<(String, &'static str)> {
+    let (since, first) = MXFP4_ON_12_SINCE;
+    let mxfp4 = |layer: &kvplan::Layer| layer.formats.experts == kvplan::WeightFormat::Mxfp4;
+    let lacks = engine == EngineKind::Sglang
+        && scenario.gpu.family == Family::BlackwellRtx
+        && at < since
+        && scenario.model.layers.iter().any(mxfp4);
+    lacks.then(|| (format!("MXFP4 experts on {}", scenario.gpu.name), first))
 }
 
 /// First vLLM release that gives an EAGLE-3 head a weight format of its own (pull request 25883).
