@@ -217,6 +217,14 @@ fn one_of_a_thing_is_told_in_the_singular() {
     for plural in [" 1 steps", " 1 users"] {
         assert!(!text.contains(plural), "{text}");
     }
+    let bench = "============ Serving Benchmark Result ============\n\
+                 Max request concurrency: 1\nSuccessful requests: 4\n\
+                 Output token throughput (tok/s): 40.0\nMean TPOT (ms): 20.0\n";
+    let bench = temporary("one.txt", bench);
+    let file = bench.to_string_lossy().into_owned();
+    let text = answers(&with(&["--concurrency", "1", "--baseline", &file]));
+    assert!(text.contains("1 user / mean TPOT 20 ms"), "{text}");
+    std::fs::remove_file(bench).ok();
 }
 
 #[test]

@@ -28,10 +28,11 @@ pub(super) fn speed(point: &BenchPoint, users: f64, throughput: f64) -> DecodeSp
     if !tok_s.is_finite() || tok_s <= throughput {
         return whole;
     }
-    let against = format!("{users} users / {name} {ms} ms");
+    let plural = if users == 1.0 { "" } else { "s" };
+    let against = format!("{users} user{plural} / {name} {ms} ms");
     if point.all_at_once {
         let note = format!(
-            "at {users} users the output throughput of {throughput} tok/s is taken, prefill and \
+            "at {users} user{plural} the output throughput of {throughput} tok/s is taken, prefill and \
              queue counted: the bench set no limit, so that {against} may be more than ran at once; \
              run it with --max-concurrency"
         );
@@ -45,7 +46,7 @@ pub(super) fn speed(point: &BenchPoint, users: f64, throughput: f64) -> DecodeSp
         .is_some_and(|peak| tok_s > peak * ABOVE_PEAK)
     {
         let note = format!(
-            "at {users} users the output throughput of {throughput} tok/s is taken: {against} = \
+            "at {users} user{plural} the output throughput of {throughput} tok/s is taken: {against} = \
              {tok_s:.1} tok/s is above the bench's fastest second, so the server ran fewer at once"
         );
         return DecodeSpeed {
