@@ -239,7 +239,8 @@ fn computed_draft(setup: &Setup<'_>, spec: &Speculation<'_>, own_tables: bool) -
         (_, None) => DraftParts::default(),
         (_, Some(draft)) => {
             let lines = draft.weight_bytes(sharding);
-            let shares_tables = draft.draft.is_some();
+            // A table of another width serves nobody else (vllm#17740).
+            let shares_tables = draft.draft.is_some() && draft.hidden == setup.model.hidden;
             let (mut weights, mut tables) = (0.0, 0.0);
             for line in lines {
                 let shared_head = line.group == ParamGroup::Head

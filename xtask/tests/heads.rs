@@ -107,11 +107,21 @@ fn sglang_is_allowed_a_head_that_reaches_less_than_it_serves() {
     ] {
         assert!(!text.contains(ALLOW), "{text}");
     }
-    let crash = "vLLM to 0.25 stops with an assert at a request beyond the head's 4,096 tokens";
-    for (version, told) in [("0.24.0", true), ("0.26.0", false)] {
+    let beyond = "a request longer than the head's 4,096 tokens";
+    for (version, told) in [
+        ("0.10.2", Some("0.10.2 stops with an assert at")),
+        (
+            "0.13.0",
+            Some("0.13.0 drafts nothing for the whole batch while"),
+        ),
+        ("0.26.0", Some("0.26.0 stops with an assert at")),
+        ("0.27.0", None),
+    ] {
         let engine = format!("vllm@{version}");
         let text = with(&["--draft", "eagle3", "--engine", &engine]);
-        assert_eq!(text.contains(crash), told, "{text}");
+        let said = told.map(|told| format!("{told} {beyond}"));
+        assert!(said.is_none_or(|said| text.contains(&said)), "{text}");
+        assert_eq!(text.contains(beyond), told.is_some(), "{text}");
         assert!(!text.contains(ALLOW), "{text}");
     }
 }
@@ -223,4 +233,94 @@ fn no_flip_names_a_context_that_is_not_served_or_holds_a_measured_length_flat() 
     let loss = answers(&layers.split_whitespace().collect::<Vec<_>>());
     let held = "x with 3 steps, if as much is accepted there\n";
     assert!(loss.contains(flip) && loss.contains(held), "{loss}");
+}
+
+/// The line said twice as fast, and pasted a server that its own note said would not draft.
+#[test]
+fn a_head_that_reaches_less_than_the_context_does_not_pay_on_a_vllm_that_stops_drafting() {
+    let known = "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B";
+    let asked = |draft: &str, engine: &str, context: &str| {
+        with(&[
+            "--draft",
+            draft,
+            "--engine",
+            engine,
+            "--context",
+            context,
+            "--accept",
+            "2.5@3",
+        ])
+    };
+    let beyond = asked(known, "vllm@0.13.0", "4k");
+    for part in [
+        "DOES NOT PAY   speeds below are what it would reach if it drafted at this context",
+        "the head reaches 2,048 tokens, asked for are 4,096 and",
+        "vLLM 0.13.0 drafts nothing for the whole batch while a longer request is in it",
+        "vLLM from 0.27, which lengthens it, SGLang with",
+    ] {
+        assert!(beyond.contains(part), "{beyond}");
+    }
+    assert!(!beyond.contains("--speculative-config"), "{beyond}");
+    // Within its reach, in a release that lengthens it, and where the reach is another head's.
+    for (draft, engine, context) in [
+        (known, "vllm@0.13.0", "1k"),
+        (known, "vllm@0.27.0", "4k"),
+        ("eagle3", "vllm@0.13.0", "8k"),
+    ] {
+        let text = asked(draft, engine, context);
+        assert!(!text.contains("DOES NOT PAY"), "{text}");
+        assert!(text.contains("--speculative-config"), "{text}");
+    }
+}
+
+/// What a server's own windows show of its head comes before what is said of it.
+#[test]
+fn a_log_that_drafts_beyond_the_reach_shows_a_longer_one_and_one_that_seldom_drafts_is_no_gain() {
+    let answer = |name: &str, drafts: &[bool], draft: &str, context: &str| {
+        let mut text = format!(
+            "INFO 11-28 09:02:11 [api_server.py:1] vLLM API server version 0.13.0\n\
+             INFO 11-28 09:02:11 [utils.py:1] non-default args: {{'model': \
+             'meta-llama/Llama-3.3-70B-Instruct', 'max_model_len': 16384, 'tensor_parallel_size': 4, \
+             'speculative_config': {{'method': 'eagle3', 'model': '{draft}', \
+             'num_speculative_tokens': 3}}}}\n\
+             INFO 11-28 09:04:20 [kv_cache_utils.py:1] GPU KV cache size: 100,000 tokens\n"
+        );
+        for drafted in drafts {
+            text += "INFO 11-28 09:11:06 [loggers.py:1] Engine 000: Avg prompt throughput: 0.0 tokens/s, \
+                Avg generation throughput: 79.5 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache \
+                usage: 4.0%, Prefix cache hit rate: 0.0%\n";
+            if *drafted {
+                text += "INFO 11-28 09:11:06 [metrics.py:1] SpecDecoding metrics: Mean acceptance length: \
+                    2.51, Accepted: 478 tokens, Drafted: 951 tokens, Per-position acceptance rate: 0.75, \
+                    0.48, 0.28, Avg Draft acceptance rate: 50.3%\n";
+            }
+        }
+        let log = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&log, text).expect("written");
+        let log = log.to_str().expect("a path");
+        let from = ["predict", "--from-log", log, "--gpu", "a100-80gb-sxm"];
+        let said = answers(&[&from[..], &["--gpus", "4", "--context", context]].concat());
+        (said, answers(&["explain", log]))
+    };
+    let known = "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B";
+    let (always, sound) = answer("always.log", &[true; 6], known, "8k");
+    assert!(always.starts_with("PAYS"), "{always}");
+    let shown =
+        "drafts of requests that held 4,000 tokens, so its head reaches further than the 2,048";
+    assert!(always.contains(shown), "{always}");
+    assert!(!sound.contains("drafted nothing"), "{sound}");
+    let seldom = [true, false, false, false, true, false];
+    let (beyond, found) = answer("seldom.log", &seldom, known, "4k");
+    assert!(beyond.starts_with("DOES NOT PAY"), "{beyond}");
+    assert!(
+        found.contains("4 of 6 throughput windows drafted nothing"),
+        "{found}"
+    );
+    assert!(found.contains("its head reaches 2,048 tokens"), "{found}");
+    let (unknown, _) = answer("unknown.log", &seldom, "a/b-eagle3", "4k");
+    assert!(unknown.starts_with("MEASURE FIRST"), "{unknown}");
+    assert!(
+        unknown.contains("drafted in 2 of 6 windows only"),
+        "{unknown}"
+    );
 }

@@ -78,6 +78,8 @@ pub(crate) struct Facts {
     pub(crate) speeds: Vec<LoadSpeed>,
     /// Ranks of data parallelism that printed them, each a part of the server.
     pub(crate) speed_printers: usize,
+    /// Which throughput windows drafted, of a server that was told to.
+    pub(crate) windows: Option<super::speeds::Windows>,
     /// First line of the start that the facts are of; 0 where there is but one.
     pub(crate) run_line: usize,
     /// Speeds by load of a bench printed into the text, rising.

@@ -68,6 +68,8 @@ pub(crate) struct LogScenario {
     pub(crate) batched_tokens: Option<(u32, usize)>,
     /// Tokens of context that the draft's own config reaches.
     pub(crate) draft_reach: Option<(u32, usize)>,
+    /// Which throughput windows drafted.
+    pub(crate) windows: Option<super::speeds::Windows>,
     /// Largest batch captured as a graph.
     pub(crate) graph_max_batch: Option<(u32, usize)>,
     /// Whether vLLM runs a verify as one whole graph, where said.
@@ -275,6 +277,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         max_running_taken: facts.get("max_running_taken").is_some(),
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
         draft_reach: whole("draft_max_model_len").filter(|(tokens, _)| *tokens > 0),
+        windows: facts.windows,
         graph_max_batch: whole("cuda_graph_max_bs"),
         whole_graphs: facts.text("cuda_graphs").map(|graphs| graphs == "whole"),
         graph_gib: number("graph_gib"),

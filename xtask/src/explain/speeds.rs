@@ -10,6 +10,9 @@ const IDLE: f64 = 0.5;
 /// Loads told apart.
 const MOST_LOADS: usize = 512;
 
+/// Windows that tell what a server usually does.
+const FEWEST_WINDOWS: usize = 4;
+
 /// Lines that are looked at.
 const MOST_LINES: usize = 200_000;
 
@@ -30,6 +33,26 @@ pub(crate) struct LoadSpeed {
     pub(crate) lines: usize,
     /// The last of them.
     pub(crate) line: usize,
+}
+
+/// Throughput windows of a server that was told to draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Windows {
+    /// Those in which it generated.
+    pub(crate) all: usize,
+    /// Those of them whose line says that drafts were accepted.
+    pub(crate) drafted: usize,
+    /// The first of the others.
+    pub(crate) line: usize,
+    /// Tokens that a request held in the middle of those that drafted, where there are several.
+    pub(crate) drafted_held: Option<u64>,
+}
+
+impl Windows {
+    /// Whether most of them drafted nothing.
+    pub(crate) fn mostly_plain(&self) -> bool {
+        self.all >= FEWEST_WINDOWS && self.drafted.saturating_mul(2) < self.all
+    }
 }
 
 /// One printed line: an interval that ended there.

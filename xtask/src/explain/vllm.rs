@@ -3,6 +3,7 @@
 
 mod limits;
 mod memory;
+mod windows;
 
 pub(super) use limits::pool_tokens;
 
@@ -34,6 +35,7 @@ enum Kind {
     Batched,
     StateMode,
     Speed,
+    Drafts,
     OutOfMemory,
 }
 
@@ -84,6 +86,7 @@ const PHRASES: &[(&str, Kind)] = &[
     ("Mamba cache mode is set to '", Kind::StateMode),
     ("Prefix caching in Mamba cache '", Kind::StateMode),
     ("Avg generation throughput:", Kind::Speed),
+    ("SpecDecoding metrics:", Kind::Drafts),
     // The banner of 0.20 and later.
     ("█ version", Kind::Version),
     ("OutOfMemoryError", Kind::OutOfMemory),
@@ -144,6 +147,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         limits::limits(run, facts);
         limits::failure(doc, run, facts);
         limits::speed(run, facts);
+        facts.windows = windows::read(run, facts);
     }
     let run = chosen.and_then(|index| starts.get(index)).copied();
     commands(doc, run.unwrap_or(&[]), facts);

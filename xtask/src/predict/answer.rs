@@ -40,6 +40,9 @@ pub(crate) struct Answer {
     /// Whether the engine refuses to cut the weights so.
     #[serde(skip)]
     pub(crate) cut_refused: bool,
+    /// Whether the engine drafts nothing at the context: its head reaches less.
+    #[serde(skip)]
+    pub(crate) undrafted: bool,
     pub(crate) allreduce: Vec<AllReduceTime>,
     /// Where the box holds more than one group of the size asked for.
     pub(crate) replicas: Option<Replicas>,

@@ -432,10 +432,13 @@ fn compared(
     costs.pin = super::pin(scenario, links)?;
     let map = super::map::Map::new(scenario, &costs);
     let (pasted, memory) = super::pasted(scenario, &costs, map.as_ref())?;
-    let stopped = super::verdict::stopped(scenario, &memory);
-    let runs = |verdict| stopped.as_ref().map_or(verdict, |_| Verdict::DoesNotPay);
-    let holds = |fits| stopped.as_ref().map_or(fits, |_| Some(false));
+    let not_served = super::verdict::stopped(scenario, &memory);
+    let holds = |fits| not_served.as_ref().map_or(fits, |_| Some(false));
     let (points, _) = super::told(scenario, &costs, &memory, &pasted);
+    let first_steps = points.first().map_or(0, |point| point.steps);
+    let undrafted = || super::short_head::undrafted(scenario, first_steps);
+    let stopped = not_served.clone().or_else(undrafted);
+    let runs = |verdict| stopped.as_ref().map_or(verdict, |_| Verdict::DoesNotPay);
     let last = points.len().saturating_sub(1);
     let (tp, gpus) = (scenario.tp, scenario.wiring.gpu_count() as u32);
     let reduces = crate::scenario::names_allreduce(name) && tp > 1;

@@ -8,6 +8,7 @@ use spec_decode::economics::{DepthOption, DepthRange, DepthTable, LoadShare, goo
 use super::answer::{DepthCell, DepthRow, Goodput, Memory, Point, Verdict};
 use super::costs::Costs;
 use super::points::{Tried, best, depths, try_depths, verdict_on};
+use super::short_head::drafts_at;
 use crate::scenario::Scenario;
 
 /// Contexts of the map, tokens, beside the scenario's own.
@@ -17,6 +18,8 @@ pub(super) const CONTEXTS: [u64; 6] = [1024, 4096, 16384, 32768, 65536, 131_072]
 pub(super) struct Map<'a> {
     table: DepthTable,
     context: u32,
+    /// Whether the engine drafts at that context.
+    drafts_here: bool,
     memory: Option<&'a Memory>,
 }
 
@@ -53,7 +56,10 @@ fn table(scenario: &Scenario, costs: &Costs<'_>, contexts: &[u32]) -> DepthTable
             depth: t.depth.steps,
             accept_length: t.accept_length,
             break_even_accept_length: t.cost.break_even(),
-            speedup: t.speedup,
+            speedup: match drafts_at(scenario, u64::from(context), t.depth.steps) {
+                true => t.speedup,
+                false => 0.0,
+            },
         };
         tried(load, context).into_iter().map(option).collect()
     };
@@ -100,6 +106,7 @@ impl<'a> Map<'a> {
         Some(Self {
             table: table(scenario, costs, &contexts),
             context: own,
+            drafts_here: drafts_at(scenario, scenario.context, 1),
             memory: None,
         })
     }
@@ -122,7 +129,7 @@ impl<'a> Map<'a> {
         let own = |users: u32, context: u32| {
             let same = |point: &&Point| point.concurrency == users && context == self.context;
             let point = points.iter().find(same)?;
-            let runs = !point.off_in_paste && point.speedup > 1.0;
+            let runs = !point.off_in_paste && point.speedup > 1.0 && self.drafts_here;
             Some(match runs {
                 true => (point.steps, point.speedup),
                 false => (0, 1.0),

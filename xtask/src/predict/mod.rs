@@ -154,7 +154,9 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let setting = setting(scenario, said, &memory, (choice, links), &pasted);
     let engine_flags = flags::engine_flags(&setting);
     let lacking = serves::lacking(&setting);
-    let (flips, changes) = match setting.runs {
+    let first_steps = drafting.map_or(0, |point| point.steps);
+    let undrafted = short_head::undrafted(scenario, first_steps).is_some();
+    let (flips, changes) = match setting.runs && !undrafted {
         true => (
             flips::flips(scenario, &costs, links, &memory, &points),
             changes::changes(scenario, links, &costs, &points)?,
@@ -195,6 +197,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         compared_left_out: Vec::new(),
         seed: scenario.seed,
         cut_refused: scenario.uncut.is_some(),
+        undrafted,
         best,
         points,
         memory,

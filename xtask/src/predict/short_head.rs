@@ -1,17 +1,146 @@
 //! A head whose own config reaches fewer tokens than the server takes: what the engines make of it.
 
+use spec_decode::HeadKind;
+
 use super::flags::{Setting, head, vllm_context};
 use super::launch;
-use crate::scenario::EngineKind;
+use super::stopped::Stopped;
+use crate::scenario::{EngineKind, Scenario};
 use crate::table::thousands;
 
 /// What SGLang refuses such a head without: model_config.py of every release read, 0.5.1 to 0.5.23
 /// (pull request 9388; its own tests of a DFlash head set it too). From 0.5.3 on it also lengthens
 /// the head's rotary table (10787).
 pub(super) const SGLANG: &str = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1";
-/// First vLLM release that may lengthen that table (pull request 49343 was opened a week behind
-/// 0.25.1). Those before index past its end, or on another runner draft nothing there (issue 48894).
-const VLLM_LENGTHENS: ((u32, u32, u32), (u32, u32)) = ((0, 26, 0), (2026, 8));
+
+/// What vLLM makes of a request longer than its head reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beyond {
+    /// The drafter indexes past the end of its rotary table.
+    Stops,
+    /// The whole batch is decoded without drafts while the request is in it.
+    DraftsNothing,
+    /// One of the two, by the runner.
+    Either,
+}
+
+/// gpu_model_runner.py of 0.10.2 looks at no length (issues 21986, 23072); from 0.11.0 on (24662; read:
+/// 0.11.0, 0.11.1, 0.25.1, 0.26.0) it drafts nothing for a batch whose longest request and steps are
+/// more than the head's own length.
+const GATE: Release = ((0, 11, 0), (2025, 10));
+/// The second runner has no such gate (48894, 57964). By config/vllm.py it is the default of some dense
+/// models in 0.22 and 0.23, of all in 0.25, of every model in 0.29; it takes no whole draft model to 0.26.
+const SECOND_RUNNER: [Release; 3] = [
+    ((0, 22, 0), (2026, 6)),
+    ((0, 25, 0), (2026, 7)),
+    ((0, 29, 0), (2026, 9)),
+];
+/// config/speculative.py lengthens the table of EAGLE heads (49343): not in 0.26.0, in 0.27.0. The
+/// first runner's gate goes by the head's own length all the same.
+const LENGTHENS: Release = ((0, 27, 0), (2026, 8));
+
+type Release = ((u32, u32, u32), (u32, u32));
+
+fn beyond(scenario: &Scenario) -> Option<Beyond> {
+    let version = scenario.engine.version.as_deref();
+    let version = version.and_then(kvplan::Version::find)?;
+    let since = |(number, date): Release| version.since(number, date);
+    let vllm = scenario.engine.kind == EngineKind::Vllm;
+    let head = scenario.draft.as_ref().filter(|_| vllm)?.head;
+    if !since(GATE) {
+        return Some(Beyond::Stops);
+    }
+    let [some_dense, dense, all] = SECOND_RUNNER;
+    let is_dense = is_dense(scenario);
+    let whole_model = head == HeadKind::DraftModel;
+    let eagle = matches!(head, HeadKind::Eagle | HeadKind::Eagle3);
+    if since(all) || (is_dense && !whole_model && since(dense)) {
+        return match whole_model {
+            true => Some(Beyond::Either),
+            false => (!(eagle && since(LENGTHENS))).then_some(Beyond::Stops),
+        };
+    }
+    let maybe = is_dense && !whole_model && since(some_dense);
+    Some(match maybe {
+        true => Beyond::Either,
+        false => Beyond::DraftsNothing,
+    })
+}
+
+fn is_dense(scenario: &Scenario) -> bool {
+    let experts = |layer: &kvplan::Layer| matches!(layer.ffn, kvplan::Ffn::Moe(_));
+    !scenario.model.layers.iter().any(experts)
+}
+
+/// The reach of a head, where it is known and vLLM does not draft beyond it.
+fn walled(scenario: &Scenario) -> Option<(u64, Beyond)> {
+    let draft = scenario.draft.as_ref().filter(|draft| draft.reach_known)?;
+    Some((draft.reach()?, beyond(scenario)?))
+}
+
+/// Whether drafts are made at a context, as far as the head's reach decides it.
+pub(super) fn drafts_at(scenario: &Scenario, context: u64, steps: u32) -> bool {
+    let wall = walled(scenario);
+    wall.is_none_or(|(reach, _)| context.saturating_add(u64::from(steps)) <= reach)
+}
+
+/// Whether vLLM drafts nothing beyond a reach that is known.
+pub(super) fn is_walled(scenario: &Scenario) -> bool {
+    walled(scenario).is_some()
+}
+
+/// Why nothing is drafted at the context asked for, and what mends it.
+pub(super) fn undrafted(scenario: &Scenario, steps: u32) -> Option<Stopped> {
+    let (reach, beyond) = walled(scenario)?;
+    if drafts_at(scenario, scenario.context, steps) {
+        return None;
+    }
+    let shown = |tokens: u64| thousands(tokens as f64);
+    Some(Stopped {
+        word: match beyond {
+            Beyond::Stops => "stops",
+            Beyond::DraftsNothing | Beyond::Either => "drafts nothing",
+        },
+        why: format!(
+            "the head reaches {} tokens, asked for are {} and {}, and {}; {}",
+            shown(reach),
+            shown(scenario.context),
+            super::verdict::steps(steps),
+            made_of(scenario, "a longer request", beyond),
+            mends(scenario, reach)
+        ),
+    })
+}
+
+/// What the engine makes of a request beyond the reach.
+fn made_of(scenario: &Scenario, request: &str, beyond: Beyond) -> String {
+    let version = scenario.engine.version.as_deref().unwrap_or_default();
+    match beyond {
+        Beyond::Stops => format!("vLLM {version} stops with an assert at {request} (vllm#48894)"),
+        Beyond::DraftsNothing => format!(
+            "vLLM {version} drafts nothing for the whole batch while {request} is in it (vllm#24662)"
+        ),
+        Beyond::Either => format!(
+            "vLLM {version} stops with an assert at {request}, or drafts nothing for the whole batch \
+             (vllm#48894, 24662)"
+        ),
+    }
+}
+
+fn mends(scenario: &Scenario, reach: u64) -> String {
+    let head = scenario.draft.as_ref().map(|draft| draft.head);
+    let eagle = matches!(head, Some(HeadKind::Eagle | HeadKind::Eagle3));
+    let lengthens = match (eagle, is_dense(scenario)) {
+        (true, true) => " vLLM from 0.27, which lengthens it,",
+        (true, false) => " vLLM from 0.29, which lengthens it,",
+        (false, _) => "",
+    };
+    format!(
+        "what mends it: a head that reaches further,{lengthens} SGLang with {SGLANG}, or requests \
+         within {}",
+        thousands(reach as f64)
+    )
+}
 
 /// How far the head of a setting reaches, where its server takes longer requests or may.
 struct Short {
@@ -56,17 +185,20 @@ pub(super) fn told(setting: &Setting<'_>) -> Option<String> {
             })
         }
         EngineKind::Vllm if setting.runs => {
-            let version = scenario.engine.version.as_deref();
-            let version = version.and_then(kvplan::Version::find)?;
-            let (number, date) = VLLM_LENGTHENS;
-            let found = short(setting, vllm_context(scenario, memory))?;
-            let reach = found.reach.filter(|_| !version.since(number, date))?;
-            Some(format!(
-                "vLLM to 0.25 stops with an assert at a request beyond the head's {} tokens, or drafts \
-                 nothing there (vllm#48894): raise max_position_embeddings in a copy of the head, or \
-                 --max-model-len {reach}",
-                thousands(reach as f64)
-            ))
+            let reach = short(setting, vllm_context(scenario, memory))?.reach?;
+            let tokens = thousands(reach as f64);
+            let request = format!("a request longer than the head's {tokens} tokens");
+            let made = made_of(scenario, &request, beyond(scenario)?);
+            let limit = match scenario.context <= reach {
+                true => format!("; --max-model-len {reach} keeps such requests out"),
+                false => String::new(),
+            };
+            let windows = scenario.ran.windows.filter(|w| w.mostly_plain());
+            let seen = windows.map_or_else(String::new, |windows| {
+                let plain = windows.all - windows.drafted;
+                format!(", as in {plain} of the log's {} windows", windows.all)
+            });
+            Some(format!("{made}{seen}{limit}"))
         }
         _ => None,
     }

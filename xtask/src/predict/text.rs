@@ -78,6 +78,10 @@ fn head(answer: &Answer, out: &mut String) {
         _ if super::does_not_fit(&answer.memory) => {
             "DOES NOT FIT   speeds below are what it would reach if it did".to_string()
         }
+        (Some(_), Some(_)) if answer.undrafted => {
+            "DOES NOT PAY   speeds below are what it would reach if it drafted at this context"
+                .to_string()
+        }
         (Some(best), Some(point)) => format!(
             "{}   {:.2}x for {} ({:.2} to {:.2})   {}, {} step{}, top-k {}{reduced}",
             word(answer.verdict),

@@ -3,6 +3,7 @@
 use super::answer::{Measure, Memory, Point, Verdict};
 use super::costs::Costs;
 use super::measure;
+use super::short_head;
 use super::stopped::Stopped;
 use crate::scenario::{Known, PRIOR_DEPTH, Scenario};
 use crate::table::thousands;
@@ -49,7 +50,44 @@ pub(super) fn summary(
             pays_up_to: None,
         };
     }
-    let because = match first.verdict {
+    let because = reason(scenario, points, first, (pays_up_to, memory));
+    let because = match &memory.set_instead {
+        Some(set) => format!("{because}; {set}"),
+        None => because,
+    };
+    let mostly_plain = few_drafts(scenario).filter(|_| first.verdict == Verdict::Pays);
+    if let Some(few) = mostly_plain {
+        return Summary {
+            verdict: Verdict::MeasureFirst,
+            because: format!("{few}; where it drafts, {because}"),
+            measure: None,
+            pays_up_to,
+        };
+    }
+    if is_tight(memory) && first.verdict != Verdict::DoesNotPay {
+        return Summary {
+            verdict: Verdict::MeasureFirst,
+            because: format!("memory is tight: {}; if it runs, {because}", tight(memory)),
+            measure: Some(whether_it_starts(memory, first)),
+            pays_up_to,
+        };
+    }
+    Summary {
+        verdict: first.verdict,
+        because,
+        measure: measure::of_the_open(scenario, costs, points, memory),
+        pays_up_to,
+    }
+}
+
+/// Why the verdict at the lightest load is what it is.
+fn reason(
+    scenario: &Scenario,
+    points: &[Point],
+    first: &Point,
+    (pays_up_to, memory): (Option<u32>, &Memory),
+) -> String {
+    match first.verdict {
         Verdict::Pays => format!(
             "accept length {} must stay above {:.2} at {}; {}",
             expected(scenario, first),
@@ -67,25 +105,20 @@ pub(super) fn summary(
             first.break_even_accept_length,
             expected(scenario, first)
         ),
-    };
-    let because = match &memory.set_instead {
-        Some(set) => format!("{because}; {set}"),
-        None => because,
-    };
-    if is_tight(memory) && first.verdict != Verdict::DoesNotPay {
-        return Summary {
-            verdict: Verdict::MeasureFirst,
-            because: format!("memory is tight: {}; if it runs, {because}", tight(memory)),
-            measure: Some(whether_it_starts(memory, first)),
-            pays_up_to,
-        };
     }
-    Summary {
-        verdict: first.verdict,
-        because,
-        measure: measure::of_the_open(scenario, costs, points, memory),
-        pays_up_to,
+}
+
+/// What is said of a log whose server seldom drafted: its accept length is of those minutes alone.
+fn few_drafts(scenario: &Scenario) -> Option<String> {
+    let windows = scenario.ran.windows.filter(|w| w.mostly_plain())?;
+    if short_head::is_walled(scenario) {
+        // What stops it is known: contexts within the reach draft.
+        return None;
     }
+    Some(format!(
+        "the log's server drafted in {} of {} windows only (explain says why)",
+        windows.drafted, windows.all
+    ))
 }
 
 /// What keeps it from running at all, for speeds that stand without a verdict of their own.
@@ -96,21 +129,24 @@ pub(super) fn stopped(scenario: &Scenario, memory: &Memory) -> Option<Stopped> {
             why: uncut.why.clone(),
         });
     }
-    super::does_not_fit(memory).then(|| Stopped {
-        word: "does not fit",
-        why: does_not_fit(scenario, memory),
-    })
+    if super::does_not_fit(memory) {
+        return Some(Stopped {
+            word: "does not fit",
+            why: does_not_fit(scenario, memory),
+        });
+    }
+    None
 }
 
-/// Why it does not run at all: a cut that the engine refuses, or no room.
+/// Why it does not run at all: a cut that the engine refuses, no room, or a context at which the engine
+/// does not draft.
 fn cannot_run(scenario: &Scenario, first: &Point, memory: &Memory) -> Option<String> {
     let room = super::does_not_fit(memory).then(|| does_not_fit(scenario, memory));
-    let Some(uncut) = &scenario.uncut else {
-        return room;
-    };
-    let otherwise =
-        room.unwrap_or_else(|| format!("below is what it would reach ({:.2}x)", first.speedup));
-    Some(format!("{}; {otherwise}", uncut.why))
+    let reached = || format!("below is what it would reach ({:.2}x)", first.speedup);
+    match &scenario.uncut {
+        Some(uncut) => Some(format!("{}; {}", uncut.why, room.unwrap_or_else(reached))),
+        None => room.or_else(|| Some(short_head::undrafted(scenario, first.steps)?.why)),
+    }
 }
 
 /// Why it does not fit, and whether leaving the draft off would mend it.

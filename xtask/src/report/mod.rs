@@ -90,7 +90,7 @@ fn head(answer: &Answer) -> Markup {
     html! {
         p class=(format!("verdict {class}")) {
             span class="word" { (word) }
-            @if let Some(best) = answer.best.as_ref().filter(|_| fits) {
+            @if let Some(best) = answer.best.as_ref().filter(|_| fits && !answer.undrafted) {
                 span class="figure" { (format!("{:.2}x", best.speedup)) }
                 span { (format!("90 % band {:.2} to {:.2}", best.speedup_low, best.speedup_high)) }
             }

@@ -43,8 +43,13 @@ pub(super) fn of(
 
 fn eagle3(model_name: &str, target: &Model, notes: &mut Notes) -> anyhow::Result<Draft> {
     if let Ok(catalog::Draft::Head { model, source }) = catalog::find_draft(model_name, "eagle3") {
-        let (model, _) = heads::of_catalogue(*model, &source, "eagle3", None, notes);
-        return model::head(model, "eagle3", &source, target, notes);
+        let (model, ..) = heads::of_catalogue(*model, &source, "eagle3", None, notes);
+        let draft = model::head(model, "eagle3", &source, target, notes)?;
+        // Nobody named this very head.
+        return Ok(Draft {
+            reach_known: false,
+            ..draft
+        });
     }
     heads::assumed(target, None, notes)
 }

@@ -22,22 +22,69 @@ fn known(wanted: &str) -> Option<NamedHead> {
     named(wanted).and_then(kvplan::named_head)
 }
 
-/// How far the head of a log's server reaches, where that is the draft.
+/// How far the head of a log's server reaches, where that is the draft. One that drafted with more
+/// tokens held than is said of it serves what the server does.
 pub(super) fn reach_of_log(merged: &Merged) -> Option<u64> {
-    let by_log = |given: &&Given<String>| given.source.starts_with(&merged.ran.file);
-    let of_log = merged.draft.as_ref().filter(by_log);
-    of_log.and(merged.ran.draft_reach)
+    of_log(merged)?;
+    let ran = &merged.ran;
+    match drafted_beyond(merged) {
+        Some(held) => Some(ran.context_limit.unwrap_or(held).max(held)),
+        None => ran.draft_reach,
+    }
 }
 
-/// The catalogue's head for a target, and whether it stands in for one that was named. Says what is
-/// taken from it: shapes, and how far it reaches where nobody says it of the head that was named.
+/// The draft, where the log names it.
+fn of_log(merged: &Merged) -> Option<&str> {
+    let by_log = |given: &&Given<String>| given.source.starts_with(&merged.ran.file);
+    let of_log = merged.draft.as_ref().filter(by_log);
+    of_log.map(|given| given.value.trim())
+}
+
+/// Tokens that a log's requests held while it drafted, where that is more than its head is said to
+/// reach: vLLM would have drafted nothing there.
+fn drafted_beyond(merged: &Merged) -> Option<u64> {
+    let windows = merged
+        .ran
+        .windows
+        .filter(|windows| !windows.mostly_plain())?;
+    let said = said_reach(merged)?;
+    windows.drafted_held.filter(|held| *held > said)
+}
+
+fn said_reach(merged: &Merged) -> Option<u64> {
+    let told = || {
+        let head = known(of_log(merged)?)?;
+        let own = head.model.as_ref().and_then(|model| model.max_positions);
+        head.reach_tokens.or(own)
+    };
+    merged.ran.draft_reach.or_else(told)
+}
+
+/// Says what a log shows of a head that is said to reach less.
+pub(super) fn note_beyond(merged: &Merged, notes: &mut Notes) {
+    let Some((held, said)) = drafted_beyond(merged).zip(said_reach(merged)) else {
+        return;
+    };
+    notes.assume(
+        format!(
+            "draft: the log shows drafts of requests that held {} tokens, so its head reaches further than \
+             the {} said of it",
+            thousands(held as f64),
+            thousands(said as f64)
+        ),
+        "--draft with its config.json",
+    );
+}
+
+/// The catalogue's head for a target, whether it stands in for one that was named, and whether its
+/// reach is that one's own. Says what is taken from it: shapes, and how far it reaches where nobody says it of the head that was named.
 pub(super) fn of_catalogue(
     mut model: Model,
     source: &str,
     wanted: &str,
     reach_of_log: Option<u64>,
     notes: &mut Notes,
-) -> (Model, bool) {
+) -> (Model, bool, bool) {
     let tokens = |reach: u64| format!("{} tokens", thousands(reach as f64));
     let Some(name) = named(wanted) else {
         let method = match model.draft.map(|draft| draft.kind) {
@@ -53,7 +100,7 @@ pub(super) fn of_catalogue(
             format!("draft: the catalogue's {method} head{reach}"),
             "--draft",
         );
-        return (model, false);
+        return (model, false, reach_of_log.is_some());
     };
     let known = known(name);
     let told = known
@@ -79,7 +126,7 @@ pub(super) fn of_catalogue(
         format!("draft: {what} taken from {source}{unlike}"),
         "--draft with its config.json",
     );
-    (model, true)
+    (model, true, reach_of_log.is_some() || told.is_some())
 }
 
 /// A head of the usual shape: one dense layer as wide as the target, reduced vocabulary.
@@ -122,5 +169,9 @@ pub(super) fn assumed(
     let stands_in = name.is_some();
     let name = name.unwrap_or("assumed EAGLE-3 head");
     let draft = head(model, name, "assumed", target, notes)?;
-    Ok(Draft { stands_in, ..draft })
+    Ok(Draft {
+        stands_in,
+        reach_known: false,
+        ..draft
+    })
 }

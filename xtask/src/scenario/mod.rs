@@ -206,7 +206,7 @@ impl Scenario {
         let model = ran::stretched(model::target(merged, notes)?, merged);
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let (merged, baseline) = &aside::of_this_server(merged, (tp, &hardware.gpu.name), notes)?;
-        let draft = ran::head_of_log(model::draft(merged, &model, &engine, notes)?, merged);
+        let draft = ran::head_of_log(model::draft(merged, &model, &engine, notes)?, merged, notes);
         let reduced = (&model, tp);
         let (allreduce, swept) = all_reduce::resolve(merged, &hardware, &engine, reduced, notes)?;
         let own = (model.name.as_str(), tp, allreduce.as_str());

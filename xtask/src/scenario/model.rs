@@ -17,6 +17,8 @@ pub(crate) struct Draft {
     pub(crate) model: Option<Model>,
     /// Whether those are another head's, as the config of the one that was named is not known.
     pub(crate) stands_in: bool,
+    /// Whether its reach is its own, by its config, a source or a log, and not another head's.
+    pub(crate) reach_known: bool,
 }
 
 impl Draft {
@@ -307,10 +309,14 @@ pub(super) fn named_draft(
     match catalog::find_draft(owner, kind) {
         Ok(catalog::Draft::Mtp) => Ok(Some(mtp(target, &given.source, notes))),
         Ok(catalog::Draft::Head { model, source }) => {
-            let (model, stands_in) =
+            let (model, stands_in, reach_known) =
                 heads::of_catalogue(*model, &source, wanted, reach_of_log, notes);
             let draft = head(model, wanted, &source, target, notes)?;
-            Ok(Some(Draft { stands_in, ..draft }))
+            Ok(Some(Draft {
+                stands_in,
+                reach_known,
+                ..draft
+            }))
         }
         Err(_) if kind == "eagle3" => heads::assumed(target, named(wanted), notes).map(Some),
         Err(why) => Err(unknown(&given.shown("--draft"), kind, &why)),
@@ -408,6 +414,7 @@ pub(super) fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
         head,
         model: None,
         stands_in: false,
+        reach_known: false,
     }
 }
 
@@ -423,6 +430,7 @@ pub(super) fn look_up(source: &str, notes: &mut Notes) -> Draft {
         head: HeadKind::NGram,
         model: None,
         stands_in: false,
+        reach_known: false,
     }
 }
 
@@ -461,5 +469,6 @@ pub(super) fn head(
         head,
         model: Some(model),
         stands_in: false,
+        reach_known: true,
     })
 }

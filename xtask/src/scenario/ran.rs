@@ -9,7 +9,7 @@ use super::other_model::other_model;
 use super::{EngineKind, Notes};
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
-use crate::explain::speeds::LoadSpeed;
+use crate::explain::speeds::{LoadSpeed, Windows};
 
 /// Settings and figures of a server's log; they win over estimates.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,6 +32,8 @@ pub(crate) struct Ran {
     pub(crate) batched_tokens: Option<u64>,
     /// Tokens of context that the config of its draft reaches.
     pub(crate) draft_reach: Option<u64>,
+    /// Which of its throughput windows drafted.
+    pub(crate) windows: Option<Windows>,
     /// Largest batch that it captured as a graph, where told.
     pub(crate) graph_max_batch: Option<u64>,
     /// Whether a verify was, or would be, one whole graph, where told.
@@ -178,10 +180,17 @@ pub(super) fn stretched(mut model: kvplan::Model, merged: &Merged) -> kvplan::Mo
 }
 
 /// The draft, with how far a log says that the head of its server reaches.
-pub(super) fn head_of_log(draft: Option<Draft>, merged: &Merged) -> Option<Draft> {
+pub(super) fn head_of_log(
+    draft: Option<Draft>,
+    merged: &Merged,
+    notes: &mut Notes,
+) -> Option<Draft> {
     let mut draft = draft?;
-    if let Some(head) = &mut draft.model {
-        head.max_positions = super::heads::reach_of_log(merged).or(head.max_positions);
+    super::heads::note_beyond(merged, notes);
+    let reach = super::heads::reach_of_log(merged);
+    if let (Some(head), Some(reach)) = (&mut draft.model, reach) {
+        head.max_positions = Some(reach);
+        draft.reach_known = true;
     }
     Some(draft)
 }
@@ -208,6 +217,7 @@ impl Ran {
             context_limit: whole(log.context),
             batched_tokens: whole(log.batched_tokens),
             draft_reach: whole(log.draft_reach),
+            windows: log.windows,
             graph_max_batch: whole(log.graph_max_batch),
             whole_graphs: log.whole_graphs,
             graph_gib: size(log.graph_gib).filter(|gib| *gib >= 0.0),
@@ -280,6 +290,7 @@ impl Ran {
             batched_tokens: self.batched_tokens,
             graph_max_batch: self.graph_max_batch,
             draft_reach: self.draft_reach,
+            windows: self.windows,
             prefix_states: self.prefix_states,
             carried: crate::explain::carried::Carried {
                 flags: carried.flags,
@@ -348,6 +359,7 @@ impl Ran {
             state_gib: None,
             kv_tokens: None,
             speeds: Vec::new(),
+            windows: None,
             with_draft: whole,
             ..self
         }

@@ -1,5 +1,7 @@
 //! Acceptance that means a broken load, settings that waste drafts, verify outside graphs.
 
+mod undrafted;
+
 use super::super::vllm::pool_tokens;
 use super::{Finding, Severity, count, show};
 use crate::explain::facts::Facts;
@@ -11,6 +13,7 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
         None => acceptance(facts, found),
     }
     wasted(facts, found);
+    undrafted::check(facts, found);
     outside_graphs(facts, found);
     narrow_graphs(facts, found);
 }

@@ -239,7 +239,7 @@ fn engine_number(before: &str) -> &str {
 
 /// Tokens held, by the share of the pool in use; a share of 0.0 % is taken as half of what rounds
 /// to it.
-fn held(rest: &str, pool: Option<f64>) -> Option<f64> {
+pub(super) fn held(rest: &str, pool: Option<f64>) -> Option<f64> {
     let percent = number_after(rest, "KV cache usage:").filter(|p| (0.0..=100.0).contains(p))?;
     Some(pool? * percent.max(0.025) / 100.0)
 }
