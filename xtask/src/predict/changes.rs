@@ -216,7 +216,8 @@ pub(super) fn compare(
         let moved = (row.other_box && other.baseline.is_some()).then_some((scenario, &own_links));
         rows.extend(compared(name, &other, (&links, choice), moved)?);
         let own = of_its_own(name, &other, scenario);
-        let from = moved.map(|_| moved_to(name, &scenario.wiring.name));
+        let reduces = moved.filter(|_| other.tp > 1);
+        let from = reduces.map(|_| moved_to(name, &scenario.wiring.name));
         answer.assumptions.extend(own.chain(from));
     }
     if rows.is_empty() {
