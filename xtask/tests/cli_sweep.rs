@@ -321,3 +321,35 @@ fn what_to_change_first_stays_beside_a_plain_sweep() {
         "{gain}: {text}"
     );
 }
+
+/// Four steps were pasted for 1 % at few users, where three gain as much in the mean and surely at 64; and
+/// the sweep that was asked for ran more at once than the server does.
+#[test]
+fn of_depths_alike_in_the_mean_the_one_that_surely_gains_at_most_loads_is_pasted() {
+    let sweep = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("alike.csv");
+    std::fs::write(
+        &sweep,
+        "concurrency,tok_s,context\n1,41.1,2304\n32,1013,2304\n",
+    )
+    .expect("written");
+    let sweep = sweep.to_str().expect("a path");
+    let server = "predict --model llama-3.3-70b --engine vllm@0.13.0 --gpu a100-80gb-sxm --gpus 4 \
+                  --draft eagle3 --accept 2.53@3 --context 4k --baseline";
+    let mut server: Vec<&str> = server.split_whitespace().collect();
+    server.push(sweep);
+    let chosen = common::answers(&server);
+    assert!(chosen.contains("EAGLE-3, 3 steps"), "{chosen}");
+    assert!(
+        chosen.contains("it pays at every load shown, up to 64"),
+        "{chosen}"
+    );
+    server.extend(["--steps", "4"]);
+    let deeper = common::answers(&server);
+    let open = deeper.lines().find(|line| line.starts_with("   64 "));
+    assert!(
+        open.is_some_and(|row| row.contains("measure first")),
+        "{deeper}"
+    );
+    let flag = "where it reaches 320 users, the tokens of a verify (--max-num-seqs 320)";
+    assert!(deeper.contains(flag), "{deeper}");
+}

@@ -324,3 +324,35 @@ fn a_log_that_drafts_beyond_the_reach_shows_a_longer_one_and_one_that_seldom_dra
         "{unknown}"
     );
 }
+
+/// A head narrower than its target was billed as if it could read the target's embedding table.
+#[test]
+fn a_head_of_another_width_than_its_target_has_an_embedding_table_of_its_own() {
+    let config = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("narrow.json");
+    let text = r#"{"architectures":["LlamaForCausalLMEagle3"],"hidden_size":6144,
+        "target_hidden_size":8192,"intermediate_size":16384,"max_position_embeddings":16384,
+        "model_type":"llama","num_attention_heads":48,"num_key_value_heads":8,"num_hidden_layers":1,
+        "head_dim":128,"torch_dtype":"float16","vocab_size":128256,"draft_vocab_size":32000}"#;
+    std::fs::write(&config, text).expect("written");
+    let text = answers(&[
+        "plan",
+        "--model",
+        "llama-3.3-70b",
+        "--engine",
+        "vllm@0.13.0",
+        "--gpu",
+        "a100-80gb-sxm",
+        "--gpus",
+        "4",
+        "--draft",
+        config.to_str().expect("a path"),
+    ]);
+    let line = text.lines().find(|line| line.starts_with("draft: weights"));
+    let gib = line.and_then(|line| line.split_whitespace().last()?.parse::<f64>().ok());
+    // Layer, projection and own head are 0.578 GiB, a fourth of 128,256 x 6,144 in FP16 the rest.
+    let table_gib = 128_256.0 * 6144.0 * 2.0 / 4.0 / f64::from(1 << 30);
+    assert!(
+        gib.is_some_and(|gib| (gib - 0.578 - table_gib).abs() < 0.002),
+        "{text}"
+    );
+}

@@ -200,6 +200,15 @@ fn by_itself(engine: EngineKind, drafts: bool) -> Option<u32> {
     }
 }
 
+/// The flag that a plain server needs to run so many at once, where it is told nothing of it and runs
+/// fewer by itself.
+pub(super) fn flag_of_sweep(scenario: &Scenario, users: u64) -> Option<String> {
+    let engine = scenario.engine.kind;
+    let told = scenario.max_running.or_else(|| scenario.ran.told_running());
+    let fewer = told.is_none() && u64::from(by_itself(engine, false)?) < users;
+    (fewer && engine == EngineKind::Vllm).then(|| format!("--max-num-seqs {users}"))
+}
+
 /// The longest request that the log's server was told to take, below the model's own limit, where
 /// the pool still holds one and nobody asks for a longer one.
 pub(super) fn told_limit(scenario: &Scenario, memory: Option<&Memory>) -> Option<u64> {

@@ -6,7 +6,7 @@ use spec_decode::verdict::{Measurement, doubts, worth};
 use super::answer::{Measure, Memory, Point, Verdict};
 use super::costs::Costs;
 use super::observed::by_log;
-use super::{points, verdict};
+use super::{launch, points, verdict};
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
@@ -196,6 +196,7 @@ fn of_the_point(
             ),
             false => format!(", where it reaches {tokens} users, the tokens of a verify"),
         });
+        how.push_str(&flag_of_sweep(scenario, tokens));
         how.push_str(&shorter(&reach));
     }
     Measure {
@@ -209,6 +210,12 @@ fn is_sweep(measurement: Measurement) -> bool {
         measurement,
         Measurement::PlainSweep | Measurement::LongerSweep
     )
+}
+
+/// The flag without which the server runs fewer at once.
+fn flag_of_sweep(scenario: &Scenario, verified: u64) -> String {
+    let flag = launch::flag_of_sweep(scenario, most_swept(scenario, verified));
+    flag.map_or_else(String::new, |flag| format!(" ({flag})"))
 }
 
 fn shorter(reach: &Reach) -> String {

@@ -1,7 +1,7 @@
 //! What the pasted line drafts at each load: a list by load where the engine takes one, else one
 //! depth; and the ledger and the rows of that line.
 
-use super::answer::{Memory, Point};
+use super::answer::{Memory, Point, Verdict};
 use super::costs::Costs;
 use super::map::Map;
 use super::points::{Tried, best, point, try_depths, verdict_on};
@@ -96,8 +96,8 @@ impl Pasted {
 }
 
 /// Of the depths whose verdict at the lightest load is the best one's there: the one that gains most
-/// over the loads that the pool holds, each counted alike (the mean of ln speedup); the best at the lightest
-/// where that comes within a tie.
+/// over the loads that the pool holds, each counted alike (the mean of ln speedup). Of those within a
+/// tie of the most the one that surely gains at most loads; of equals in that the best at the lightest.
 fn gains_most(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Option<u32> {
     scenario.draft.as_ref()?;
     let context = scenario.context;
@@ -118,15 +118,28 @@ fn gains_most(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Option
         };
         columns.iter().map(of).sum::<f64>() / columns.len() as f64
     };
-    let ahead = gain(preferred.depth.steps) + TIE_SHARE;
-    let mut found = (preferred.depth.steps, ahead);
-    for other in first.iter().filter(|t| on(t) == on(preferred)) {
-        let gained = gain(other.depth.steps);
-        if gained > found.1 {
-            found = (other.depth.steps, gained);
-        }
-    }
-    Some(found.0)
+    let alike = first.iter().filter(|t| on(t) == on(preferred));
+    let gains: Vec<(u32, f64)> = alike
+        .map(|t| (t.depth.steps, gain(t.depth.steps)))
+        .collect();
+    let most = gains.iter().map(|(_, gain)| *gain).fold(f64::MIN, f64::max);
+    let surely = |steps: u32| {
+        let at = loads.iter().zip(&columns);
+        let pays = at.filter(|(users, column)| {
+            let found = column.iter().find(|t| t.depth.steps == steps);
+            found.is_some_and(|t| {
+                verdict_on(scenario, costs, (**users, context), t) == Verdict::Pays
+            })
+        });
+        pays.count()
+    };
+    let near = gains.iter().filter(|(_, gain)| *gain >= most - TIE_SHARE);
+    let ranked = near.map(|(steps, gain)| {
+        let is_preferred = *steps == preferred.depth.steps;
+        (*steps, (surely(*steps), is_preferred), *gain)
+    });
+    let best = ranked.max_by(|a, b| a.1.cmp(&b.1).then(a.2.total_cmp(&b.2)));
+    best.map(|(steps, ..)| steps)
 }
 
 /// The context that the line serves and the least fraction that holds one request of it, where
