@@ -277,13 +277,20 @@ fn a_head_that_reaches_less_than_the_context_does_not_pay_on_a_vllm_that_stops_d
 #[test]
 fn a_log_that_drafts_beyond_the_reach_shows_a_longer_one_and_one_that_seldom_drafts_is_no_gain() {
     let answer = |name: &str, drafts: &[bool], draft: &str, context: &str| {
+        let printed = match name {
+            "printed.log" => {
+                "INFO 11-28 09:02:16 [model.py:514] Resolved architecture: Eagle3LlamaForCausalLM\n\
+                 INFO 11-28 09:02:16 [model.py:1661] Using max model len 2048\n"
+            }
+            _ => "",
+        };
         let mut text = format!(
             "INFO 11-28 09:02:11 [api_server.py:1] vLLM API server version 0.13.0\n\
              INFO 11-28 09:02:11 [utils.py:1] non-default args: {{'model': \
              'meta-llama/Llama-3.3-70B-Instruct', 'max_model_len': 16384, 'tensor_parallel_size': 4, \
              'speculative_config': {{'method': 'eagle3', 'model': '{draft}', \
              'num_speculative_tokens': 3}}}}\n\
-             INFO 11-28 09:04:20 [kv_cache_utils.py:1] GPU KV cache size: 100,000 tokens\n"
+             {printed}INFO 11-28 09:04:20 [kv_cache_utils.py:1] GPU KV cache size: 100,000 tokens\n"
         );
         for drafted in drafts {
             text += "INFO 11-28 09:11:06 [loggers.py:1] Engine 000: Avg prompt throughput: 0.0 tokens/s, \
@@ -317,6 +324,9 @@ fn a_log_that_drafts_beyond_the_reach_shows_a_longer_one_and_one_that_seldom_dra
         "{found}"
     );
     assert!(found.contains("its head reaches 2,048 tokens"), "{found}");
+    // Its own length stands behind the head's architecture.
+    let (printed, _) = answer("printed.log", &seldom, "a/b-eagle3", "4k");
+    assert!(printed.starts_with("DOES NOT PAY"), "{printed}");
     let (unknown, _) = answer("unknown.log", &seldom, "a/b-eagle3", "4k");
     assert!(unknown.starts_with("MEASURE FIRST"), "{unknown}");
     assert!(

@@ -32,6 +32,7 @@ enum Kind {
     TooLong,
     TooLongV0,
     DraftLength,
+    Length,
     Batched,
     StateMode,
     Speed,
@@ -78,6 +79,7 @@ const PHRASES: &[(&str, Kind)] = &[
         "Overriding draft model max model len from",
         Kind::DraftLength,
     ),
+    ("Using max model len ", Kind::Length),
     (
         "Chunked prefill is enabled with max_num_batched_tokens=",
         Kind::Batched,

@@ -96,8 +96,8 @@ impl Pasted {
 }
 
 /// Of the depths whose verdict at the lightest load is the best one's there: the one that gains most
-/// over the loads that the pool holds, each counted alike (the mean of ln speedup). Of those within a
-/// tie of the most the one that surely gains at most loads; of equals in that the best at the lightest.
+/// over the loads that the pool holds, each counted alike (the mean of ln speedup). Within a tie of the
+/// most it is the best at the lightest, unless another gains no less and surely at more loads.
 fn gains_most(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Option<u32> {
     scenario.draft.as_ref()?;
     let context = scenario.context;
@@ -133,7 +133,9 @@ fn gains_most(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Option
         });
         pays.count()
     };
-    let near = gains.iter().filter(|(_, gain)| *gain >= most - TIE_SHARE);
+    // What gains less and surely at more loads is no reason to leave the best at the lightest.
+    let least = gain(preferred.depth.steps).max(most - TIE_SHARE);
+    let near = gains.iter().filter(|(_, gain)| *gain >= least);
     let ranked = near.map(|(steps, gain)| {
         let is_preferred = *steps == preferred.depth.steps;
         (*steps, (surely(*steps), is_preferred), *gain)

@@ -72,7 +72,23 @@ pub(super) fn limits(run: &[Event], facts: &mut Facts) {
             _ => {}
         }
     }
+    head_length(run, facts);
     by_blocks(facts);
+}
+
+/// The length printed behind the architecture of a head is that of its own config.
+fn head_length(run: &[Event], facts: &mut Facts) {
+    let mut of_head = false;
+    for event in run {
+        match event.kind {
+            Kind::Architecture => {
+                let class = event.rest.split_whitespace().next().unwrap_or("");
+                of_head = ["Eagle", "DFlash"].iter().any(|kind| class.contains(kind));
+            }
+            Kind::Length if of_head => number(event, "draft_max_model_len", facts),
+            _ => {}
+        }
+    }
 }
 
 /// Tokens that the pool holds: as printed, or requests x their length where that is another figure. To
