@@ -315,3 +315,29 @@ fn the_size_and_the_rows_up_to_which_a_log_s_kernel_runs_are_reckoned_with() {
     let error = refusal(&["predict", "--allreduce", "nccl@64k"]);
     assert!(error.contains("nccl has no largest size"), "{error}");
 }
+
+#[test]
+fn a_slot_of_fewer_lanes_is_named_whichever_card_it_holds() {
+    let card = |address: &str, lanes: u8| {
+        format!(
+            "GPU 00000000:{address}\n    Product Name : NVIDIA GeForce RTX 3090\n        GPU Link Info\n            \
+             PCIe Generation\n                Max : 4\n                Current : 1\n            \
+             Link Width\n                Max : 16x\n                Current : {lanes}x\n"
+        )
+    };
+    let wiring = format!(
+        "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t0-31\t0\nGPU1\tPHB\t X \t0-31\t0\n\
+         ==============NVSMI LOG==============\nAttached GPUs : 2\n{}{}",
+        card("01:00.0", 16),
+        card("41:00.0", 4)
+    );
+    let file = std::env::temp_dir().join(format!("xtask-narrow-{}.txt", std::process::id()));
+    std::fs::write(&file, wiring).expect("written");
+    let path = file.to_string_lossy().into_owned();
+    let found = answers(&["explain", &path]);
+    assert!(found.contains("the slot gives x4 of x16"), "{found}");
+    let asked = ["predict", "--model", "qwen3-8b", "--gpu", "rtx-3090"];
+    let told = answers(&[&asked[..], &["--topology", &path]].concat());
+    assert!(told.contains("than the card's x16: gpu1 x4"), "{told}");
+    std::fs::remove_file(file).ok();
+}

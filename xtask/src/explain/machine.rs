@@ -108,14 +108,15 @@ fn smi_xml(doc: &Doc, facts: &mut Facts) {
             }
         }
     }
-    let width = |tag: &str| {
-        let at = doc.after_all(tag).next()?;
-        leading_number(doc.window(at, 20)).map(|(n, _)| (n, doc.line_at(at)))
+    let widths = |tag: &'static str| {
+        let number = |at: usize| leading_number(doc.window(at, 20)).map(|(n, _)| n);
+        let found = doc.after_all(tag);
+        found.filter_map(move |at| Some((number(at)?, doc.line_at(at))))
     };
-    if let Some((now, line)) = width("<current_link_width>") {
-        facts.set("pcie_width", now, line);
+    for (now, line) in widths("<current_link_width>").take(64) {
+        narrowest(facts, now, line);
     }
-    if let Some((max, line)) = width("<max_link_width>") {
+    if let Some((max, line)) = widths("<max_link_width>").next() {
         facts.set("pcie_width_max", max, line);
     }
 }
@@ -146,13 +147,13 @@ fn smi_query(doc: &Doc, facts: &mut Facts) {
             .trim();
         facts.set_if_absent("gpu", name, doc.line_at(at));
     }
-    if let Some(at) = doc.after_all("Link Width").next() {
+    for at in doc.after_all("Link Width").take(64) {
         let window = doc.window(at, 80);
         if let Some(max) = number_after(window, "Max") {
-            facts.set("pcie_width_max", max, doc.line_at(at));
+            facts.set_if_absent("pcie_width_max", max, doc.line_at(at));
         }
         if let Some(now) = number_after(window, "Current") {
-            facts.set("pcie_width", now, doc.line_at(at));
+            narrowest(facts, now, doc.line_at(at));
         }
     }
     if let Some(at) = doc.after_all("Driver Model Current : ").next() {
@@ -344,15 +345,22 @@ fn lspci(doc: &Doc, facts: &mut Facts) {
     }
 }
 
-/// The lanes of a GPU's link, those it could have and those it has; of several the narrowest.
+/// The lanes of a GPU's link, those it could have and those it has.
 fn link_width(line: &str, number: usize, facts: &mut Facts) {
     let of = |mark: &str| number_after(line.strip_prefix(mark)?, "Width x");
     if let Some(most) = of("LnkCap:") {
         facts.set_if_absent("pcie_width_max", most, number);
     }
+    if let Some(now) = of("LnkSta:") {
+        narrowest(facts, now, number);
+    }
+}
+
+/// The lanes of the narrowest slot: one GPU on a riser holds all of its group back.
+fn narrowest(facts: &mut Facts, lanes: f64, line: usize) {
     let known = facts.number("pcie_width");
-    if let Some(now) = of("LnkSta:").filter(|now| known.is_none_or(|known| *now < known)) {
-        facts.set("pcie_width", now, number);
+    if known.is_none_or(|known| lanes < known) {
+        facts.set("pcie_width", lanes, line);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pcie_sim::box_spec::{BoxSpec, GpuLinks, GpuWiring, P2p};
+use pcie_sim::box_spec::{BoxSpec, GpuLinks, GpuWiring, Node, NodeKind, P2p};
 
 use super::served::{self, Served};
 use crate::gpus::{self, Gpu, Nvlink};
@@ -27,6 +27,26 @@ pub(crate) struct Hardware {
     pub(crate) source: String,
     /// What a saved box file says was served on it.
     pub(crate) served: Vec<Served>,
+}
+
+impl Hardware {
+    /// The slots of fewer lanes than the card has, in a wiring that the user's own file shows.
+    pub(super) fn narrow_slots(&self) -> Option<String> {
+        let most = self.gpu.pcie_lanes;
+        let narrow = |node: &&Node| node.lanes.is_some_and(|lanes| u32::from(lanes) < most);
+        let gpus = self.wiring.nodes.iter().filter(|n| n.kind == NodeKind::Gpu);
+        let slots = gpus.filter(narrow);
+        let slots: Vec<String> = slots
+            .map(|gpu| format!("{} x{}", gpu.id, gpu.lanes.unwrap_or_default()))
+            .collect();
+        let seen = self.source.starts_with("--topology") && !slots.is_empty();
+        seen.then(|| {
+            format!(
+                "wiring: slots of fewer lanes than the card's x{most}: {}",
+                slots.join(", ")
+            )
+        })
+    }
 }
 
 /// Most GPUs one box may have here: tensor parallelism inside one server.

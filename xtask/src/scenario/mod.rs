@@ -366,6 +366,9 @@ fn note_hardware(hardware: &hardware::Hardware, notes: &mut Notes) {
             assumption.settles_it.clone(),
         );
     }
+    if let Some(narrow) = hardware.narrow_slots() {
+        notes.assume(narrow, "another slot or riser");
+    }
 }
 
 fn tensor_parallel(
