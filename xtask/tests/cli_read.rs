@@ -47,7 +47,10 @@ fn what_cannot_start_has_nothing_to_paste() {
 #[test]
 fn a_cut_that_is_refused_is_no_lack_of_room_and_is_pasted_with_what_cures_it() {
     let text = predict("--model Qwen/Qwen3-235B-A22B-FP8 --gpu h100 --gpus 8");
-    assert!(text.starts_with("DOES NOT START   cut like this"), "{text}");
+    assert!(
+        text.starts_with("DOES NOT START   without expert parallelism, which the paste adds"),
+        "{text}"
+    );
     let lines = pasted(&text);
     for part in [
         "--ep-size 8",

@@ -162,3 +162,21 @@ fn an_index_beyond_the_heads_positions_is_told_with_the_bound_that_the_kernel_pr
         assert!(text.contains(part), "{text}");
     }
 }
+
+/// `read the lines above it`, where the cause and both cures are in the error.
+#[test]
+fn weights_cut_through_fp8_blocks_are_told_with_the_ranks_that_keep_them_whole() {
+    let end = "$ python -m sglang.launch_server --model-path Qwen/Qwen3-235B-A22B-Instruct-2507-FP8 --tp 8\n\
+        [2026-03-10 09:02:22 TP0] Load weight begin. avail mem=77.62 GB\n\
+        [2026-03-10 09:02:23 TP3] Scheduler hit an exception: Traceback (most recent call last):\n  \
+        File \"/sglang/srt/layers/quantization/fp8.py\", line 743, in create_weights\n    raise ValueError(\n\
+        ValueError: The output_size of gate's and up's weight = 192 is not divisible by weight \
+        quantization block_n = 128.\n";
+    let text = explained("blocks.log", end);
+    for part in [
+        "why  experts of width 1536 over 8 ranks are 192 wide",
+        "do   --tp 4, or --ep-size 8, which leaves experts whole",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}

@@ -141,6 +141,7 @@ pub(crate) fn setup<'a>(
     let torch_total = scenario.gpu.memory_gib;
     let mut sharding = Sharding::tp(u64::from(scenario.tp));
     sharding.dcp = u64::from(scenario.dcp);
+    sharding.ep = u64::from(scenario.ep);
     let card = scenario.gpu.card_gib();
     let mut setup = Setup::new(&scenario.model, sharding, engine(scenario)?, card);
     // vLLM's server defaults leave the A100 out, and the GB10, whose capacity NVML does not give.

@@ -301,6 +301,7 @@ fn moved_ms(measured_ms: f64, from_ms: f64, to_ms: f64) -> f64 {
 fn sharding(scenario: &Scenario) -> Sharding {
     Sharding {
         dcp: u64::from(scenario.dcp),
+        ep: u64::from(scenario.ep),
         ..Sharding::tp(u64::from(scenario.tp))
     }
 }

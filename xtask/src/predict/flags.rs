@@ -11,7 +11,7 @@ use super::links::Choice;
 use super::pasted::Pasted;
 use super::{launch, other_flags, serves, verdict};
 use crate::scenario::file::ObservedFile;
-use crate::scenario::{EngineChoice, EngineKind, GraphBatch, Ran, Scenario};
+use crate::scenario::{EngineChoice, EngineKind, GraphBatch, Ran, Scenario, shapes};
 
 /// A setting to express as flags.
 pub(super) struct Setting<'a> {
@@ -226,10 +226,14 @@ pub(super) fn head(setting: &Setting<'_>) -> Option<HeadKind> {
     (setting.steps > 0).then_some(draft.head)
 }
 
-/// Whether only whole experts on each rank let the engine cut the weights.
-fn expert_parallel(setting: &Setting<'_>) -> bool {
-    let uncut = setting.scenario.uncut.as_ref();
-    uncut.is_some_and(|uncut| uncut.by_expert_parallelism)
+/// The ranks that whole experts are spread over: as in the log, else all where only that lets the
+/// engine cut the weights.
+fn expert_ranks(setting: &Setting<'_>) -> Option<u32> {
+    let scenario = setting.scenario;
+    let uncut = scenario.uncut.as_ref();
+    let needed = uncut.is_some_and(|uncut| uncut.by_expert_parallelism);
+    let ranks = if needed { scenario.tp } else { scenario.ep };
+    Some(ranks).filter(|ranks| *ranks > 1)
 }
 
 pub(super) fn push(flags: &mut Vec<String>, name: &str, value: impl ToString) {
@@ -281,8 +285,8 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     push(&mut flags, "--model-path", launch::model_path(scenario));
     checkpoint(scenario, &mut flags);
     push(&mut flags, "--tp", scenario.tp);
-    if expert_parallel(setting) {
-        push(&mut flags, "--ep-size", setting.scenario.tp);
+    if let Some(ranks) = expert_ranks(setting) {
+        push(&mut flags, shapes::SGLANG_EXPERTS, ranks);
     }
     if let Some(head) = head(setting) {
         sglang_draft(setting, head, &mut flags);
@@ -364,8 +368,8 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     let mut flags = vec![launch::model_path(scenario)];
     checkpoint(scenario, &mut flags);
     push(&mut flags, "--tensor-parallel-size", scenario.tp);
-    if expert_parallel(setting) {
-        flags.push("--enable-expert-parallel".to_string());
+    if expert_ranks(setting).is_some() {
+        flags.push(shapes::VLLM_EXPERTS.to_string());
     }
     if let Some(head) = head(setting) {
         push(

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::answer::Answer;
+use crate::scenario::shapes;
 
 /// Why a row of `--compare` does not run.
 #[derive(Debug, Clone, Serialize)]
@@ -13,6 +14,13 @@ pub(crate) struct Stopped {
 }
 
 impl Answer {
+    /// Whether whole experts on each rank, which the paste asks for, would start a cut that is refused.
+    pub(crate) fn starts_by_whole_experts(&self) -> bool {
+        let flags = [shapes::SGLANG_EXPERTS, shapes::VLLM_EXPERTS];
+        let mut words = self.engine_flags.values().flatten();
+        self.cut_refused && words.any(|word| flags.contains(&word.as_str()))
+    }
+
     /// Why rows of `--compare` do not run, a line a name.
     pub(crate) fn stopped_rows(&self) -> Vec<String> {
         let rows = self.compared.iter();

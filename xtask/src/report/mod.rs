@@ -82,6 +82,9 @@ fn verdict_word(verdict: Verdict) -> (&'static str, &'static str) {
 fn head(answer: &Answer) -> Markup {
     let fits = answer.memory.fits != Some(false);
     let (word, class) = match (fits, &answer.best) {
+        (false, _) if answer.starts_by_whole_experts() => {
+            ("Does not start without expert parallelism", "bad")
+        }
         (false, _) if answer.cut_refused => ("Does not start", "bad"),
         (false, _) => ("Does not fit", "bad"),
         (true, None) => ("No draft", "open"),

@@ -22,7 +22,7 @@ mod placement;
 mod ran;
 pub(crate) mod releases;
 pub(crate) mod served;
-mod shapes;
+pub(crate) mod shapes;
 mod sweep;
 pub(crate) mod tree;
 
@@ -65,6 +65,8 @@ pub(crate) struct Scenario {
     pub(crate) groups: Vec<Vec<usize>>,
     pub(crate) tp: u32,
     pub(crate) dcp: u32,
+    /// Ranks that whole experts are spread over, as the log's server was told; 1: none.
+    pub(crate) ep: u32,
     /// A cut of the weights that the engine refuses.
     pub(crate) uncut: Option<kvplan::Uncut>,
     pub(crate) engine: EngineChoice,
@@ -214,6 +216,7 @@ impl Scenario {
         let measured = context::measured(baseline.as_ref(), served.as_ref());
         let context = context::resolve(merged, measured, notes)?;
         let baseline = sweep::at_context(baseline.clone(), context, notes);
+        let (ran, ep) = shapes::expert_ranks(&merged.ran, tp);
         shapes::warn(&model, hardware.gpu, engine.kind, context, notes);
         let measured = measured.is_some() || placement::measured(merged, tp);
         let reduce = (allreduce.as_str(), model.hidden);
@@ -225,7 +228,8 @@ impl Scenario {
         Ok(Self {
             kv_dtype: cache::kv_dtype(merged, engine.kind, &model, notes)?,
             mem_fraction: cache::mem_fraction(merged, notes)?,
-            uncut: shapes::uncut(&model, tp, engine.kind),
+            uncut: shapes::uncut(&model, (tp, ep), engine.kind),
+            ep,
             dcp: cache::dcp(merged, tp, engine.kind, notes)?,
             sweep_context: baseline.as_ref().and_then(|sweep| sweep.context),
             baseline: baseline.map(|sweep| sweep.points),
@@ -234,7 +238,7 @@ impl Scenario {
             served,
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
             observed: merged.observed.clone(),
-            ran: merged.ran.clone(),
+            ran,
             given_back: Ran::draft_given_back(merged, &model),
             observed_context: merged.assumed.context.as_ref().map_or(context, |c| c.value),
             quant_given: merged.quant.as_ref().map(|g| g.value.to_ascii_lowercase()),
@@ -390,7 +394,7 @@ fn tensor_parallel(
             // not 6, and 8 one of 20 heads at 4, not 5.
             let divides = |tp: u32| {
                 let heads = kvplan::Sharding::tp(u64::from(tp)).check(model).is_ok();
-                let uncut = shapes::uncut(model, tp, engine);
+                let uncut = shapes::uncut(model, (tp, 1), engine);
                 heads && uncut.is_none_or(|uncut| uncut.by_expert_parallelism)
             };
             let tp = (1..=all).rev().find(|tp| divides(*tp)).unwrap_or(1);

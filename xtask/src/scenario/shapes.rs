@@ -2,17 +2,51 @@
 
 use kvplan::{Ffn, Model, WeightFormat};
 
-use super::{EngineKind, Notes};
+use super::{EngineKind, Notes, Ran};
 use crate::gpus::{Family, Gpu};
 
+/// The ranks that a log's server spread whole experts over (1: none), and the log less a number of
+/// them that does not go with this cut: SGLang divides the ranks by it.
+pub(super) fn expert_ranks(ran: &Ran, tp: u32) -> (Ran, u32) {
+    let mut ran = ran.clone();
+    let flags = &mut ran.carried.flags;
+    let named = |flag: &Vec<String>, name: &str| flag.first().is_some_and(|word| word == name);
+    if flags.iter().any(|flag| named(flag, VLLM_EXPERTS)) {
+        return (ran, tp);
+    }
+    let Some(at) = flags.iter().position(|flag| named(flag, SGLANG_EXPERTS)) else {
+        return (ran, 1);
+    };
+    let told = flags.get(at).and_then(|flag| flag.get(1)?.parse().ok());
+    if let Some(told) = told.filter(|told| *told > 0 && tp.is_multiple_of(*told)) {
+        return (ran, told);
+    }
+    flags.remove(at);
+    ran.carried.left.insert(0, "ep_size".to_string());
+    (ran, 1)
+}
+
+/// The flags that put whole experts on each rank.
+pub(crate) const VLLM_EXPERTS: &str = "--enable-expert-parallel";
+/// SGLang's, with the ranks.
+pub(crate) const SGLANG_EXPERTS: &str = "--ep-size";
+
 /// Why the engine refuses the weights cut like this, where it does.
-pub(super) fn uncut(model: &Model, tp: u32, engine: EngineKind) -> Option<kvplan::Uncut> {
+pub(super) fn uncut(
+    model: &Model,
+    (tp, ep): (u32, u32),
+    engine: EngineKind,
+) -> Option<kvplan::Uncut> {
     let engine = match engine {
         EngineKind::Sglang => kvplan::EngineKind::Sglang,
         EngineKind::Vllm => kvplan::EngineKind::Vllm,
         EngineKind::TrtLlm | EngineKind::LlamaCpp => return None,
     };
-    kvplan::Sharding::tp(u64::from(tp)).uncut(model, engine)
+    let sharding = kvplan::Sharding {
+        ep: u64::from(ep),
+        ..kvplan::Sharding::tp(u64::from(tp))
+    };
+    sharding.uncut(model, engine)
 }
 
 /// Says what the engine or the model does not take as it stands.

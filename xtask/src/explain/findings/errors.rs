@@ -57,6 +57,9 @@ fn known(facts: &Facts, error: &str) -> Option<Known> {
     if has("the derived context_length") {
         return context_refused(error);
     }
+    if let Some(cut) = blocks_cut(facts, error) {
+        return Some(cut);
+    }
     let drafting = super::drafts(facts);
     if let Some(bound) = facts
         .number("index_bound")
@@ -86,6 +89,43 @@ fn known(facts: &Facts, error: &str) -> Option<Known> {
         });
     }
     None
+}
+
+/// Both engines' refusal of weights cut into parts that are no whole number of FP8 blocks.
+fn blocks_cut(facts: &Facts, error: &str) -> Option<Known> {
+    let (before, after) = error.split_once(" is not divisible by weight quantization block")?;
+    let own: u64 = before.rsplit(' ').next()?.parse().ok()?;
+    let (_, block) = after.split_once("= ")?;
+    let block: u64 = block.trim_end_matches('.').parse().ok()?;
+    let number = |name: &str| facts.number(name).filter(|n| (1.0..1e4).contains(n));
+    let tp = number("tp").filter(|tp| *tp > 1.0)? as u64;
+    // Experts are cut by the ranks that share one, other weights by all.
+    let experts = ["gate's", "down's"].iter().any(|of| before.contains(of));
+    let shared_by = match experts {
+        true => (tp / number("ep_size").map_or(1, |ep| ep as u64)).max(1),
+        false => tp,
+    };
+    let width = own.checked_mul(shared_by)?;
+    let whole = |ranks: u64| {
+        let part = width.checked_div(ranks).unwrap_or(0);
+        width.is_multiple_of(ranks) && part.is_multiple_of(block)
+    };
+    let fewer = (1..tp).rev().find(|n| tp.is_multiple_of(*n) && whole(*n))?;
+    let spread = match (experts, facts.text("engine")) {
+        (false, _) => String::new(),
+        (true, Some("vllm")) => {
+            ", or --enable-expert-parallel, which leaves experts whole".to_string()
+        }
+        (true, _) => format!(", or --ep-size {tp}, which leaves experts whole"),
+    };
+    let of = if experts { "experts" } else { "weights" };
+    Some((
+        format!(
+            "{of} of width {width} over {shared_by} ranks are {own} wide, not a multiple of the {block} of \
+             the FP8 blocks"
+        ),
+        format!("--tp {fewer}{spread}"),
+    ))
 }
 
 /// SGLang's refusal of a context longer than the config of the draft, or of the model, reaches.

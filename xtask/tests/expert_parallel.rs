@@ -1,0 +1,75 @@
+//! Servers whose experts are spread whole over the ranks: a cut that is refused without that starts.
+
+mod common;
+
+use common::answers;
+
+/// Eight ranks of 192 columns of an expert are no whole FP8 blocks; whole experts are.
+const LOG: &str = "\
+[2026-03-10 09:12:04] server_args=ServerArgs(model_path='Qwen/Qwen3-235B-A22B-Instruct-2507-FP8', context_length=32768, mem_fraction_static=0.818, chunked_prefill_size=8192, tp_size=8, attention_backend='fa3', ep_size=8, speculative_algorithm=None)
+[2026-03-10 09:12:22 TP0 EP0] Load weight begin. avail mem=77.62 GB
+[2026-03-10 09:13:37 TP0 EP0] Load weight end. type=Qwen3MoeForCausalLM, dtype=torch.bfloat16, avail mem=49.67 GB, mem usage=27.95 GB.
+[2026-03-10 09:13:38 TP0 EP0] KV Cache is allocated. #tokens: 791147, K size: 17.73 GB, V size: 17.73 GB
+[2026-03-10 09:13:38 TP0 EP0] Memory pool end. avail mem=13.92 GB
+[2026-03-10 09:14:10 TP0 EP0] max_total_num_tokens=791147, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=2048, context_len=32768, available_gpu_mem=11.70 GB
+[2026-03-10 09:14:13] The server is fired up and ready to roll!
+";
+
+fn answer(command: &str, ep_size: u32, more: &str) -> String {
+    let name = format!("experts-{command}-{ep_size}-{}.log", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let text = LOG.replace("ep_size=8", &format!("ep_size={ep_size}"));
+    std::fs::write(&path, text).expect("a file");
+    let shown = path.display().to_string();
+    let mut all = vec![command, "--from-log", &shown, "--gpu", "h100-sxm"];
+    all.extend(more.split_whitespace());
+    let text = answers(&all);
+    std::fs::remove_file(path).ok();
+    text
+}
+
+/// Its own running log was told that it does not start, and another `--ep-size` was pasted.
+#[test]
+fn a_log_whose_experts_are_spread_is_judged_and_pasted_as_it_ran() {
+    for ep_size in [2, 4, 8] {
+        let text = answer("predict", ep_size, "--concurrency 1,16 --accept 2.8@3");
+        assert!(!text.contains("refuses this cut"), "{text}");
+        assert!(
+            text.starts_with("PAYS") || text.starts_with("MEASURE"),
+            "{text}"
+        );
+        assert!(text.contains(&format!("--ep-size {ep_size} ")), "{text}");
+        let json = answer(
+            "predict",
+            ep_size,
+            "--concurrency 1,16 --accept 2.8@3 --json",
+        );
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_ne!(json["verdict"], "does-not-pay", "{json}");
+        let plan = answer("plan", ep_size, "--concurrency 16");
+        assert!(plan.starts_with("FITS"), "{plan}");
+    }
+    let refused = answer("predict", 1, "--concurrency 1,16 --accept 2.8@3");
+    assert!(
+        refused.starts_with("DOES NOT START   without expert parallelism"),
+        "{refused}"
+    );
+}
+
+/// At four ranks `--ep-size 8` was pasted: SGLang divides by 4 // 8.
+#[test]
+fn ranks_of_experts_that_do_not_divide_the_cut_are_left_out_by_name() {
+    let text = answer(
+        "predict",
+        8,
+        "--gpus 8 --tp 4 --concurrency 1,16 --accept 2.8@3",
+    );
+    assert!(!text.contains("--ep-size"), "{text}");
+    assert!(text.contains("was told: ep_size"), "{text}");
+    let kept = answer(
+        "predict",
+        4,
+        "--gpus 8 --tp 4 --concurrency 1,16 --accept 2.8@3",
+    );
+    assert!(kept.contains("--ep-size 4 "), "{kept}");
+}
