@@ -326,9 +326,10 @@ fn accepts_unmeasured(other: &Scenario, scenario: &Scenario, name: &str) -> Opti
     let (draft, own) = (other.draft.as_ref()?, scenario.draft.as_ref()?);
     let measured = !matches!(scenario.acceptance.known, Known::Prior(_));
     let said = |key: &str| Some(scenario.input(key)?.value.as_str()?.to_string());
-    (measured && !draft.is_like(own)).then(|| {
+    let unlike = !draft.is_like(own) || matches!(other.acceptance.known, Known::Prior(_));
+    (measured && unlike).then(|| {
         let with = match said("method") {
-            Some(method) if method != "draft model" => method,
+            Some(method) if method != "draft model" && draft.head != own.head => method,
             _ => said("draft").unwrap_or_default(),
         };
         format!("the accept length for {name}, which has the prior's: it was measured with {with}")

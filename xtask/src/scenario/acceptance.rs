@@ -172,22 +172,35 @@ pub(super) fn resolve(
     let mut query = query(merged, head, notes)?;
     query.trained_steps = trained_steps(head, &target.name);
     let prior = AcceptancePrior::new(&query);
-    if draft.is_none() {
+    let Some(draft) = draft else {
         return without_draft(merged, (head, context), &prior, notes);
+    };
+    let reach = draft.reach();
+    if super::measured_with::another(merged, target, draft, notes) {
+        return unmeasured((query, &prior), (head, context), reach, notes);
     }
     unmoved(merged, notes);
     if let Some(given) = &merged.accept {
         let forced = merged.accept_forced.clone();
         return measured((given, forced), (head, context), &prior, steps, notes);
     }
-    let reach = draft.and_then(Draft::reach);
     if let Some(assumed) = &merged.assumed.accept_length {
         let acceptance = from_assumption(assumed, (head, context), notes)?;
         assumed_beyond(context, reach, notes);
         return Ok(acceptance);
     }
+    unmeasured((query, &prior), (head, context), reach, notes)
+}
+
+/// The prior's.
+fn unmeasured(
+    (query, prior): (PriorQuery, &AcceptancePrior),
+    (head, context): (HeadKind, u64),
+    reach: Option<u64>,
+    notes: &mut Notes,
+) -> anyhow::Result<Acceptance> {
     let posterior =
-        Posterior::new(&prior, &[]).map_err(|e| input::error(format!("acceptance prior: {e}")))?;
+        Posterior::new(prior, &[]).map_err(|e| input::error(format!("acceptance prior: {e}")))?;
     let source = format!(
         "not measured; {} heads: {}",
         head.name(),

@@ -13,6 +13,7 @@ pub(crate) mod hardware;
 mod head;
 mod heads;
 pub(crate) mod lists;
+mod measured_with;
 pub(crate) mod merge;
 pub(crate) mod model;
 mod other;

@@ -1,0 +1,105 @@
+//! An accept length is of the draft that it was measured with.
+
+use kvplan::Model;
+use spec_decode::HeadKind;
+
+use super::Notes;
+use super::merge::{Given, Merged, is_look_up};
+use super::model::{self, Draft};
+
+/// The draft of the log that `--accept` names, as `--draft` takes it.
+pub(super) fn draft_of_file(accept: &str) -> Option<String> {
+    let path = std::path::Path::new(accept);
+    let text = crate::input::read_text(path.is_file().then_some(path)?).ok()?;
+    let log = crate::explain::scenario_from_log(&text, accept).ok()?;
+    super::merge::draft_of_log(&log).map(|(name, _)| name)
+}
+
+/// Says that the accept length at hand is another draft's, where it is.
+pub(super) fn another(merged: &Merged, target: &Model, draft: &Draft, notes: &mut Notes) -> bool {
+    let Some(with) = &merged.accept_with else {
+        return false;
+    };
+    let given_none = merged.accept.is_none() && merged.assumed.accept_length.is_none();
+    if given_none || is_of(with, merged, target, draft) {
+        return false;
+    }
+    let given = merged
+        .accept
+        .as_ref()
+        .map(|given| match given.source.as_str() {
+            "--accept" => format!("--accept {}", given.value),
+            place => place.to_string(),
+        });
+    let place = given.unwrap_or_else(|| "the scenario".to_string());
+    let name = match notes.given("method").as_str() {
+        "n-gram look-up" => "n-gram look-up".to_string(),
+        method => asked(merged).map_or(method.to_string(), str::to_string),
+    };
+    notes.assume(
+        format!(
+            "{place}: its accept length was measured with {with}, and is left aside for {name}"
+        ),
+        "",
+    );
+    true
+}
+
+fn asked(merged: &Merged) -> Option<&str> {
+    merged.draft.as_ref().map(|given| given.value.trim())
+}
+
+/// Whether a draft that a log names is the one that is resolved, as far as the names tell.
+fn is_of(with: &str, merged: &Merged, target: &Model, draft: &Draft) -> bool {
+    let own = resolved(with, merged, target);
+    let kind = own.as_ref().map(|own| own.head);
+    let Some(kind) = kind.or_else(|| kind_by_name(with)) else {
+        // Some model; which kind its name does not say.
+        return draft.passes().is_some() && draft.model.is_some();
+    };
+    if level(kind) != level(draft.head) {
+        return false;
+    }
+    if kind == HeadKind::DraftModel {
+        return own.is_none_or(|own| own.is_like(draft));
+    }
+    // A kind alone, or a file that is on this machine, names no other head.
+    let public = |name: &&str| {
+        let local = name.starts_with(['/', '.', '~']) || std::path::Path::new(name).exists();
+        name.contains('/') && !local
+    };
+    let (Some(asked), Some(with)) = (asked(merged).filter(public), Some(with).filter(public))
+    else {
+        return true;
+    };
+    last(asked).eq_ignore_ascii_case(last(with))
+}
+
+fn last(name: &str) -> &str {
+    name.trim_end_matches('/')
+        .rsplit('/')
+        .next()
+        .unwrap_or(name)
+}
+
+fn kind_by_name(name: &str) -> Option<HeadKind> {
+    if is_look_up(name) {
+        return Some(HeadKind::NGram);
+    }
+    HeadKind::parse(model::names_head(name).unwrap_or(name)).ok()
+}
+
+/// One MTP module or several are the target's own.
+fn level(kind: HeadKind) -> HeadKind {
+    match kind {
+        HeadKind::MtpModules => HeadKind::Mtp,
+        other => other,
+    }
+}
+
+fn resolved(name: &str, merged: &Merged, target: &Model) -> Option<Draft> {
+    let given = Given::new(name.to_string(), "");
+    let owner = model::model_name_of(merged, target);
+    let found = model::named_draft(&given, owner, target, &mut Notes::default(), None);
+    found.ok().flatten()
+}

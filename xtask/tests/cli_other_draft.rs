@@ -1,0 +1,111 @@
+//! What was measured with one draft is not lent to another.
+
+mod common;
+
+use common::answers;
+
+/// A vLLM server of Qwen3-14B in AWQ that drafts by `config` and prints acceptance.
+fn log(name: &str, config: &str, lines: &str) -> String {
+    let file = std::env::temp_dir().join(format!("other-draft-{}-{name}.log", std::process::id()));
+    let text = format!(
+        "INFO 11-30 09:40:02 [utils.py:302]   version 0.17.0\n\
+         INFO 11-30 09:40:02 [utils.py:238] non-default args: {{'model': 'Qwen/Qwen3-14B-AWQ', \
+         'max_model_len': 16384, 'max_num_seqs': 8, 'speculative_config': {config}}}\n{lines}"
+    );
+    std::fs::write(&file, text).expect("a file");
+    file.display().to_string()
+}
+
+const HEAD: &str =
+    "{'method': 'eagle3', 'model': 'AngelSlim/Qwen3-14B_eagle3', 'num_speculative_tokens': 4}";
+
+const OF_THE_HEAD: &str = "INFO 11-30 09:43:17 [loggers.py:259] Engine 000: Avg prompt throughput: 0.0 \
+    tokens/s, Avg generation throughput: 181.8 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache \
+    usage: 7.6%, Prefix cache hit rate: 50.0%\n\
+    INFO 11-30 09:43:17 [metrics.py:100] SpecDecoding metrics: Mean acceptance length: 2.56, Accepted \
+    throughput: 110.80 tokens/s, Drafted throughput: 283.60 tokens/s, Accepted: 1108 tokens, Drafted: \
+    2836 tokens, Per-position acceptance rate: 0.689, 0.465, 0.248, 0.161, Avg Draft acceptance rate: 39.1%\n";
+
+fn asked(log: &str, more: &[&str]) -> String {
+    let args = ["predict", "--from-log", log, "--gpu", "rtx-5090"];
+    answers(&[&args[..], &["--concurrency", "1,8"], more].concat())
+}
+
+/// The row of one user.
+fn row(text: &str, start: &str) -> String {
+    let one = |line: &&str| line.starts_with(start) && line.contains(" 1  ");
+    text.lines().find(one).unwrap_or(text).to_string()
+}
+
+/// 2.56 of an EAGLE-3 head made n-gram look-up pay 2.50 times, where `--compare` said to measure first.
+#[test]
+fn an_accept_length_of_a_log_is_not_lent_to_another_draft() {
+    let file = log("head", HEAD, OF_THE_HEAD);
+    let compared = asked(&file, &["--compare", "eagle3,ngram,qwen3-0.6b"]);
+    for draft in ["ngram", "qwen3-0.6b"] {
+        let text = asked(&file, &["--draft", draft]);
+        let said =
+            "its accept length was measured with AngelSlim/Qwen3-14B_eagle3, and is left aside for";
+        assert!(text.contains(said), "{text}");
+        assert!(text.contains("(not measured)"), "{text}");
+        let speedup = |row: String| {
+            row.split_whitespace()
+                .find(|w| w.starts_with('('))
+                .map(str::to_string)
+        };
+        let of_compare = speedup(row(&compared, draft));
+        assert_eq!(
+            speedup(row(&text, "    1 ")),
+            of_compare,
+            "{text}\n{compared}"
+        );
+    }
+    // The same head, its kind or none named is that one's own.
+    for own in [
+        &[][..],
+        &["--draft", "eagle3"],
+        &["--draft", "AngelSlim/Qwen3-14B_eagle3"],
+    ] {
+        let text = asked(&file, own);
+        assert!(!text.contains("left aside for"), "{text}");
+        assert!(text.contains("accept length 2.56"), "{text}");
+    }
+    let another = "RedHatAI/Qwen3-14B-speculator.eagle3";
+    let text = asked(&file, &["--draft", another]);
+    assert!(
+        text.contains(&format!("left aside for {another}")),
+        "{text}"
+    );
+    // What the user types is of what he asks about.
+    let text = asked(&file, &["--draft", "ngram", "--accept", "1.6@4"]);
+    assert!(
+        text.contains("accept length 1.60") && !text.contains("left aside for"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_log_given_as_the_accept_length_is_of_its_own_draft() {
+    let file = log("accept", HEAD, OF_THE_HEAD);
+    let words = "predict --model qwen3-14b --quant awq --engine vllm --gpu rtx-5090 --concurrency 1 --draft";
+    let with = |draft: &str| {
+        let args: Vec<&str> = words
+            .split(' ')
+            .chain([draft, "--accept", file.as_str()])
+            .collect();
+        answers(&args)
+    };
+    let text = with("ngram");
+    assert!(text.contains("left aside for n-gram look-up"), "{text}");
+    let text = with("eagle3");
+    assert!(!text.contains("left aside for"), "{text}");
+}
+
+/// The default scenario assumes a length for its own head: n-gram look-up stood at 1.64, beside 1.02 of
+/// `--compare`.
+#[test]
+fn what_a_scenario_assumes_of_its_head_is_not_lent_to_another_draft() {
+    let text = answers(&["predict", "--draft", "ngram", "--concurrency", "1"]);
+    assert!(text.contains("left aside for n-gram look-up"), "{text}");
+    assert!(!answers(&["predict", "--draft", "eagle3"]).contains("left aside for"));
+}
