@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use common::answers;
 
 /// Eight ranks of 192 columns of an expert are no whole FP8 blocks; whole experts are.
@@ -16,10 +18,16 @@ const LOG: &str = "\
 ";
 
 fn answer(command: &str, ep_size: u32, more: &str) -> String {
-    let name = format!("experts-{command}-{ep_size}-{}.log", std::process::id());
-    let path = std::env::temp_dir().join(name);
     let text = LOG.replace("ep_size=8", &format!("ep_size={ep_size}"));
-    std::fs::write(&path, text).expect("a file");
+    of(&text, command, more)
+}
+
+fn of(log: &str, command: &str, more: &str) -> String {
+    static WRITTEN: AtomicU32 = AtomicU32::new(0);
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let name = format!("experts-{number}-{}.log", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, log).expect("a file");
     let shown = path.display().to_string();
     let mut all = vec![command, "--from-log", &shown, "--gpu", "h100-sxm"];
     all.extend(more.split_whitespace());
@@ -49,11 +57,23 @@ fn a_log_whose_experts_are_spread_is_judged_and_pasted_as_it_ran() {
         let plan = answer("plan", ep_size, "--concurrency 16");
         assert!(plan.starts_with("FITS"), "{plan}");
     }
-    let refused = answer("predict", 1, "--concurrency 1,16 --accept 2.8@3");
-    assert!(
-        refused.starts_with("DOES NOT START   without expert parallelism"),
-        "{refused}"
-    );
+}
+
+/// Of a log without printed arguments the start line says it; one that serves is refused by neither
+/// command.
+#[test]
+fn a_cut_that_a_log_shows_serving_is_refused_by_neither_command() {
+    let (_, lines) = LOG.split_once('\n').expect("lines");
+    let start =
+        "$ python -m sglang.launch_server --model-path Qwen/Qwen3-235B-A22B-Instruct-2507-FP8";
+    for (typed, pasted) in [("--ep-size=4", 4), ("--ep 2", 2), ("", 8)] {
+        let text = format!("{start} --tp 8 {typed}\n{lines}");
+        let said = of(&text, "predict", "--concurrency 1,16 --accept 2.8@3");
+        assert!(!said.contains("refuses this cut"), "{said}");
+        assert!(said.contains(&format!("--ep-size {pasted} ")), "{said}");
+        let plan = of(&text, "plan", "--concurrency 16");
+        assert!(!plan.contains("refuses this cut"), "{plan}");
+    }
 }
 
 /// At four ranks `--ep-size 8` was pasted: SGLang divides by 4 // 8.

@@ -1,6 +1,7 @@
 //! Settings of a server's printed arguments that a start line of the same engine takes over: those
 //! that change speed or memory and that the tool has no flag of its own for.
 
+use super::args::flag_number;
 use super::facts::Facts;
 use super::text::Doc;
 
@@ -152,6 +153,20 @@ pub(super) fn sglang(arguments: &str, facts: &mut Facts) {
     });
     found.left = left.map(|(name, _)| (*name).to_string()).collect();
     facts.carried = found;
+}
+
+/// Of SGLang's start line, where no arguments were printed: the ranks of whole experts.
+pub(super) fn experts_of_a_start(doc: &Doc, text: &str, facts: &mut Facts) {
+    let names = ["--ep-size", "--expert-parallel-size", "--ep"];
+    let typed = names.iter().find_map(|name| flag_number(text, name));
+    let Some((ranks, at)) = typed.filter(|_| facts.get("ep_size").is_none()) else {
+        return;
+    };
+    facts.set("ep_size", ranks, doc.line_at(at));
+    if ranks > 1.0 {
+        let flag = ["--ep-size".to_string(), ranks.to_string()];
+        facts.carried.flags.push(flag.to_vec());
+    }
 }
 
 fn take(table: &[(&str, Form)], entries: &[(&str, &str)], found: &mut Carried) {

@@ -360,6 +360,7 @@ fn ranks(doc: &Doc, facts: &mut Facts) {
 /// Settings from a command line before `end`, where no printed arguments gave them.
 fn flags(doc: &Doc, end: usize, drafting: bool, facts: &mut Facts) {
     let text = doc.flat.get(..end).unwrap_or("");
+    super::carried::experts_of_a_start(doc, text, facts);
     let asked = |fact: &str| drafting || !(fact.starts_with("spec_") || fact == "draft_model");
     for (name, fact) in [
         ("--mem-fraction-static", "mem_fraction"),

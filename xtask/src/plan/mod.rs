@@ -176,7 +176,7 @@ fn report(
         belief,
         target,
         ignored: Vec::new(),
-        uncut: uncut(scenario),
+        uncut: scenario.refused_cut().map(|uncut| uncut.why.clone()),
         log_limit,
         assumed,
         left_aside: scenario.left_aside.clone(),
@@ -276,13 +276,6 @@ fn foreign(
     });
     let too_large = known.free_before_gib.is_some_and(|gib| gib > card_gib);
     Ok(too_large || off.is_some_and(|off| off > 0.1))
-}
-
-/// Why the engine refuses the cut, of a server that no log shows running.
-fn uncut(scenario: &Scenario) -> Option<String> {
-    let ran = scenario.ran.served();
-    let uncut = scenario.uncut.as_ref().filter(|_| !ran);
-    uncut.map(|uncut| uncut.why.clone())
 }
 
 /// Whether the pool that was seen says the fraction: a fraction asked for is planned with instead,

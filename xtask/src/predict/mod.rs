@@ -169,7 +169,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     assumptions.extend(observed::by_log::outside(scenario, &observed));
     assumptions.extend(observed::by_sweep::outside(scenario, &observed));
     drop(map);
-    if scenario.uncut.is_some() {
+    if scenario.refused_cut().is_some() {
         // It does not start as it is cut, whatever room there is.
         memory.fits = Some(false);
     }
@@ -196,7 +196,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         compared: Vec::new(),
         compared_left_out: Vec::new(),
         seed: scenario.seed,
-        cut_refused: scenario.uncut.is_some(),
+        cut_refused: scenario.refused_cut().is_some(),
         undrafted,
         best,
         points,
@@ -233,7 +233,9 @@ fn best(scenario: &Scenario, point: &Point, draft_tp: u32) -> Best {
 
 /// Whether no line could start it: no room, with the draft or without.
 fn starts_nowhere(scenario: &Scenario, memory: &Memory) -> bool {
-    does_not_fit(memory) && scenario.uncut.is_none() && memory.holds_without_draft == Some(false)
+    does_not_fit(memory)
+        && scenario.refused_cut().is_none()
+        && memory.holds_without_draft == Some(false)
 }
 
 /// The rows and the verdict: of the pasted line, or of the best depths where that drafts nothing.
@@ -257,7 +259,7 @@ fn told(
 
 /// Whether the pasted line drafts.
 fn drafts(scenario: &Scenario, summary: &verdict::Summary, first: &Point, memory: &Memory) -> bool {
-    match &scenario.uncut {
+    match scenario.refused_cut() {
         // The pasted line cuts it so that it starts.
         Some(_) if !does_not_fit(memory) => first.verdict != Verdict::DoesNotPay,
         _ => summary.verdict != Verdict::DoesNotPay,

@@ -123,7 +123,7 @@ fn few_drafts(scenario: &Scenario) -> Option<String> {
 
 /// What keeps it from running at all, for speeds that stand without a verdict of their own.
 pub(super) fn stopped(scenario: &Scenario, memory: &Memory) -> Option<Stopped> {
-    if let Some(uncut) = &scenario.uncut {
+    if let Some(uncut) = scenario.refused_cut() {
         return Some(Stopped {
             word: "does not start",
             why: uncut.why.clone(),
@@ -143,7 +143,7 @@ pub(super) fn stopped(scenario: &Scenario, memory: &Memory) -> Option<Stopped> {
 fn cannot_run(scenario: &Scenario, first: &Point, memory: &Memory) -> Option<String> {
     let room = super::does_not_fit(memory).then(|| does_not_fit(scenario, memory));
     let reached = || format!("below is what it would reach ({:.2}x)", first.speedup);
-    match &scenario.uncut {
+    match scenario.refused_cut() {
         Some(uncut) => Some(format!("{}; {}", uncut.why, room.unwrap_or_else(reached))),
         None => room.or_else(|| Some(short_head::undrafted(scenario, first.steps)?.why)),
     }

@@ -287,6 +287,11 @@ impl Scenario {
         cycle::graph_ladder(self.engine.kind.name(), version, whole)
     }
 
+    /// A cut that the engine refuses, where no log shows it serving.
+    pub(crate) fn refused_cut(&self) -> Option<&kvplan::Uncut> {
+        self.uncut.as_ref().filter(|_| !self.ran.served())
+    }
+
     /// Requests at once that the server is told to run: by flag, for the loads asked for, else as
     /// many as the log's was.
     pub(crate) fn running(&self) -> Option<u64> {
