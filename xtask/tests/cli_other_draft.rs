@@ -109,3 +109,74 @@ fn what_a_scenario_assumes_of_its_head_is_not_lent_to_another_draft() {
     assert!(text.contains("left aside for n-gram look-up"), "{text}");
     assert!(!answers(&["predict", "--draft", "eagle3"]).contains("left aside for"));
 }
+
+const LOOK_UP: &str = "{'method': 'ngram', 'num_speculative_tokens': 5, 'prompt_lookup_max': 4}";
+
+/// Four windows of ten seconds: 2,000 tokens in each, 900 of them accepted in 400 drafts of 5.
+fn windows(throughput: &str) -> String {
+    let window = format!(
+        "INFO 11-30 09:43:17 [loggers.py:259] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation \
+         throughput: 200.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 7.6%, Prefix cache \
+         hit rate: 50.0%\nINFO 11-30 09:43:17 [metrics.py:100] SpecDecoding metrics: Mean acceptance length: \
+         3.25, {throughput}Accepted: 900 tokens, Drafted: 2000 tokens, Per-position acceptance rate: 0.600, \
+         0.500, 0.450, 0.400, 0.300, Avg Draft acceptance rate: 45.0%\n"
+    );
+    window.repeat(4)
+}
+
+/// 3.25 of the passes that found something stood for all, under "of all passes": 3.16 times where the log
+/// itself shows 1.54.
+#[test]
+fn an_n_gram_log_of_vllm_is_taken_over_all_passes_by_its_totals() {
+    let lines =
+        windows("Accepted throughput: 90.00 tokens/s, Drafted throughput: 200.00 tokens/s, ");
+    let file = log("totals", LOOK_UP, &lines);
+    // 2000 / (2000 - 900).
+    let explained = answers(&["explain", &file]);
+    assert!(explained.contains("1.81818"), "{explained}");
+    for text in [asked(&file, &[]), asked(&file, &["--accept", &file])] {
+        assert!(text.contains("accept length 1.82 at 5 steps"), "{text}");
+        let said = "the accept length is over all passes: tokens generated over those less the accepted (3.25 \
+                    where something to copy was found)";
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+#[test]
+fn an_n_gram_log_without_totals_gives_an_upper_bound_that_is_not_used() {
+    let file = log("hits", LOOK_UP, &windows(""));
+    for text in [asked(&file, &[]), asked(&file, &["--accept", &file])] {
+        assert!(
+            text.contains("accept length 3.25 is of passes that found something"),
+            "{text}"
+        );
+        assert!(text.contains("(not measured)"), "{text}");
+        assert!(!text.contains("accept length is over all passes"), "{text}");
+    }
+}
+
+#[test]
+fn counters_of_vllm_are_read_over_all_passes_for_look_up_alone() {
+    let file = log("page", LOOK_UP, "").replace(".log", ".txt");
+    let page = "vllm:generation_tokens_total{engine=\"0\",model_name=\"Qwen/Qwen3-14B-AWQ\"} 90000.0\n\
+                vllm:spec_decode_num_drafts_total{engine=\"0\",model_name=\"Qwen/Qwen3-14B-AWQ\"} 17400.0\n\
+                vllm:spec_decode_num_draft_tokens_total{engine=\"0\",model_name=\"Qwen/Qwen3-14B-AWQ\"} 87000.0\n\
+                vllm:spec_decode_num_accepted_tokens_total{engine=\"0\",model_name=\"Qwen/Qwen3-14B-AWQ\"} 38900.0\n";
+    std::fs::write(&file, page).expect("a file");
+    let with = |draft: &str| {
+        asked(
+            &file,
+            &["--quant", "awq", "--engine", "vllm", "--draft", draft],
+        )
+    };
+    assert!(
+        with("ngram").contains("accept length 1.76 at 5 steps"),
+        "{}",
+        with("ngram")
+    );
+    assert!(
+        with("eagle3").contains("accept length 3.24 at 5 steps"),
+        "{}",
+        with("eagle3")
+    );
+}

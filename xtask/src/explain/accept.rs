@@ -1,5 +1,6 @@
 //! What a log says of acceptance, in the unit it says it in, for `--accept LOG`.
 
+use super::look_up::{self, AllPasses};
 use super::text::{Doc, leading_number, number_after};
 use super::{facts::Facts, facts_from_doc};
 
@@ -45,6 +46,10 @@ pub(crate) struct LogAcceptance {
     pub(crate) intervals: usize,
     /// Verify passes behind it, where the log prints counts.
     pub(crate) passes: Option<f64>,
+    /// Whether passes without a draft are not counted (vLLM).
+    pub(crate) counts_drafts: bool,
+    /// What the totals beside it say of all passes.
+    pub(crate) all_passes: Option<AllPasses>,
     /// `file:line` of the last one.
     pub(crate) source: String,
     /// Why they are none of the model's: the server was told them, or has random weights.
@@ -95,7 +100,13 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
     let said = forced
         .as_ref()
         .map(|why| format!("{name}: {why}: not measured of the model"));
-    Ok(LogAcceptance {
+    let source = facts.text("accept_length_source").unwrap_or_default();
+    let page = source == "vllm counters";
+    let all_passes = match page {
+        true => look_up::of_page(text),
+        false => look_up::of_lines(&doc, from),
+    };
+    let found = LogAcceptance {
         reading,
         accept_length: found.accept_length,
         depth,
@@ -103,9 +114,15 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
         topk: whole(&facts, "spec_topk"),
         intervals: found.intervals,
         passes: found.passes,
+        counts_drafts: page || facts.text("engine") == Some("vllm"),
+        all_passes,
         source: format!("{name}:{}", found.line),
         notes: found.notes.into_iter().chain(said).collect(),
         forced,
+    };
+    Ok(match look_up::told(&facts) {
+        true => found.of_look_up(),
+        false => found,
     })
 }
 

@@ -19,6 +19,7 @@ mod forms;
 #[cfg(test)]
 pub(crate) mod hostile;
 mod llamacpp;
+mod look_up;
 mod machine;
 mod matrix;
 mod nccl;
@@ -49,6 +50,7 @@ use serde_json::json;
 pub(crate) use accept::{AcceptReading, accept_from_log};
 pub(crate) use facts::{Facts, Value};
 use findings::Finding;
+pub(crate) use look_up::{OVER_ALL, UPPER_BOUND};
 pub(crate) use nccl::times_us as nccl_times_us;
 pub(crate) use scenario::{LogScenario, scenario_from_log};
 

@@ -60,9 +60,8 @@ fn acceptance(doc: &Doc, page: &Metrics, facts: &mut Facts) {
     facts.set("accept_length_source", "vllm counters", line);
     let depth = seen.depth.filter(|d| (d - d.round()).abs() < 0.02);
     let positions = Some(seen.rates.len() as f64).filter(|n| *n > 0.0);
-    if positions.is_some() {
-        facts.set("accept_rates", "by position", line);
-    }
+    // Given whole: of look-up it is read otherwise than of a head.
+    facts.set("accept_rates", "by position", line);
     if let Some(depth) = positions.or(depth.map(f64::round)) {
         facts.derive("spec_tokens", depth, line, "positions counted");
     }

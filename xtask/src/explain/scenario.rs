@@ -54,6 +54,8 @@ pub(crate) struct LogScenario {
     pub(crate) gpu: Option<(String, usize)>,
     /// Mean accept length, bonus included.
     pub(crate) accept_length: Option<(f64, usize)>,
+    /// That of look-up's passes which found something, where no other is known.
+    pub(crate) accept_of_hits: Option<(f64, usize)>,
     /// What vLLM keeps of states for prefix caching.
     pub(crate) prefix_states: kvplan::PrefixStates,
     /// The log, where it says how often each drafted position was accepted.
@@ -270,6 +272,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         all_reduce_switches: all_reduce_switches(facts),
         gpu: text("gpu"),
         accept_length: number("accept_length"),
+        accept_of_hits: number("accept_length_of_hits"),
         prefix_states: prefix_states(facts),
         accept_rates: facts.get("accept_rates").map(|_| facts.file.clone()),
         accept_forced: super::forced::words(facts),

@@ -447,6 +447,13 @@ fn acceptance_facts(doc: &Doc, facts: &mut Facts) {
     else {
         return;
     };
+    if let Some(depth) = found.depth {
+        facts.set_if_absent("spec_tokens", f64::from(depth), found.line);
+    }
+    if super::look_up::told(facts) {
+        super::look_up::put(doc, &found, facts);
+        return;
+    }
     let how = format!("over {} intervals", found.intervals);
     if found.intervals > 1 {
         facts.derive("accept_length", found.accept_length, found.line, how);
@@ -456,9 +463,6 @@ fn acceptance_facts(doc: &Doc, facts: &mut Facts) {
     facts.set("accept_length_source", found.source, found.line);
     if found.by_position {
         facts.set("accept_rates", "by position", found.line);
-    }
-    if let Some(depth) = found.depth {
-        facts.set_if_absent("spec_tokens", f64::from(depth), found.line);
     }
 }
 

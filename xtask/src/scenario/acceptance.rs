@@ -17,7 +17,7 @@ use super::file::AssumedAccept;
 use super::merge::{Given, Merged};
 use super::model::Draft;
 use super::parse::{self, AcceptFlag};
-use crate::explain::{AcceptReading, accept_from_log};
+use crate::explain::{AcceptReading, OVER_ALL, accept_from_log};
 use crate::input;
 
 /// What is known of acceptance.
@@ -179,6 +179,9 @@ pub(super) fn resolve(
     if super::measured_with::another(merged, target, draft, notes) {
         return unmeasured((query, &prior), (head, context), reach, notes);
     }
+    if super::measured_with::of_hits(merged, head, notes) {
+        return unmeasured((query, &prior), (head, context), reach, notes);
+    }
     unmoved(merged, notes);
     if let Some(given) = &merged.accept {
         let forced = merged.accept_forced.clone();
@@ -314,6 +317,7 @@ fn measured(
     notes: &mut Notes,
 ) -> anyhow::Result<Acceptance> {
     let (text, source) = (given.value.as_str(), given.source.as_str());
+    super::measured_with::note_typed(given, head, notes);
     let flag = &given.named("--accept");
     let (evidence, source) = match parse::accept(flag, text)? {
         AcceptFlag::Length {
@@ -339,7 +343,7 @@ fn measured(
             source.to_string(),
         ),
         AcceptFlag::File(path) => {
-            let (evidence, source, why) = from_log(&path, steps)?;
+            let (evidence, source, why) = from_log(&path, steps, head, notes)?;
             forced = forced.or(why);
             (evidence, source)
         }
@@ -404,6 +408,8 @@ fn pass_warnings_on(accept_length: f64, depth: u32, notes: &mut Notes) {
 fn from_log(
     path: &std::path::Path,
     steps: Option<u32>,
+    head: HeadKind,
+    notes: &mut Notes,
 ) -> anyhow::Result<(Evidence, String, Option<String>)> {
     let shown = path.display().to_string();
     if !path.exists() {
@@ -411,7 +417,14 @@ fn from_log(
             "--accept {shown}: neither LENGTH@DEPTH (2.3@3), rates:.65,.40, counts:1000:650,400, alphas:.65,.6, nor a file that exists (`accept` reads the engines' other forms)"
         )));
     }
-    let log = accept_from_log(&input::read_text(path)?, &shown)?;
+    let mut log = accept_from_log(&input::read_text(path)?, &shown)?;
+    if head == HeadKind::NGram {
+        log = log.of_look_up();
+        let over = log.notes.iter().filter(|note| note.starts_with(OVER_ALL));
+        over.for_each(|note| {
+            notes.assume(format!("{}: the accept length is {note}", log.source), "")
+        });
+    }
     let depth = log.depth.or(steps).ok_or_else(|| {
         input::error(format!(
             "--accept {shown}: the log gives accept length {:.2} but not the depth it was measured \

@@ -103,3 +103,52 @@ fn resolved(name: &str, merged: &Merged, target: &Model) -> Option<Draft> {
     let found = model::named_draft(&given, owner, target, &mut Notes::default(), None);
     found.ok().flatten()
 }
+
+/// Says that the only accept length known of look-up is of passes that found something, where it is.
+pub(super) fn of_hits(merged: &Merged, head: HeadKind, notes: &mut Notes) -> bool {
+    if head != HeadKind::NGram {
+        return false;
+    }
+    let file = |accept: &str| {
+        let path = std::path::Path::new(accept);
+        let text = crate::input::read_text(path.is_file().then_some(path)?).ok()?;
+        let read = crate::explain::accept_from_log(&text, accept)
+            .ok()?
+            .of_look_up();
+        read.counts_drafts
+            .then_some((read.source, read.accept_length))
+    };
+    let of_log = || {
+        let (length, line) = merged.ran.accept_of_hits?;
+        Some((format!("{}:{line}", merged.ran.file), length))
+    };
+    let found = match &merged.accept {
+        Some(given) => file(&given.value),
+        None => of_log(),
+    };
+    let Some((place, length)) = found else {
+        return false;
+    };
+    notes.assume(
+        format!(
+            "{place}: accept length {length:.2} {}, and is left aside",
+            crate::explain::UPPER_BOUND
+        ),
+        "",
+    );
+    true
+}
+
+/// Says what a figure that the user types of look-up is taken for.
+pub(super) fn note_typed(given: &Given<String>, head: HeadKind, notes: &mut Notes) {
+    let file = std::path::Path::new(&given.value).is_file();
+    if head == HeadKind::NGram && given.source == "--accept" && !file {
+        notes.assume(
+            format!(
+                "--accept {}: taken as of all passes (vLLM prints that of passes which found something to copy)",
+                given.value
+            ),
+            "tokens generated over those less the accepted",
+        );
+    }
+}

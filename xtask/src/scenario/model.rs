@@ -421,11 +421,7 @@ pub(super) fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
 /// Tokens copied from where the last ones stood before, in prompt or output: no weights, no cache.
 pub(super) fn look_up(source: &str, notes: &mut Notes) -> Draft {
     notes.input("method", "n-gram look-up", source);
-    notes.assume(
-        "n-gram look-up: the search on the host is not counted; the accept length is of all passes (vLLM \
-         prints that of passes which found something to copy)",
-        "tokens generated over passes, as --accept LENGTH@DEPTH",
-    );
+    notes.assume("n-gram look-up: the search on the host is not counted", "");
     Draft {
         head: HeadKind::NGram,
         model: None,

@@ -66,6 +66,8 @@ pub(crate) struct Ran {
     pub(crate) other_fraction: bool,
     /// Generation speeds by load.
     pub(crate) speeds: Vec<LoadSpeed>,
+    /// Accept length of passes that found something to copy, where no other is known, and its line.
+    pub(crate) accept_of_hits: Option<(f64, usize)>,
     /// Whether it speculated.
     pub(crate) speculates: bool,
     /// What it drafted with, as `--draft` takes it.
@@ -240,6 +242,7 @@ impl Ran {
             fraction: log.mem_fraction.map(|(fraction, _)| fraction),
             other_fraction: false,
             speeds: log.speeds.clone(),
+            accept_of_hits: log.accept_of_hits,
             speculates: log.spec_algorithm.is_some()
                 || log.draft.is_some()
                 || log.draft_weights_gib.is_some()
