@@ -191,6 +191,15 @@ fn below_the_log(with: &mut Plan, without: &Plan, setup: &Setup<'_>) -> Result<(
     Ok(())
 }
 
+/// Whether a pool without the draft is smaller than the one seen with it, or larger by no more than the
+/// two figures of what was free, printed with two decimals, leave open.
+fn within_print(without: &Plan, with: &Plan) -> bool {
+    const PRINTED_GIB: f64 = 0.01;
+    let more = without.kv_tokens.saturating_sub(with.kv_tokens) as f64;
+    let gib_per_token = with.pool_gib / with.kv_tokens.max(1) as f64;
+    more * gib_per_token <= PRINTED_GIB
+}
+
 /// Plans a setup with its speculation and without.
 ///
 /// # Errors
@@ -214,7 +223,7 @@ pub fn speculation_cost(setup: &Setup<'_>) -> Result<SpeculationCost, PlanError>
         CostBasis::Estimates => beside_the_log(&mut without, &with, setup)?,
         // What was free is printed with two decimals, so it may explain less than the pool that was
         // seen; the pool without the draft is no smaller than that.
-        CostBasis::Seen if without.kv_tokens < with.kv_tokens => {
+        CostBasis::Seen if within_print(&without, &with) => {
             at_tokens(&mut without, &with, with.kv_tokens);
         }
         // SGLang and vLLM plan from that pool by their own formulas.

@@ -480,3 +480,15 @@ fn a_logs_speeds_stay_at_the_context_its_requests_held_when_another_is_asked_for
         );
     }
 }
+
+#[test]
+fn accept_takes_the_head_that_the_named_model_brings_along() {
+    let asked = ["accept", "--accept", "2.52@3", "--model", "deepseek-v3.1"];
+    let own = answers(&asked);
+    assert!(own.contains("mtp head: the model's own"), "{own}");
+    let by_flag = answers(&[&asked[..], &["--head", "mtp"]].concat());
+    let rows = |text: &str| text.split("assumed").next().map(str::to_string);
+    assert_eq!(rows(&own), rows(&by_flag));
+    let eagle = answers(&["accept", "--accept", "2.52@3", "--model", "llama-3.1-8b"]);
+    assert!(eagle.contains("eagle3 head: the default"), "{eagle}");
+}

@@ -20,6 +20,12 @@ pub(super) struct Subject {
     pub(super) notes: Vec<String>,
 }
 
+/// The head that a model of the catalogue brings along.
+fn of_the_model(name: &str) -> Option<HeadKind> {
+    let model = kvplan::catalog::find(name).ok()?;
+    (!model.model.mtp_layers.is_empty()).then_some(HeadKind::Mtp)
+}
+
 impl Subject {
     /// `--head` and `--model`; where they are not given, what the first log says that names its draft.
     pub(super) fn of(args: &AcceptCommandArgs, figures: &[Figure]) -> anyhow::Result<Self> {
@@ -31,7 +37,9 @@ impl Subject {
         };
         let mut logged = figures.iter().filter_map(|figure| figure.logged.as_ref());
         let first = logged.next();
-        let head = asked.or(first.map(|log| log.kind)).unwrap_or(USUAL);
+        let own = args.model.as_deref().and_then(of_the_model);
+        let known = asked.or(first.map(|log| log.kind));
+        let head = known.or(own).unwrap_or(USUAL);
         // The target of another head than the log's may be another one.
         let of_log = first.filter(|log| log.kind == head);
         let model = args
@@ -46,8 +54,13 @@ impl Subject {
         });
         let mut notes = Vec::new();
         if asked.is_none() && by_log.is_none() {
+            let why = if own.is_some() {
+                "the model's own"
+            } else {
+                "the default"
+            };
             notes.push(format!(
-                "{} head: the default (--head KIND where it is another)",
+                "{} head: {why} (--head KIND where it is another)",
                 head.name()
             ));
         }

@@ -45,8 +45,8 @@ fn both_measured(scenario: &Scenario, point: &Point) -> Option<Measure> {
     Some(Measure {
         what: "both servers with one bench".to_string(),
         how: format!(
-            "the log's {} tok/s over your sweep's {} is {:.2}x at {users} (computed {:.2}), but a bench may \
-             hold the prompts that a log's lines leave out",
+            "the log's {} tok/s over your sweep's {} is {:.2}x at {users} (computed {:.2}), which is the answer \
+             where both ran the same requests and neither counts prompts",
             thousands(both.drafted),
             thousands(both.plain),
             both.ratio(),
