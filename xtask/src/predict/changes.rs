@@ -51,46 +51,54 @@ pub(super) fn changes(
     Ok(found)
 }
 
-/// The best depth where a flag, a log or a scenario fixes another one: of the loads that the pool
-/// holds, at the first where that gains.
+/// Another depth where a flag, a log or a scenario fixes one: of those that gain beyond a tie at a load
+/// that the pool holds, and more there than they lose at any, the one that gains most in the mean.
 fn another_depth(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> Option<Change> {
     scenario.steps?;
     let mut free = scenario.clone();
     free.steps = None;
     free.draft_tokens = None;
-    let held = || points.iter().filter(|point| point.fits != Some(false));
+    let held = points.iter().filter(|point| point.fits != Some(false));
+    let columns: Vec<(&Point, Vec<Tried>)> = held
+        .map(|point| {
+            let tried = try_depths(&free, costs, point.concurrency, scenario.context);
+            (point, tried)
+        })
+        .collect();
     let gain = |point: &Point, tried: &Tried| {
         let plain_tok_s = f64::from(point.concurrency) * 1000.0 / tried.cost.plain_ms;
         plain_tok_s * tried.speedup / point.spec_tok_s
     };
-    let tried_at = |point: &Point| try_depths(&free, costs, point.concurrency, scenario.context);
-    let mut found = held().filter_map(|point| {
-        let tried = tried_at(point);
-        let best = best(&tried)?;
-        // Within a tie the two are one.
-        let gained = Some(gain(point, best)).filter(|gain| gain * (1.0 - TIE_SHARE) > 1.0)?;
-        let steps = best.depth.steps;
-        let elsewhere = held().filter_map(|other| {
-            let tried = tried_at(other);
+    let gains = |steps: u32| -> Option<Vec<(f64, u32)>> {
+        let of = |(point, tried): &(&Point, Vec<Tried>)| {
             let same = tried.iter().find(|tried| tried.depth.steps == steps)?;
-            Some((gain(other, same), other.concurrency))
-        });
-        let (least, at) = elsewhere.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        // What loses more at another load than it gains at this one is no advice.
-        (gained * least > 1.0).then(|| Change {
+            Some((gain(point, same), point.concurrency))
+        };
+        columns.iter().map(of).collect()
+    };
+    let depths = columns.first()?.1.iter().map(|tried| tried.depth.steps);
+    let found = depths.filter_map(|steps| {
+        let gains = gains(steps)?;
+        let (most, at) = gains.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let (least, least_at) = gains.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0))?;
+        // Within a tie the two are one; what loses more than it gains is no advice.
+        let advised = most * (1.0 - TIE_SHARE) > 1.0 && most * least > 1.0;
+        let mean = gains.iter().map(|(gain, _)| gain.ln()).sum::<f64>();
+        let change = Change {
             change: format!("{steps} draft step{}", if steps == 1 { "" } else { "s" }),
-            gain: gained,
+            gain: most,
             why: match (least - 1.0) * 100.0 {
-                percent if percent < -0.5 => format!(
-                    "the best depth at {}; {percent:.0} % at {}",
-                    users(point.concurrency),
-                    users(at)
-                ),
-                _ => format!("the best depth at {}", users(point.concurrency)),
+                percent if percent < -0.5 => {
+                    format!("at {}; {percent:.0} % at {}", users(at), users(least_at))
+                }
+                _ => format!("at {}", users(at)),
             },
-        })
+        };
+        advised.then_some((mean, change))
     });
-    found.next()
+    found
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, change)| change)
 }
 
 /// Other all-reduces, and the draft whole on every GPU.
