@@ -180,3 +180,18 @@ fn counters_of_vllm_are_read_over_all_passes_for_look_up_alone() {
         with("eagle3")
     );
 }
+
+/// The paste repeated the fraction that the log shows refused.
+#[test]
+fn a_start_refused_for_what_else_holds_the_card_says_that_the_answer_is_of_a_free_one() {
+    let file = log(
+        "desk",
+        HEAD,
+        "ERROR 11-30 09:41:00 [core.py:946] ValueError: Free memory on device cuda:0 (27.02/31.36 GiB) on \
+         startup is less than desired GPU memory utilization (0.9, 28.22 GiB). Decrease GPU memory utilization \
+         or reduce GPU memory used by other processes.\n",
+    );
+    let text = asked(&file, &[]);
+    let said = "27.02 of 31.36 GiB were free, where fractions above 0.86 are refused";
+    assert!(text.contains(said), "{text}");
+}

@@ -54,6 +54,8 @@ pub(crate) struct LogScenario {
     pub(crate) gpu: Option<(String, usize)>,
     /// Mean accept length, bonus included.
     pub(crate) accept_length: Option<(f64, usize)>,
+    /// Free and total of a card, GiB, where a start was refused for it, and the line.
+    pub(crate) too_little_free: Option<(f64, f64, usize)>,
     /// That of look-up's passes which found something, where no other is known.
     pub(crate) accept_of_hits: Option<(f64, usize)>,
     /// What vLLM keeps of states for prefix caching.
@@ -272,6 +274,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         all_reduce_switches: all_reduce_switches(facts),
         gpu: text("gpu"),
         accept_length: number("accept_length"),
+        too_little_free: too_little_free(facts),
         accept_of_hits: number("accept_length_of_hits"),
         prefix_states: prefix_states(facts),
         accept_rates: facts.get("accept_rates").map(|_| facts.file.clone()),
@@ -298,6 +301,14 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         outside_graph: outside_graph(facts),
         carried: facts.carried.clone(),
     }
+}
+
+/// Free and total of a card whose start was refused for it, and the line.
+fn too_little_free(facts: &Facts) -> Option<(f64, f64, usize)> {
+    let refused = facts.text("error_kind") == Some("too-little-free-at-start");
+    let error = facts.get("error_kind").filter(|_| refused)?;
+    let (free, total) = (facts.number("free_before_gib")?, facts.number("total_gib")?);
+    Some((free, total, error.line))
 }
 
 /// Tokens of the pool, and the line.

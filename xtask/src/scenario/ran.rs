@@ -66,6 +66,8 @@ pub(crate) struct Ran {
     pub(crate) other_fraction: bool,
     /// Generation speeds by load.
     pub(crate) speeds: Vec<LoadSpeed>,
+    /// Free and total of a card, GiB, where its start was refused for it, and the line.
+    pub(crate) too_little_free: Option<(f64, f64, usize)>,
     /// Accept length of passes that found something to copy, where no other is known, and its line.
     pub(crate) accept_of_hits: Option<(f64, usize)>,
     /// Whether it speculated.
@@ -242,6 +244,7 @@ impl Ran {
             fraction: log.mem_fraction.map(|(fraction, _)| fraction),
             other_fraction: false,
             speeds: log.speeds.clone(),
+            too_little_free: log.too_little_free,
             accept_of_hits: log.accept_of_hits,
             speculates: log.spec_algorithm.is_some()
                 || log.draft.is_some()
