@@ -330,4 +330,11 @@ fn what_one_depth_for_all_loads_costs_one_user_is_told_and_is_what_he_gets_alone
         day.contains("and over your loads no other depth gains 5 % more"),
         "{day}"
     );
+    // The line under the table is of the rows above it.
+    let json = answers(&[&server[..], &["--concurrency", "1:60,8:30,64:10", "--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let speed = |row: usize| json["points"][row]["spec_tok_s"].as_f64().expect("a speed");
+    let mean = 0.6 * speed(0) + 0.3 * speed(1) + 0.1 * speed(2);
+    let told = json["goodput"]["fixed_tok_s"].as_f64().expect("a speed");
+    assert!((told / mean - 1.0).abs() < 1e-9, "{told} {mean}");
 }

@@ -31,6 +31,8 @@ pub(crate) struct RanOn {
     pub(crate) tp: Option<(u32, usize)>,
     /// The card.
     pub(crate) gpu: Option<(String, usize)>,
+    /// Format of its KV cache.
+    pub(crate) kv_dtype: Option<(String, usize)>,
 }
 
 impl RanOn {
@@ -42,6 +44,9 @@ impl RanOn {
         Self {
             tp: tp.map(|tp| (tp as u32, line("tp"))),
             gpu: facts.text("gpu").map(|gpu| (gpu.to_string(), line("gpu"))),
+            kv_dtype: facts
+                .text("kv_dtype")
+                .map(|dtype| (dtype.to_string(), line("kv_dtype"))),
         }
     }
 }

@@ -88,7 +88,9 @@ pub(crate) struct LogScenario {
     pub(crate) draft_weights_gib: Option<(f64, usize)>,
     /// Weights loaded on one card, as vLLM prints them, a draft's loaded with them in, GiB.
     pub(crate) weights_gib: Option<(f64, usize)>,
-    /// Free before the weights of a server that came up, GiB.
+    /// Line at which the server ran out of memory, where that ended it.
+    pub(crate) ran_out: Option<usize>,
+    /// Free before the weights, GiB.
     pub(crate) free_before_gib: Option<(f64, usize)>,
     /// Free after the target's weights, GiB.
     pub(crate) free_after_gib: Option<(f64, usize)>,
@@ -291,9 +293,13 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         draft_loaded: facts.get("draft_weights_gib").map(|fact| fact.line),
         draft_weights_gib: number("draft_weights_gib").filter(|(gib, _)| *gib > 0.0),
         weights_gib: number("weights_gib").filter(|_| facts.text("engine") == Some("vllm")),
-        free_before_gib: number("free_before_gib").filter(|_| came_up),
-        free_after_gib: free_after_target(facts).filter(|_| came_up),
+        free_before_gib: number("free_before_gib"),
+        free_after_gib: free_after_target(facts),
         came_up,
+        ran_out: facts
+            .get("error_kind")
+            .filter(|_| facts.text("error_kind") == Some("out-of-memory"))
+            .map(|fact| fact.line),
         kv_gib: number("kv_gib").filter(|_| stands),
         state_gib: number("mamba_state_gib").filter(|_| stands),
         kv_tokens: pool_tokens(facts).filter(|(n, _)| stands && *n >= 1.0),

@@ -19,6 +19,9 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     if own.engine.kind == EngineKind::LlamaCpp {
         return of_slots(own, scenario);
     }
+    if let Some(memory) = below_where_it_ran_out(&own, scenario)? {
+        return Ok(memory);
+    }
     if let Some(memory) = below_a_plain_servers(&own, scenario)? {
         return Ok(memory);
     }
@@ -88,6 +91,37 @@ fn below_a_plain_servers(own: &Report, scenario: &Scenario) -> anyhow::Result<Op
     }
     Ok(None)
 }
+
+/// The fraction of a log's server that ran out of memory with it: answers for one clear of the
+/// activation wall, and of that fraction.
+fn below_where_it_ran_out(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Memory>> {
+    let plan = &own.cost.with;
+    let at = scenario.ran.ran_out.as_ref();
+    let Some(at) = at.filter(|_| scenario.by_log("mem_fraction") && !plan.interval.is_empty())
+    else {
+        return Ok(None);
+    };
+    let clear = plan.interval.max_low.min(plan.fraction - STEP_DOWN);
+    let fraction = (clear * 1000.0).floor() / 1000.0;
+    let mut other = scenario.clone();
+    let vllm = own.engine.kind == EngineKind::Vllm;
+    other.ran = scenario.ran.clone().at_other_fraction(vllm);
+    other.mem_fraction = Some(fraction);
+    let lower = report(&other, None, None)?;
+    if !starts(&lower.cost.with) {
+        return Ok(None);
+    }
+    let mut memory = for_load(&lower, &other);
+    memory.set_instead = Some(format!(
+        "set {} {fraction:.3}: at {:.3} the log's server ran out of memory ({at})",
+        fraction_flag(own),
+        plan.fraction,
+    ));
+    Ok(Some(memory))
+}
+
+/// What a fraction that ran out of memory is lowered by at least: about 1 GiB of a large card.
+const STEP_DOWN: f64 = 0.01;
 
 /// llama.cpp takes what its slots need: as many as the heaviest load shown that fits, where nobody
 /// said how many.

@@ -426,10 +426,10 @@ pub(crate) struct DepthCell {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Goodput {
     pub(crate) plain_tok_s: f64,
-    /// With one depth at every load: the best single one.
+    /// As pasted.
     pub(crate) fixed_tok_s: f64,
-    /// That depth; 0: off.
-    pub(crate) fixed_steps: u32,
+    /// The one depth of the paste; 0: off, null where it has a list by load.
+    pub(crate) fixed_steps: Option<u32>,
     /// With the best depth, or off, at every load.
     pub(crate) scheduled_tok_s: f64,
 }

@@ -26,7 +26,7 @@ pub(super) struct CycleCost {
     pub(super) beyond: f64,
     /// How much slower the sweep's plain step is than explained, ln; 0 without one.
     pub(super) slower: f64,
-    /// What an all-reduce other than the sweep's own changes of the speedup, ln either way.
+    /// What an all-reduce or a KV format other than the sweep's own changes of the speedup, ln either way.
     pub(super) moved: f64,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Pin {
 pub(super) struct Costs<'a> {
     scenario: &'a Scenario,
     server: Server<'a>,
-    /// The server with the all-reduce that the sweep ran with, where another one is asked for.
+    /// The server with the all-reduce and the KV format that the sweep ran with, where others are asked for.
     swept: Option<Server<'a>>,
     pub(super) draft_tp: u32,
     law: Option<SweepLaw>,
@@ -105,15 +105,22 @@ impl<'a> Costs<'a> {
         if scenario.served.is_some() {
             overhead = stand_in_overhead(overhead);
         }
-        let setup = Setup {
-            sharding: sharding(scenario),
-            kv_dtype: scenario.kv_dtype,
-            overhead,
-            graphs: true,
+        let server = |us, kv_dtype| {
+            let setup = Setup {
+                sharding: sharding(scenario),
+                kv_dtype,
+                overhead,
+                graphs: true,
+            };
+            Server::new(&scenario.model, scenario.gpu, &setup, us)
         };
-        let server = |us| Server::new(&scenario.model, scenario.gpu, &setup, us);
-        let asked = server(&*all_reduces.asked);
-        let swept = all_reduces.swept.as_ref().map(|us| server(&**us));
+        let asked = server(&*all_reduces.asked, scenario.kv_dtype);
+        let swept_us = all_reduces.swept.as_ref();
+        let differs = swept_us.is_some() || scenario.swept_kv_dtype != scenario.kv_dtype;
+        let swept = differs.then(|| {
+            let us = swept_us.unwrap_or(&all_reduces.asked);
+            server(&**us, scenario.swept_kv_dtype)
+        });
         let law = law(scenario, swept.as_ref().unwrap_or(&asked), links)?;
         Ok(Self {
             scenario,

@@ -32,6 +32,12 @@ pub(super) struct Setting<'a> {
 }
 
 impl Setting<'_> {
+    /// The one depth of the line of the engine asked for, 0 for off; `None` where it has a list.
+    pub(super) fn one_depth(&self) -> Option<u32> {
+        let by_load = self.steps > 0 && self.has_list() && self.pasted.takes_list;
+        (!by_load).then_some(self.steps)
+    }
+
     /// Whether the depth varies with the load.
     pub(super) fn has_list(&self) -> bool {
         !self.pasted.list.is_empty()

@@ -200,10 +200,14 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Tokens a second under the scenario's distribution of load; `None` where it gives none.
-pub(super) fn of_the_day(scenario: &Scenario, costs: &Costs<'_>) -> Option<Goodput> {
+/// Tokens a second under the scenario's distribution of load with the best depths, one or by load;
+/// `None` where it gives none.
+pub(super) fn best_of_the_day(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+) -> Option<spec_decode::economics::Goodput> {
     let shares = scenario.load_shares.as_ref()?;
-    if scenario.topk.is_some_and(|topk| topk > 1) {
+    if scenario.draft.is_none() || scenario.topk.is_some_and(|topk| topk > 1) {
         return None;
     }
     let load: Vec<LoadShare> = scenario
@@ -215,16 +219,36 @@ pub(super) fn of_the_day(scenario: &Scenario, costs: &Costs<'_>) -> Option<Goodp
             share: *share,
         })
         .collect();
-    let found = goodput(
+    goodput(
         costs,
         scenario.context as f64,
         &accept_lengths(scenario),
         &load,
-    )?;
+    )
+}
+
+/// The same of what is pasted: the rows' speeds, each with its share.
+pub(super) fn of_the_day(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    points: &[Point],
+    steps: Option<u32>,
+) -> Option<Goodput> {
+    let best = best_of_the_day(scenario, costs)?;
+    let shares = scenario.load_shares.as_ref()?;
+    let speed = |point: &Point| match steps == Some(0) || point.off_in_paste {
+        true => point.baseline_tok_s,
+        false => point.spec_tok_s,
+    };
+    let of = |(users, share): (&u32, &f64)| {
+        let row = points.iter().find(|point| point.concurrency == *users)?;
+        Some(share * speed(row))
+    };
+    let pasted: Option<f64> = scenario.concurrency.iter().zip(shares).map(of).sum();
     Some(Goodput {
-        plain_tok_s: found.plain_tok_s,
-        fixed_tok_s: found.fixed_tok_s,
-        fixed_steps: found.fixed_depth,
-        scheduled_tok_s: found.scheduled_tok_s,
+        plain_tok_s: best.plain_tok_s,
+        fixed_tok_s: pasted? / shares.iter().sum::<f64>(),
+        fixed_steps: steps,
+        scheduled_tok_s: best.scheduled_tok_s,
     })
 }

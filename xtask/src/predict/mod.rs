@@ -154,8 +154,8 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let setting = setting(scenario, said, &memory, (choice, links), &pasted);
     let engine_flags = flags::engine_flags(&setting);
     let lacking = serves::lacking(&setting);
-    let first_steps = drafting.map_or(0, |point| point.steps);
-    let undrafted = short_head::undrafted(scenario, first_steps).is_some();
+    let one_depth = setting.one_depth();
+    let undrafted = short_head::undrafted(scenario, drafting.map_or(0, |p| p.steps)).is_some();
     let (flips, changes) = match setting.runs && !undrafted {
         true => (
             flips::flips(scenario, &costs, links, &memory, &points),
@@ -189,7 +189,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         engine_flags,
         lacking,
         depth_table,
-        goodput: map::of_the_day(scenario, &costs),
+        goodput: map::of_the_day(scenario, &costs, &points, one_depth),
         depth_map,
         changes,
         observed,

@@ -28,7 +28,7 @@ impl Pasted {
         memory: &Memory,
     ) -> Self {
         let one = map.and_then(Map::one_depth);
-        let of_the_day = || super::map::of_the_day(scenario, costs).map(|day| day.fixed_steps);
+        let of_the_day = || super::map::best_of_the_day(scenario, costs).map(|day| day.fixed_depth);
         let one = one.or_else(|| of_the_day().filter(|steps| *steps > 0));
         let one = one.or_else(|| gains_most(scenario, costs, memory));
         // Look-up takes one depth for all loads.

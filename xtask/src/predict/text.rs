@@ -5,7 +5,9 @@ mod memory;
 
 use std::fmt::Write as _;
 
-use super::answer::{Answer, Memory, Parts, Point, Verdict};
+use spec_decode::economics::depth::TIE_SHARE;
+
+use super::answer::{Answer, Goodput, Memory, Parts, Point, Verdict};
 use crate::scenario::EngineKind;
 use crate::scenario::aside::LEFT_ASIDE;
 use crate::table::{bytes, plain, text as table_text, thousands, three};
@@ -217,15 +219,29 @@ fn points(answer: &Answer, out: &mut String) {
     }
     out.push_str(&table_text(&table, 0));
     if let Some(day) = &answer.goodput {
-        let _ = writeln!(
-            out,
-            "over your loads: plain {}, always {} {}, best depth at each load {} tok/s",
-            thousands(day.plain_tok_s),
-            super::verdict::steps(day.fixed_steps),
-            thousands(day.fixed_tok_s),
-            thousands(day.scheduled_tok_s)
-        );
+        out.push_str(&over_your_loads(day));
     }
+}
+
+/// The speeds over a distribution of load; a best depth at each within 5 % of what is pasted counts as equal.
+fn over_your_loads(day: &Goodput) -> String {
+    let as_pasted = match day.fixed_steps {
+        Some(0) => None,
+        Some(steps) => Some(format!("always {}", super::verdict::steps(steps))),
+        None => Some("as pasted".to_string()),
+    };
+    let pasted = as_pasted.map_or_else(String::new, |words| {
+        format!(", {words} {}", thousands(day.fixed_tok_s))
+    });
+    let by_load = match day.scheduled_tok_s >= (1.0 + TIE_SHARE) * day.fixed_tok_s {
+        true => format!(
+            ", best depth at each load {}",
+            thousands(day.scheduled_tok_s)
+        ),
+        false => String::new(),
+    };
+    let plain = thousands(day.plain_tok_s);
+    format!("over your loads: plain {plain}{pasted}{by_load} tok/s\n")
 }
 
 pub(crate) fn remark(point: &Point, memory: &Memory, nothing_fits: bool) -> String {

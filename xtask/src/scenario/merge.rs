@@ -85,14 +85,15 @@ pub(crate) struct Merged {
     pub(crate) ran: Ran,
     /// Tensor-parallel size of the log's server, and file and line.
     pub(super) log_tp: Option<(u32, String)>,
+    /// KV format of the log's server, and file and line.
+    pub(super) log_kv_dtype: Option<(String, String)>,
     /// Whether what a log says of the model is said of the one asked for.
     pub(super) log_is_of_the_model: bool,
     pub(crate) assumed: Assumed,
     pub(crate) seed: u64,
 }
 
-/// Merges flags, log and scenario file. The default scenario stands only where neither a model nor
-/// a log is named; naming another model drops what was observed of the scenario's own.
+/// Merges flags, log and scenario file. The default scenario stands only without a model and a log.
 pub(super) fn merge(args: &ScenarioArgs, notes: &mut Notes) -> anyhow::Result<Merged> {
     let name = match (&args.scenario, &args.model, &args.from_log) {
         (Some(name), _, _) => Some(name.clone()),
@@ -180,8 +181,7 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
     merged.assumed = file.assumed;
 }
 
-/// A weight format that a log names. Engines print the loader there (compressed-tensors, modelopt)
-/// as often as the format; only a format says anything beyond the model's name.
+/// A weight format that a log names: engines as often print the loader there (compressed-tensors).
 pub(crate) fn weight_format((name, line): (String, usize)) -> Option<(String, usize)> {
     let name = name.to_ascii_lowercase().replace("_marlin", "");
     let name = if name == "modelopt_fp4" {
@@ -233,6 +233,7 @@ fn apply_log(
     }
     let at = |line: usize| format!("{shown}:{line}");
     merged.log_tp = log.tp.map(|(tp, line)| (tp, at(line)));
+    merged.log_kv_dtype = log.kv_dtype.clone().map(|(kv, line)| (kv, at(line)));
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     merged.model = text(log.model).or(merged.model.take());

@@ -73,6 +73,8 @@ pub(crate) struct Scenario {
     pub(crate) engine: EngineChoice,
     pub(crate) mem_fraction: Option<f64>,
     pub(crate) kv_dtype: kvplan::KvDtype,
+    /// The one that the user's plain sweep ran with, as far as is known.
+    pub(crate) swept_kv_dtype: kvplan::KvDtype,
     pub(crate) context: u64,
     pub(crate) concurrency: Vec<u32>,
     /// Share of time at each of them, where a distribution was given.
@@ -224,10 +226,10 @@ impl Scenario {
         let groups = placement::groups(&hardware, tp, reduce, measured, notes);
         let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
-        let acceptance =
-            acceptance::resolve(merged, &model, draft.as_ref(), context, steps, notes)?;
         Ok(Self {
+            acceptance: acceptance::resolve(merged, &model, draft.as_ref(), context, steps, notes)?,
             kv_dtype: cache::kv_dtype(merged, engine.kind, &model, notes)?,
+            swept_kv_dtype: sweep::kv_dtype(baseline.as_ref(), merged, notes),
             mem_fraction: cache::mem_fraction(merged, notes)?,
             uncut: shapes::uncut(&model, (tp, ep), engine.kind),
             ep,
@@ -258,7 +260,6 @@ impl Scenario {
             steps,
             topk,
             draft_tokens,
-            acceptance,
             inputs: Vec::new(),
             assumptions: Vec::new(),
             misfits: Vec::new(),

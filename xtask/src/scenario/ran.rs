@@ -60,6 +60,8 @@ pub(crate) struct Ran {
     pub(crate) kv_tokens: Option<u64>,
     /// Whether the server came up.
     pub(crate) came_up: bool,
+    /// Where it ran out of memory, file and line, if that ended it.
+    pub(crate) ran_out: Option<String>,
     /// The fraction of the card that it ran with.
     pub(crate) fraction: Option<f64>,
     /// Whether another one is asked for.
@@ -241,6 +243,7 @@ impl Ran {
                 .filter(|(tokens, _)| *tokens < 1e15)
                 .map(|(tokens, _)| tokens as u64),
             came_up: log.came_up && log.kv_tokens.is_some(),
+            ran_out: log.ran_out.map(|line| format!("{shown}:{line}")),
             fraction: log.mem_fraction.map(|(fraction, _)| fraction),
             other_fraction: false,
             speeds: log.speeds.clone(),

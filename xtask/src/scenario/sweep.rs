@@ -71,6 +71,36 @@ pub(super) fn at_context(
     Some(sweep)
 }
 
+/// The KV format that the sweep ran with: as its file says, else as the log beside it. Says so where
+/// the answer has another.
+pub(super) fn kv_dtype(
+    sweep: Option<&bench_input::Sweep>,
+    merged: &Merged,
+    notes: &mut Notes,
+) -> kvplan::KvDtype {
+    let asked = kvplan::KvDtype::parse(&notes.given("kv_dtype")).unwrap_or_default();
+    let Some(sweep) = sweep else {
+        return asked;
+    };
+    let file = notes.given("baseline");
+    let own = sweep.ran_on.kv_dtype.as_ref();
+    let own = own.map(|(said, line)| (said.clone(), format!("{file}:{line}")));
+    let told = own.or_else(|| merged.log_kv_dtype.clone());
+    let told = told.and_then(|(said, at)| Some((kvplan::KvDtype::parse(&said)?, at)));
+    let Some((ran, at)) = told.filter(|(ran, _)| *ran != asked) else {
+        return asked;
+    };
+    let (ran_name, name) = (ran.name(), asked.name());
+    notes.assume(
+        format!(
+            "the plain sweep is of a KV cache in {ran_name} ({at}); its steps in {name} are the measured \
+             ones and what the step model adds or takes between the two"
+        ),
+        format!("a plain sweep with a KV cache in {name}"),
+    );
+    ran
+}
+
 /// The files that commas join; one whose own name has a comma is taken as it is.
 fn files(path: &Path) -> Vec<PathBuf> {
     let text = path.to_string_lossy();

@@ -162,7 +162,8 @@ const SAME_CONTEXT: f64 = 1.25;
 /// What a speculating server's log and the user's own plain sweep show of one load, at about one
 /// context.
 pub(in crate::predict) fn measured(scenario: &Scenario, users: u32) -> Option<Measured> {
-    if !scenario.ran.speculates || scenario.draft.is_none() {
+    let one_cache = scenario.swept_kv_dtype == scenario.kv_dtype;
+    if !scenario.ran.speculates || scenario.draft.is_none() || !one_cache {
         return None;
     }
     let load = f64::from(users);

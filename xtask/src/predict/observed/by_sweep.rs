@@ -21,6 +21,7 @@ pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec
     };
     let mut bare = scenario.clone();
     bare.baseline = None;
+    bare.kv_dtype = scenario.swept_kv_dtype;
     let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.swept_allreduce)?);
     let costs = Costs::new(&bare, &all_reduce, links)?;
     let context = scenario.sweep_context.unwrap_or(scenario.context as f64);
@@ -123,7 +124,7 @@ pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Opt
     Some(Assumption {
         what: format!(
             "the plain sweep is up to {times:.2} times {way} than computed, outside the band: was it run\
-             {prefills} on {cut} GPUs than the {tp} GPU{s} of this answer{length}{links}, in another weight format, \
+             {prefills} on {cut} GPUs than the {tp} GPU{s} of this answer{length}{links}, in another weight or KV format, \
              or on another card? it is taken as it stands"
         ),
         settled_by: "a plain sweep of this very server".to_string(),
