@@ -2,9 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use common::answers;
+use common::{SGLANG_LOG, answers, with_log};
 
 /// A plain start-up (vLLM 0.10.2, one H100).
 const PLAIN: &str = "\
@@ -18,28 +16,6 @@ const PLAIN: &str = "\
 (EngineCore_DP0 pid=2) INFO 06-16 14:14:04 [gpu_model_runner.py:3118] Graph capturing finished in 7 secs, took 0.69 GiB
 (EngineCore_DP0 pid=2) INFO 06-16 14:14:04 [gpu_worker.py:391] Free memory on device (78.57/79.18 GiB) on startup. Desired GPU memory utilization is (0.9, 71.26 GiB).
 ";
-
-/// A speculative one of SGLang.
-const DRAFTS: &str = "\
-[2026-07-11 09:14:02] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', context_length=32768, mem_fraction_static=0.848, max_running_requests=48, chunked_prefill_size=4096, tp_size=4, speculative_algorithm=None)
-[2026-07-11 09:14:17 TP0] Load weight begin. avail mem=46.21 GB
-[2026-07-11 09:14:38 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=30.71 GB, mem usage=15.50 GB.
-[2026-07-11 09:14:39 TP0] KV Cache is allocated. #tokens: 388300, K size: 11.85 GB, V size: 11.85 GB
-[2026-07-11 09:14:39 TP0] Memory pool end. avail mem=6.99 GB
-[2026-07-11 09:15:05 TP0] max_total_num_tokens=388300, chunked_prefill_size=4096, max_prefill_tokens=16384, max_running_requests=48, context_len=32768, available_gpu_mem=6.18 GB
-";
-
-/// Writes a file, runs on it, takes it away again.
-fn with_log<T>(name: &str, text: &str, run: impl Fn(&str) -> T) -> T {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("kept-{name}-{}-{count}.log", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    std::fs::write(&path, text).expect("a file");
-    let result = run(&path.display().to_string());
-    let _ = std::fs::remove_file(path);
-    result
-}
 
 fn facts(log: &str) -> serde_json::Value {
     let text = with_log("facts", log, |file| answers(&["explain", "--json", file]));
@@ -64,12 +40,16 @@ fn a_start_line_below_a_log_says_nothing_of_the_server_that_printed_it() {
                   --speculative-algorithm EAGLE3 --speculative-draft-model-path a/b-eagle3 \
                   --speculative-num-steps 3 --kv-cache-dtype fp8_e4m3";
     let engine_line_alone: String = PLAIN.lines().skip(2).map(|l| format!("{l}\n")).collect();
-    let no_arguments: String = DRAFTS.lines().skip(1).map(|l| format!("{l}\n")).collect();
+    let no_arguments: String = SGLANG_LOG
+        .lines()
+        .skip(1)
+        .map(|l| format!("{l}\n"))
+        .collect();
     let above = "$ python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4";
     for (log, command) in [
         (PLAIN, vllm),
         (&engine_line_alone, vllm),
-        (DRAFTS, sglang),
+        (SGLANG_LOG, sglang),
         (&format!("{above}\n{no_arguments}"), sglang),
     ] {
         let alone = facts(log);
@@ -179,7 +159,7 @@ fn the_paste_keeps_what_the_log_was_told_of_speed_and_memory() {
     );
     let told =
         "tp_size=4, attention_backend='fa3', moe_runner_backend='auto', tool_call_parser=None";
-    let line = paste(&predict(&DRAFTS.replace("tp_size=4", told), "--gpus 4"));
+    let line = paste(&predict(&SGLANG_LOG.replace("tp_size=4", told), "--gpus 4"));
     assert!(
         line.contains(" --attention-backend fa3 --chunked-prefill-size 4096"),
         "{line}"
@@ -424,7 +404,7 @@ fn another_version_of_a_logs_engine_keeps_its_flags_and_says_what_it_leaves_asid
 /// 15.50 GiB seen in a log stood beside the band of the computed part that it replaces.
 #[test]
 fn weights_seen_in_a_log_have_no_band_of_computed_ones() {
-    let text = with_log("weights", DRAFTS, |file| {
+    let text = with_log("weights", SGLANG_LOG, |file| {
         let card = ["--gpu", "rtx-a6000", "--gpus", "4", "--context", "8k"];
         answers(&[&["predict", "--from-log", file], &card[..]].concat())
     });

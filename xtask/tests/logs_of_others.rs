@@ -2,31 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use common::answers;
-
-/// A plain server of SGLang up to its limits.
-const LOG: &str = "\
-[2026-07-11 09:14:02] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', context_length=32768, mem_fraction_static=0.848, max_running_requests=48, chunked_prefill_size=4096, tp_size=4, speculative_algorithm=None)
-[2026-07-11 09:14:17 TP0] Load weight begin. avail mem=46.21 GB
-[2026-07-11 09:14:38 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=30.71 GB, mem usage=15.50 GB.
-[2026-07-11 09:14:39 TP0] KV Cache is allocated. #tokens: 388300, K size: 11.85 GB, V size: 11.85 GB
-[2026-07-11 09:14:39 TP0] Memory pool end. avail mem=6.99 GB
-[2026-07-11 09:15:05 TP0] max_total_num_tokens=388300, chunked_prefill_size=4096, max_prefill_tokens=16384, max_running_requests=48, context_len=32768, available_gpu_mem=6.18 GB
-";
-
-/// Writes a file, runs on it, takes it away again.
-fn with_log<T>(name: &str, text: &str, run: impl Fn(&str) -> T) -> T {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("ended-{name}-{}-{count}.log", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    std::fs::write(&path, text).expect("a file");
-    let result = run(&path.display().to_string());
-    let _ = std::fs::remove_file(path);
-    result
-}
+use common::{SGLANG_LOG, answers, with_log};
 
 /// A sweep of a bf16 cache was taken for the plain speed of a server with an fp8 one.
 #[test]
@@ -41,7 +17,7 @@ fn a_sweep_of_another_kv_format_is_moved_by_the_difference_of_the_two() {
     };
     let format = |name: &str| {
         let said = format!("[2026-07-11 09:14:38 TP0] Using KV cache dtype: torch.{name}\n");
-        format!("{LOG}{said}{}{}", decode(1, 60.0), decode(8, 330.0))
+        format!("{SGLANG_LOG}{said}{}{}", decode(1, 60.0), decode(8, 330.0))
     };
     let rows = |log: &str, kv: &str| {
         let text = with_log("kv", log, |file| {
@@ -81,7 +57,7 @@ fn a_sweep_of_another_kv_format_is_moved_by_the_difference_of_the_two() {
 /// was said not to be observed.
 #[test]
 fn a_log_that_ends_in_out_of_memory_keeps_its_figures_and_its_fraction_is_not_pasted() {
-    let started: String = LOG
+    let started: String = SGLANG_LOG
         .lines()
         .take(5)
         .map(|line| format!("{line}\n"))

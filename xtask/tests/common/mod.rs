@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) fn xtask(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_xtask"))
@@ -33,4 +34,26 @@ pub(crate) fn refusal(arguments: &[&str]) -> String {
         "{arguments:?}: {error}"
     );
     error
+}
+
+/// A plain server of SGLang up to its limits.
+pub(crate) const SGLANG_LOG: &str = "\
+[2026-07-11 09:14:02] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', context_length=32768, mem_fraction_static=0.848, max_running_requests=48, chunked_prefill_size=4096, tp_size=4, speculative_algorithm=None)
+[2026-07-11 09:14:17 TP0] Load weight begin. avail mem=46.21 GB
+[2026-07-11 09:14:38 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=30.71 GB, mem usage=15.50 GB.
+[2026-07-11 09:14:39 TP0] KV Cache is allocated. #tokens: 388300, K size: 11.85 GB, V size: 11.85 GB
+[2026-07-11 09:14:39 TP0] Memory pool end. avail mem=6.99 GB
+[2026-07-11 09:15:05 TP0] max_total_num_tokens=388300, chunked_prefill_size=4096, max_prefill_tokens=16384, max_running_requests=48, context_len=32768, available_gpu_mem=6.18 GB
+";
+
+/// Writes a file, runs on it, takes it away again.
+pub(crate) fn with_log<T>(name: &str, text: &str, run: impl Fn(&str) -> T) -> T {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("log-{name}-{}-{count}.log", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::write(&path, text).expect("a file");
+    let result = run(&path.display().to_string());
+    let _ = std::fs::remove_file(path);
+    result
 }
