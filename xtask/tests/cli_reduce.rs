@@ -245,3 +245,23 @@ fn a_sweep_faster_than_a_collapsing_fabric_allows_is_not_answered_with_its_all_r
     let slow = with(&["--baseline", &slow])["assumptions"].to_string();
     assert!(slow.contains("with a collapsing fabric"), "{slow}");
 }
+
+#[test]
+fn fusion_that_sglang_switches_on_by_itself_is_reckoned_with_and_not_advised() {
+    let of = |engine, more: &[&str]| {
+        let model = ["--model", "qwen3-235b-a22b-fp8", "--draft", "eagle3"];
+        let box_of = ["--gpu", "h100", "--gpus", "4", "--concurrency", "1"];
+        predict(&[&model[..], &box_of, &["--engine", engine], more].concat())
+    };
+    let flag = "flashinfer-allreduce-fusion";
+    assert!(of("sglang@0.5.6", &[]).contains(&format!("(--enable-{flag})")));
+    for engine in ["sglang@0.5.9", "sglang@0.5.18", "sglang"] {
+        let text = of(engine, &[]);
+        assert!(!text.contains(&format!("enable-{flag}")), "{text}");
+        assert!(!text.contains(&format!("--{flag}-backend")), "{text}");
+    }
+    // To leave every size to NCCL one has to say more.
+    let nccl = of("sglang@0.5.18", &["--allreduce", "nccl"]);
+    let off = format!("--disable-custom-all-reduce --enforce-disable-{flag}");
+    assert!(nccl.contains(&off), "{nccl}");
+}

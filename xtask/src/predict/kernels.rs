@@ -5,7 +5,7 @@
 //! `custom_all_reduce_v2.py` (PR 17674 the variable, PR 24363 the second generation by default).
 //! SGLang's PCIe kernel (PR 34528) and vLLM's host-staged one (PR 56551) are not merged.
 
-use pcie_sim::{Algorithm, Arch, CollectiveTime, Topology};
+use pcie_sim::{Algorithm, CollectiveTime, Topology};
 
 use super::answer::Assumption;
 use super::links::{Choice, Links};
@@ -42,6 +42,8 @@ pub(super) struct Group {
     mesh: bool,
     /// Hopper or newer.
     fused: bool,
+    /// SGLang fuses all-reduce and norm of this model here by itself.
+    by_itself: bool,
 }
 
 impl Group {
@@ -50,15 +52,21 @@ impl Group {
         self.mesh
     }
 
-    pub(super) fn of(links: &Links<'_>) -> Self {
-        Self::among(links.topology(), links.ranks())
+    /// Whether that engine's all-reduces are SGLang's fused ones without a flag.
+    fn fused_by_sglang(self, engine: &EngineChoice) -> bool {
+        engine.kind == EngineKind::Sglang && self.by_itself && self.mesh && self.fused
     }
 
-    fn among(topology: &Topology, ranks: &[usize]) -> Self {
+    pub(super) fn of(links: &Links<'_>) -> Self {
+        Self::among(links.topology(), links.ranks(), links.fuses())
+    }
+
+    pub(super) fn among(topology: &Topology, ranks: &[usize], by_itself: bool) -> Self {
         Self {
             gpus: ranks.len(),
             mesh: topology.full_gpu_link(ranks),
             fused: topology.arch >= pcie_sim::Arch::HOPPER,
+            by_itself,
         }
     }
 }
@@ -94,7 +102,7 @@ pub(super) fn switch(
             Err("llama.cpp has no kernel of its own".to_string())
         }
         Algorithm::Engine | Algorithm::EnginePush => Ok(Switch::default()),
-        Algorithm::OneShotPush if group.mesh && group.fused => flashinfer(engine),
+        Algorithm::OneShotPush if group.mesh && group.fused => flashinfer(group, engine),
         Algorithm::OneShotPush if !group.mesh && matches!(group.gpus, 2 | 4) => pcie_ipc(engine),
         Algorithm::Island if !group.mesh && group.gpus == 8 => pcie_ipc(engine),
         Algorithm::OneShot => Err("in no release, only in forks (b12x)".to_string()),
@@ -106,13 +114,14 @@ pub(super) fn switch(
 /// where they choose none that is known.
 pub(crate) fn told_by(
     words: &[String],
-    topology: &Topology,
-    ranks: &[usize],
+    (topology, ranks): (&Topology, &[usize]),
     engine: &EngineChoice,
+    fuses: bool,
 ) -> Option<Algorithm> {
-    let group = Group::among(topology, ranks);
+    let group = Group::among(topology, ranks, fuses);
     // FlashInfer's flag in SGLang has had two names.
-    let alike = |a: &str, b: &str| a == b || (a.contains(FUSION) && b.contains(FUSION));
+    let fusion = |word: &str| word.contains(FUSION) && word != NO_FUSION;
+    let alike = |a: &str, b: &str| a == b || (fusion(a) && fusion(b));
     let said = |wanted: &&str| words.iter().any(|word| alike(word, wanted));
     let whole = |switch: Switch| {
         let wanted = || switch.env.iter().chain(&switch.flags);
@@ -123,47 +132,25 @@ pub(crate) fn told_by(
         .rev()
         .find(|algorithm| switch(*algorithm, group, engine).is_ok_and(whole));
     let own = replaced(Algorithm::Engine, group, engine).filter(said);
+    // Without its custom kernel SGLang still fuses.
+    let left = match group.fused_by_sglang(engine) && own.is_none() {
+        true => Algorithm::OneShotPush,
+        false => Algorithm::Nccl,
+    };
     by_switch
-        .or_else(|| said(&NO_CUSTOM).then_some(Algorithm::Nccl))
+        .or_else(|| said(&NO_CUSTOM).then_some(left))
         .or_else(|| own.map(|_| Algorithm::Engine))
 }
 
 /// In the names of the flag that fuses all-reduce and norm.
 const FUSION: &str = "flashinfer-allreduce-fusion";
+/// The flag of SGLang from 0.5.10 that keeps it from fusing by itself.
+const NO_FUSION: &str = "--enforce-disable-flashinfer-allreduce-fusion";
 /// The flag of SGLang and vLLM that leaves every size to NCCL.
 const NO_CUSTOM: &str = "--disable-custom-all-reduce";
 
 /// vLLM's newest release read for its kernels; its memory rules are known to an older one.
 const NEWEST_RELEASE: &str = "0.30.0";
-
-/// FlashInfer's one-shot over NVLink: largest message in MiB for 2, 4 and 8 GPUs (vLLM
-/// `fused_allreduce_norm.py`, `_FI_ALLREDUCE_ONE_SHOT_MAX_SIZES_MB`).
-const PUSH_MOST_MIB: [(Arch, [f64; 3]); 3] = [
-    (Arch(90), [32.0, 2.0, 0.5]),
-    (Arch(100), [32.0, 4.0, 1.0]),
-    (Arch(103), [32.0, 4.0, 2.0]),
-];
-
-/// Largest message that the engine asked for gives FlashInfer's push by itself, bytes; `None` where
-/// the version that was named does not.
-pub(super) fn pushed_bytes(scenario: &Scenario, topology: &Topology) -> Option<u64> {
-    let (engine, group) = (&scenario.engine, Group::among(topology, &scenario.ranks));
-    // A start line that names the engine's kernel says that it is that one.
-    engine
-        .version
-        .as_ref()
-        .filter(|_| !scenario.by_log("allreduce"))?;
-    let ships = switch(Algorithm::OneShotPush, group, engine).ok()?;
-    let (_, most_mib) = PUSH_MOST_MIB.iter().find(|(of, _)| *of == topology.arch)?;
-    let most_mib = match group.gpus {
-        2 => most_mib[0],
-        4 => most_mib[1],
-        8 => most_mib[2],
-        _ => return None,
-    };
-    let by_itself = group.mesh && ships == Switch::default();
-    by_itself.then_some((most_mib * f64::from(1 << 20)) as u64)
-}
 
 /// What gives the engine's own kernel where its newer releases run another by themselves.
 pub(super) fn replaced(
@@ -171,6 +158,9 @@ pub(super) fn replaced(
     group: Group,
     engine: &EngineChoice,
 ) -> Option<&'static str> {
+    if algorithm == Algorithm::Engine && group.fused_by_sglang(engine) {
+        return at_least(engine, (0, 5, 10), (2026, 4)).then_some(NO_FUSION);
+    }
     let own = algorithm == Algorithm::Engine && engine.kind == EngineKind::Vllm;
     // Whoever names no version may run the newest release.
     let engine = EngineChoice {
@@ -223,9 +213,10 @@ pub(super) fn nearest(algorithm: Algorithm, group: Group, engine: &EngineChoice)
 
 /// FlashInfer's kernels over NVLink, whose one-shot pushes: vLLM from 0.17 (PR 34109), by itself
 /// from 0.29 (PR 52998); SGLang fused with the norm behind.
-fn flashinfer(engine: &EngineChoice) -> Result<Switch, String> {
+fn flashinfer(group: Group, engine: &EngineChoice) -> Result<Switch, String> {
     let mut switch = Switch::default();
     match engine.kind {
+        EngineKind::Sglang if group.by_itself => {}
         EngineKind::Vllm if at_least(engine, (0, 29, 0), (2026, 9)) => {}
         EngineKind::Vllm if at_least(engine, (0, 17, 0), (2026, 3)) => {
             switch.env.push("VLLM_ALLREDUCE_USE_FLASHINFER=1");
@@ -249,6 +240,9 @@ fn nccl(group: Group, engine: &EngineChoice) -> Switch {
     let mut switch = Switch::default();
     if engines_flag {
         switch.flags.push(NO_CUSTOM);
+    }
+    if group.fused_by_sglang(engine) && at_least(engine, (0, 5, 10), (2026, 4)) {
+        switch.flags.push(NO_FUSION);
     }
     if engine.kind == EngineKind::Vllm && group.mesh {
         // On by default on NVLink: torch's symmetric memory from 0.11, FlashInfer's from 0.29.
@@ -309,7 +303,7 @@ fn pcie_ipc(engine: &EngineChoice) -> Result<Switch, String> {
 
 /// Whether the engine's version is that old at least; without one it is the version whose rules are
 /// used, as for the memory.
-fn at_least(engine: &EngineChoice, number: (u32, u32, u32), date: (u32, u32)) -> bool {
+pub(super) fn at_least(engine: &EngineChoice, number: (u32, u32, u32), date: (u32, u32)) -> bool {
     let version = engine.version.as_deref().and_then(kvplan::Version::find);
     let in_force = || kvplan::Engine::newest(engine.kind.rules()).version;
     version.unwrap_or_else(in_force).since(number, date)
@@ -326,7 +320,7 @@ pub(crate) fn made_by(
         kind: EngineKind::Vllm,
         version: Some(NEWEST_RELEASE.to_string()),
     };
-    let group = Group::among(topology, ranks);
+    let group = Group::among(topology, ranks, false);
     let over_pcie = |switch: &Switch| switch.env.contains(&PCIE_IPC);
     match (algorithm, switch(algorithm, group, &newest)) {
         (_, Ok(switch)) if over_pcie(&switch) => "FlashInfer (vLLM from 0.30), ours",
@@ -347,8 +341,12 @@ mod tests {
     }
 
     fn group(gpus: usize, mesh: bool) -> Group {
-        let fused = true;
-        Group { gpus, mesh, fused }
+        Group {
+            gpus,
+            mesh,
+            fused: true,
+            by_itself: false,
+        }
     }
 
     #[test]
@@ -445,6 +443,27 @@ mod tests {
         };
         let found: Vec<Algorithm> = Algorithm::SHOWN.into_iter().filter(by_itself).collect();
         assert_eq!(found, [Algorithm::Nccl]);
+    }
+
+    #[test]
+    fn sglang_that_fuses_by_itself_needs_no_flag_for_it_and_one_against_it() {
+        let fusing = Group {
+            by_itself: true,
+            ..group(8, true)
+        };
+        let shown = |version, algorithm| {
+            let engine = engine(EngineKind::Sglang, Some(version));
+            switch(algorithm, fusing, &engine).map(|s| s.shown())
+        };
+        let push = Algorithm::OneShotPush;
+        assert_eq!(shown("0.5.9", push), Ok("by itself".to_string()));
+        let nccl = shown("0.5.18", Algorithm::Nccl).unwrap_or_default();
+        assert_eq!(nccl, format!("{NO_CUSTOM} {NO_FUSION}"));
+        let newest = engine(EngineKind::Sglang, None);
+        assert_eq!(
+            replaced(Algorithm::Engine, fusing, &newest),
+            Some(NO_FUSION)
+        );
     }
 
     #[test]

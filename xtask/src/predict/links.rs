@@ -7,7 +7,7 @@ use pcie_sim::{Algorithm, Arch, CollectiveTime, Options, Topology, all_reduce, c
 
 use serde::Serialize;
 
-use super::kernels;
+use super::fusion;
 use crate::input;
 use crate::scenario::Scenario;
 
@@ -25,6 +25,8 @@ pub(crate) struct Links<'a> {
     options: Options,
     /// Largest message that the engine gives FlashInfer's push by itself, bytes.
     pushed_bytes: Option<u64>,
+    /// SGLang fuses the model's all-reduces by itself.
+    fuses: bool,
     known: RefCell<HashMap<(Choice, u64), CollectiveTime>>,
 }
 
@@ -90,7 +92,8 @@ impl<'a> Links<'a> {
         let topology = Topology::from_spec(&scenario.wiring, arch)
             .map_err(|e| input::error(format!("box {}: {e}", scenario.wiring.name)))?;
         Ok(Self {
-            pushed_bytes: kernels::pushed_bytes(scenario, &topology),
+            pushed_bytes: fusion::pushed_bytes(scenario, &topology),
+            fuses: fusion::fuses(scenario),
             topology,
             ranks: &scenario.ranks,
             groups: &scenario.groups,
@@ -108,6 +111,11 @@ impl<'a> Links<'a> {
     /// Whether the engine runs FlashInfer's push by itself.
     pub(super) fn engine_pushes(&self) -> bool {
         self.pushed_bytes.is_some()
+    }
+
+    /// Whether SGLang fuses the model's all-reduces by itself.
+    pub(super) fn fuses(&self) -> bool {
+        self.fuses
     }
 
     /// What `choice` comes to at a size in the engine asked for.
@@ -219,6 +227,7 @@ impl<'a> Links<'a> {
         options.nccl.graph_file = true;
         Some(Self {
             pushed_bytes: self.pushed_bytes,
+            fuses: self.fuses,
             topology: self.topology.clone(),
             ranks: self.ranks,
             groups: self.groups,

@@ -9,6 +9,7 @@ mod compared_names;
 mod costs;
 pub(crate) mod flags;
 mod flips;
+mod fusion;
 mod graphs;
 mod kernels;
 pub(crate) mod launch;
@@ -31,6 +32,7 @@ use std::process::ExitCode;
 
 use answer::{AllReduceTime, Answer, Best, Memory, Point, SCHEMA, Verdict};
 use costs::{Costs, Pin, all_reduces};
+pub(crate) use fusion::by_itself as fuses_by_itself;
 pub(crate) use kernels::{made_by, told_by};
 use links::{Choice, ELEMENT_BYTES, Links};
 use pasted::Pasted;

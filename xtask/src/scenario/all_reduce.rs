@@ -189,7 +189,9 @@ fn told(
             note: Some((note, settled_by)),
         });
     }
-    let algorithm = crate::predict::told_by(&told.switches, &topology, &ranks, engine)?;
+    let fuses = crate::predict::fuses_by_itself(engine, &model.architecture, hardware.gpu);
+    let on = (&topology, &ranks[..]);
+    let algorithm = crate::predict::told_by(&told.switches, on, engine, fuses)?;
     runs(algorithm).then(|| Found {
         name: algorithm.name().to_string(),
         at: at.clone(),
