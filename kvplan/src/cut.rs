@@ -101,10 +101,9 @@ impl Sharding {
             return None;
         }
         let (fault, by_expert_parallelism) = self.fault(model)?;
-        let or = if by_expert_parallelism {
-            " or expert parallelism (--enable-expert-parallel, --ep-size)"
-        } else {
-            ""
+        let or = match by_expert_parallelism {
+            true => format!(" or expert parallelism (--ep {})", self.tp),
+            false => String::new(),
         };
         let (engine, cure) = (engine.name(), self.cure(model));
         Some(Uncut {

@@ -97,6 +97,15 @@ pub(crate) struct ScenarioArgs {
         allow_negative_numbers = true
     )]
     pub(crate) tp: Option<u32>,
+    /// Ranks that whole experts are spread over: SGLang's --ep-size; in vLLM all or none
+    /// (--enable-expert-parallel) [default: the log's, else 1: every expert cut over all ranks]
+    #[arg(
+        long,
+        aliases = ["ep-size", "expert-parallel-size"],
+        value_name = "N",
+        allow_negative_numbers = true
+    )]
+    pub(crate) ep: Option<u32>,
     /// Serving engine, with its version where it matters
     #[arg(long, value_name = "sglang|vllm|trtllm|llamacpp[@VERSION]")]
     pub(crate) engine: Option<String>,

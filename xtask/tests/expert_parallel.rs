@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use common::answers;
+use common::{answers, refusal};
 
 /// Eight ranks of 192 columns of an expert are no whole FP8 blocks; whole experts are.
 const LOG: &str = "\
@@ -92,4 +92,54 @@ fn ranks_of_experts_that_do_not_divide_the_cut_are_left_out_by_name() {
         "--gpus 8 --tp 4 --concurrency 1,16 --accept 2.8@3",
     );
     assert!(kept.contains("--ep-size 4 "), "{kept}");
+}
+
+/// Without a log nobody could ask for it: the refusal named a cure that no flag gave.
+#[test]
+fn expert_parallelism_is_asked_for_by_flag_as_a_log_has_it() {
+    let fp8 = |command, more: &str| {
+        let model = ["--model", "Qwen3-235B-A22B-FP8", "--gpu", "h100"];
+        let cut = ["--gpus", "8", "--concurrency", "16"];
+        let mut all = [&[command], &model[..], &cut].concat();
+        all.extend(more.split_whitespace());
+        answers(&all)
+    };
+    let refused = fp8("predict", "");
+    assert!(refused.contains("--ep 8"), "{refused}");
+    for more in ["--ep 8", "--ep-size 2", "--ep 8 --engine vllm"] {
+        let text = fp8("predict", more);
+        assert!(!text.contains("DOES NOT START"), "{more}: {text}");
+        assert!(!text.contains("refuses this cut"), "{more}: {text}");
+        assert!(text.contains("--enable-expert-parallel"), "{more}: {text}");
+        assert!(fp8("plan", more).starts_with("FITS"), "{more}");
+    }
+    assert!(fp8("predict", "--ep 2").contains("--ep-size 2 "));
+    // Over the flag's figures of a log's: none where one rank is asked for.
+    let cut = answer("predict", 8, "--concurrency 16 --ep 1");
+    assert!(cut.starts_with("DOES NOT START"), "{cut}");
+    let spread = answer("predict", 4, "--concurrency 16 --ep 8");
+    assert!(spread.contains("--ep-size 8 ") && !spread.contains("--ep-size 4"));
+}
+
+#[test]
+fn expert_parallelism_that_cannot_be_is_refused_in_one_line() {
+    let of = |model, more: &str| {
+        let mut all = vec!["predict", "--model", model, "--gpu", "h100", "--gpus", "8"];
+        all.extend(more.split_whitespace());
+        refusal(&all)
+    };
+    let moe = "qwen3-30b-a3b";
+    for (model, more, why) in [
+        ("llama-3.3-70b", "--quant fp8 --ep 8", "has no experts"),
+        (moe, "--ep 3", "must divide the tensor-parallel size"),
+        (moe, "--ep 0", "at least 1"),
+        (moe, "--ep 2 --engine vllm", "over all ranks of the group"),
+        (moe, "--ep 2 --engine llamacpp", "sglang and vllm alone"),
+    ] {
+        let said = of(model, more);
+        assert!(
+            said.contains("--ep") && said.contains(why),
+            "{more}: {said}"
+        );
+    }
 }

@@ -250,7 +250,7 @@ fn shapes_that_engines_refuse_are_named_with_the_cure() {
     assert!(text.contains("--tp 4 or expert parallelism"), "{text}");
     assert!(!text.starts_with("PAYS"), "{text}");
     assert!(
-        text.contains("--ep-size 8") && text.contains("--enable-expert-parallel"),
+        text.contains("--ep-size 8") && text.contains("--ep 8"),
         "{text}"
     );
     let text = xtask("predict --model glm-4.5-air --gpu h200 --gpus 4 --tp 3");

@@ -73,11 +73,10 @@ fn head(answer: &Answer, out: &mut String) {
         Some(by) => format!(", all-reduce by {by}"),
     };
     let line = match (&answer.best, first) {
-        _ if answer.starts_by_whole_experts() => {
-            "DOES NOT START   without expert parallelism, which the paste adds; its cost is not in the \
-             speeds below"
-                .to_string()
-        }
+        _ if answer.starts_by_whole_experts() => format!(
+            "DOES NOT START   without expert parallelism, which the paste adds and --ep {} reckons with",
+            input_text(answer, "tp")
+        ),
         _ if answer.cut_refused => {
             "DOES NOT START   cut like this; speeds below are what it would reach if it did"
                 .to_string()

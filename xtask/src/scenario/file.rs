@@ -28,6 +28,7 @@ pub(crate) struct ScenarioFile {
     pub(crate) gpus: Option<u32>,
     pub(crate) topology: Option<String>,
     pub(crate) tp: Option<u32>,
+    pub(crate) ep: Option<u32>,
     pub(crate) dcp: Option<u32>,
     pub(crate) engine: Option<String>,
     pub(crate) mem_fraction: Option<f64>,

@@ -55,6 +55,7 @@ pub(crate) struct Merged {
     pub(crate) draft: Option<Given<String>>,
     pub(crate) hardware: BoxRequest,
     pub(crate) tp: Option<Given<u32>>,
+    pub(crate) ep: Option<Given<u32>>,
     pub(crate) dcp: Option<Given<u32>>,
     pub(crate) engine: Option<Given<String>>,
     pub(crate) mem_fraction: Option<Given<f64>>,
@@ -153,6 +154,7 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
         topology: file.topology.map(PathBuf::from),
     };
     merged.tp = number(file.tp);
+    merged.ep = number(file.ep);
     merged.dcp = number(file.dcp);
     merged.engine = text(file.engine);
     merged.mem_fraction = file.mem_fraction.map(|v| Given::new(v, &source));
@@ -363,7 +365,8 @@ fn take_back(merged: &mut Merged, args: &ScenarioArgs) {
         merged.topk = None;
         merged.draft_tokens = None;
     }
-    if args.tp.is_some() || args.quant.is_some() || args.engine.is_some() {
+    let cut = args.tp.or(args.ep).is_some();
+    if cut || args.quant.is_some() || args.engine.is_some() {
         // Cut, stored or served otherwise: the observed figures are of another server.
         merged.observed = ObservedFile::default();
     }
@@ -396,28 +399,22 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
         }
     }
     take_back(merged, args);
-    set(&mut merged.model, "--model", &args.model);
-    set(&mut merged.quant, "--quant", &args.quant);
-    set(&mut merged.draft, "--draft", &args.draft);
-    set(&mut merged.tp, "--tp", &args.tp);
-    set(&mut merged.dcp, "--dcp", &args.dcp);
-    set(&mut merged.engine, "--engine", &args.engine);
-    set(
-        &mut merged.mem_fraction,
-        "--mem-fraction",
-        &args.mem_fraction,
-    );
-    set(&mut merged.kv_dtype, "--kv-dtype", &args.kv_dtype);
-    set(&mut merged.context, "--context", &args.context);
-    set(&mut merged.concurrency, "--concurrency", &args.concurrency);
-    set(&mut merged.steps, "--steps", &args.steps);
-    set(&mut merged.topk, "--topk", &args.topk);
-    set(
-        &mut merged.draft_tokens,
-        "--draft-tokens",
-        &args.draft_tokens,
-    );
-    set(&mut merged.accept, "--accept", &args.accept);
+    let m = &mut *merged;
+    set(&mut m.model, "--model", &args.model);
+    set(&mut m.quant, "--quant", &args.quant);
+    set(&mut m.draft, "--draft", &args.draft);
+    set(&mut m.tp, "--tp", &args.tp);
+    set(&mut m.ep, "--ep", &args.ep);
+    set(&mut m.dcp, "--dcp", &args.dcp);
+    set(&mut m.engine, "--engine", &args.engine);
+    set(&mut m.mem_fraction, "--mem-fraction", &args.mem_fraction);
+    set(&mut m.kv_dtype, "--kv-dtype", &args.kv_dtype);
+    set(&mut m.context, "--context", &args.context);
+    set(&mut m.concurrency, "--concurrency", &args.concurrency);
+    set(&mut m.steps, "--steps", &args.steps);
+    set(&mut m.topk, "--topk", &args.topk);
+    set(&mut m.draft_tokens, "--draft-tokens", &args.draft_tokens);
+    set(&mut m.accept, "--accept", &args.accept);
     merged.accept_forced.take_if(|_| args.accept.is_some());
     if let Some(accept) = &args.accept {
         merged.accept_with = super::measured_with::draft_of_file(accept);

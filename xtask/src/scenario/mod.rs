@@ -66,7 +66,7 @@ pub(crate) struct Scenario {
     pub(crate) groups: Vec<Vec<usize>>,
     pub(crate) tp: u32,
     pub(crate) dcp: u32,
-    /// Ranks that whole experts are spread over, as the log's server was told; 1: none.
+    /// Ranks that whole experts are spread over, as asked for or as the log's server was told; 1: none.
     pub(crate) ep: u32,
     /// A cut of the weights that the engine refuses.
     pub(crate) uncut: Option<kvplan::Uncut>,
@@ -219,7 +219,7 @@ impl Scenario {
         let measured = context::measured(baseline.as_ref(), served.as_ref());
         let context = context::resolve(merged, measured, notes)?;
         let baseline = sweep::at_context(baseline.clone(), context, notes);
-        let (ran, ep) = shapes::expert_ranks(&merged.ran, tp);
+        let (ran, ep) = shapes::expert_ranks(merged, (&model, tp), engine.kind, notes)?;
         shapes::warn(&model, hardware.gpu, engine.kind, context, notes);
         let measured = measured.is_some() || placement::measured(merged, tp);
         let reduce = (allreduce.as_str(), model.hidden);

@@ -42,7 +42,7 @@ impl Other {
             None => true,
         };
         Self {
-            ranks: count(args.tp, log.tp),
+            ranks: count(args.tp, log.tp) || other_experts(args, log),
             weights: model.is_some() && args.quant.as_ref().is_some_and(stored),
             decode_ranks: count(args.dcp, log.dcp),
             kv_format: args.kv_dtype.as_ref().is_some_and(|asked| {
@@ -53,6 +53,13 @@ impl Other {
             depth: other_depth(args, log),
         }
     }
+}
+
+/// Whether whole experts are to be spread over other ranks than the log's server had.
+fn other_experts(args: &ScenarioArgs, log: &LogScenario) -> bool {
+    let tp = log.tp.map_or(1, |(tp, _)| tp);
+    let own = super::shapes::told_experts(&log.carried, tp).unwrap_or(1);
+    args.ep.is_some_and(|asked| asked != own)
 }
 
 /// What `--quant` leaves aside of a log that names another format.

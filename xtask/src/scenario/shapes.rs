@@ -2,28 +2,87 @@
 
 use kvplan::{Ffn, Model, WeightFormat};
 
+use super::merge::{Given, Merged};
 use super::{EngineKind, Notes, Ran};
+use crate::explain::carried::Carried;
 use crate::gpus::{Family, Gpu};
+use crate::input;
 
-/// The ranks that a log's server spread whole experts over (1: none), and the log less a number of
-/// them that does not go with this cut: SGLang divides the ranks by it.
-pub(super) fn expert_ranks(ran: &Ran, tp: u32) -> (Ran, u32) {
-    let mut ran = ran.clone();
+/// The ranks that whole experts are spread over (1: none), as asked for or else as the log's server
+/// was told, and the log less what does not go with it.
+///
+/// # Errors
+/// A number that this engine, model or cut cannot have.
+pub(super) fn expert_ranks(
+    merged: &Merged,
+    (model, tp): (&Model, u32),
+    engine: EngineKind,
+    notes: &mut Notes,
+) -> anyhow::Result<(Ran, u32)> {
+    let mut ran = merged.ran.clone();
+    let told = told_experts(&ran.carried, tp);
+    let of_sglang = |flag: &Vec<String>| flag.first().is_some_and(|word| word == SGLANG_EXPERTS);
     let flags = &mut ran.carried.flags;
-    let named = |flag: &Vec<String>, name: &str| flag.first().is_some_and(|word| word == name);
-    if flags.iter().any(|flag| named(flag, VLLM_EXPERTS)) {
-        return (ran, tp);
+    let before = flags.len();
+    if let Some(given) = &merged.ep {
+        let of_vllm = |flag: &Vec<String>| flag.first().is_some_and(|word| word == VLLM_EXPERTS);
+        flags.retain(|flag| !of_sglang(flag) && !of_vllm(flag));
+        check_experts(given, (model, tp), engine)?;
+        notes.input("ep", given.value, given.source.clone());
+        return Ok((ran, given.value));
     }
-    let Some(at) = flags.iter().position(|flag| named(flag, SGLANG_EXPERTS)) else {
-        return (ran, 1);
+    if told.is_none() {
+        // A number that does not go with this cut: SGLang divides the ranks by it.
+        flags.retain(|flag| !of_sglang(flag));
+        if flags.len() < before {
+            ran.carried.left.insert(0, "ep_size".to_string());
+        }
+    }
+    Ok((ran, told.unwrap_or(1)))
+}
+
+/// The ranks that a server of `tp` ranks was told to spread whole experts over, where it can.
+pub(super) fn told_experts(carried: &Carried, tp: u32) -> Option<u32> {
+    let of = |name: &str| {
+        let named = |flag: &&Vec<String>| flag.first().is_some_and(|word| word == name);
+        carried.flags.iter().find(named)
     };
-    let told = flags.get(at).and_then(|flag| flag.get(1)?.parse().ok());
-    if let Some(told) = told.filter(|told| *told > 0 && tp.is_multiple_of(*told)) {
-        return (ran, told);
+    if of(VLLM_EXPERTS).is_some() {
+        return Some(tp);
     }
-    flags.remove(at);
-    ran.carried.left.insert(0, "ep_size".to_string());
-    (ran, 1)
+    let told: u32 = of(SGLANG_EXPERTS)?.get(1)?.parse().ok()?;
+    (told > 0 && tp.is_multiple_of(told)).then_some(told)
+}
+
+/// Refuses ranks of experts that the engine, the model or the cut cannot have.
+fn check_experts(
+    given: &Given<u32>,
+    (model, tp): (&Model, u32),
+    engine: EngineKind,
+) -> anyhow::Result<()> {
+    let ranks = given.value;
+    let of_layer = |layer: &kvplan::Layer| match layer.ffn {
+        Ffn::Moe(moe) => Some(moe.experts),
+        _ => None,
+    };
+    let experts = model.layers.iter().filter_map(of_layer).max();
+    let why = match (engine, experts) {
+        _ if ranks == 0 => "give at least 1".to_string(),
+        (_, None) => format!("{} has no experts; leave it out", model.name),
+        _ if ranks == 1 => return Ok(()),
+        (EngineKind::TrtLlm | EngineKind::LlamaCpp, _) => {
+            "known here for sglang and vllm alone; leave it out".to_string()
+        }
+        (EngineKind::Vllm, _) if ranks != tp => {
+            format!("vLLM spreads experts over all ranks of the group: give {tp}, or 1")
+        }
+        _ if !tp.is_multiple_of(ranks) => format!("must divide the tensor-parallel size {tp}"),
+        (EngineKind::Sglang, Some(n)) if !n.is_multiple_of(u64::from(ranks)) => {
+            format!("does not divide the {n} experts of {}", model.name)
+        }
+        _ => return Ok(()),
+    };
+    Err(input::error(format!("{}: {why}", given.shown("--ep"))))
 }
 
 /// The flags that put whole experts on each rank.

@@ -46,6 +46,7 @@ impl<'a> Scratch<'a> {
         }
         let mut sharding = Sharding::tp(u64::from(scenario.tp));
         sharding.dcp = u64::from(scenario.dcp);
+        sharding.ep = u64::from(scenario.ep);
         let setup = Setup {
             sharding,
             kv_dtype: scenario.kv_dtype,
