@@ -1,6 +1,8 @@
 //! The ledger: every GiB of a card has a line, a source and, where estimated, a band; the lines
 //! add up to the card.
 
+use crate::proven::Off;
+
 /// One line of a ledger, GiB on one card.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
@@ -45,6 +47,8 @@ impl Added<'_> {
 
 /// The line of what the others have too much beside a server that ran.
 const OVER: &str = "estimates above what the server took";
+/// The line of what the others have too little beside a server that ran out.
+const UNDER: &str = "estimates below what the server took";
 
 impl Ledger {
     /// An empty ledger of a card.
@@ -109,9 +113,21 @@ impl Ledger {
     }
 
     /// Adds the closing line, so that the lines add up to the card: what stays free, or (negative)
-    /// what is missing, within `spread`. Where a fraction sizes the pool, the pool makes up for what
-    /// lies inside that share, so only what lies outside moves what stays free: the band of the wall.
-    pub(crate) fn close(&mut self, spread: f64) {
+    /// what is missing, as far as the others may be off. Where a fraction sizes the pool, the pool makes
+    /// up for what lies inside that share, so only what lies outside moves what stays free: the band of
+    /// the wall.
+    pub(crate) fn close(&mut self, off: Off) {
+        let (item, ran) = match off.middle > 0.0 {
+            true => (
+                UNDER,
+                "a server that was seen ran out, so the lines above are too low by about this much",
+            ),
+            false => (
+                OVER,
+                "a server that was seen stayed up, so the lines above are too high by about this much",
+            ),
+        };
+        self.exact(item, off.middle, ran);
         let gib = self.total_gib - self.sum();
         // A pool that gets nothing of its share may leave the card half empty: the sign says which.
         let item = if gib < 0.0 {
@@ -122,10 +138,10 @@ impl Ledger {
         self.lines.push(Line {
             item: item.to_string(),
             gib,
-            low: gib - spread,
-            high: gib + spread,
+            low: gib - (off.high - off.middle),
+            high: gib + (off.middle - off.low),
             source: "what the other lines leave of the card".to_string(),
-            estimated: spread > 0.0,
+            estimated: off.high > off.low,
             speculation: false,
         });
     }

@@ -20,6 +20,7 @@ mod params;
 mod parts;
 mod plan;
 mod pool;
+mod proven;
 mod quant;
 mod segments;
 mod setup;
@@ -52,6 +53,7 @@ pub use plan::{
     state_beside_pool,
 };
 pub use pool::Pool;
+pub use proven::Fate;
 pub use quant::{QUANT_NAMES, Quant};
 pub use setup::{
     Interval, MORE_ROOM, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation,

@@ -18,7 +18,10 @@ pub fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         EngineKind::LlamaCpp => llamacpp::plan(setup),
     }?;
     if setup.ran() {
-        as_it_ran(&mut plan, setup);
+        with_its_pool(&mut plan, setup);
+        if setup.observed.fate.is_some_and(|fate| fate.stayed_up) {
+            as_it_ran(&mut plan, setup);
+        }
     }
     short_by_the_card(&mut plan);
     Ok(plan)
@@ -55,9 +58,8 @@ fn free_after_the_target<'a>(setup: &Setup<'a>) -> Setup<'a> {
     setup
 }
 
-/// A server that ran fits, whatever the estimates say: its own pool, its fraction inside the walls,
-/// nothing missing from the card. Only a context that its pool does not hold is still refused.
-fn as_it_ran(plan: &mut Plan, setup: &Setup<'_>) {
+/// A server that got past its pool has that pool, whatever the estimates say.
+fn with_its_pool(plan: &mut Plan, setup: &Setup<'_>) {
     if let Some(tokens) = setup
         .served_tokens()
         .filter(|_| setup.engine.kind != EngineKind::Vllm)
@@ -69,6 +71,11 @@ fn as_it_ran(plan: &mut Plan, setup: &Setup<'_>) {
         plan.pool_gib = setup.observed.pool_gib.unwrap_or(plan.pool_gib);
         plan.refusal = None;
     }
+}
+
+/// A server that came to serve fits: its fraction inside the walls, nothing missing from the card. Only
+/// a context that its pool does not hold is still refused.
+fn as_it_ran(plan: &mut Plan, setup: &Setup<'_>) {
     if plan.refusal.is_some() {
         return;
     }
@@ -353,7 +360,8 @@ pub fn for_target(
     };
     let interval = plan(setup)?.interval;
     // As it is typed and printed: a fourth digit would not be set.
-    let typed = |fraction: f64| ((fraction * 1000.0).floor() / 1000.0).clamp(0.001, 0.999);
+    // A wall at a fraction that was itself typed is not lowered by the last digit of a sum.
+    let typed = |fraction: f64| (((fraction + 1e-8) * 1000.0).floor() / 1000.0).clamp(0.001, 0.999);
     let ceiling = typed(interval.max);
     let safe = Some(typed(interval.max_low)).filter(|low| *low > interval.min && *low < ceiling);
     let safe = safe.unwrap_or(ceiling);

@@ -6,6 +6,7 @@ use crate::groups::PrefixStates;
 use crate::ledger::Ledger;
 use crate::model::Model;
 use crate::pool::Pool;
+use crate::proven::Fate;
 use crate::weights::Sharding;
 
 /// Everything a plan needs. Capacities come in as numbers; nothing here knows devices.
@@ -137,9 +138,11 @@ pub struct Observed {
     /// Whether pool, tokens and graphs are of a run with the draft; else they say what there is
     /// without it.
     pub pool_with_draft: bool,
-    /// Whether the server that the figures come from started and served: then it fits, whatever
-    /// the estimates say.
+    /// Whether the server that the figures come from got past its pool: then the pool is its own,
+    /// whatever the estimates say.
     pub served: bool,
+    /// How it ended, where that is known: what it proves of the room beside the pool.
+    pub fate: Option<Fate>,
 }
 
 /// The answer.
@@ -266,7 +269,7 @@ pub fn card_gib_from_torch(torch_total_gib: f64) -> f64 {
 
 /// Utilisations that differ by no more are one: they are typed with three digits and pasted
 /// rounded up.
-const SAME_FRACTION: f64 = 0.0011;
+pub(crate) const SAME_FRACTION: f64 = 0.0011;
 
 impl<'a> Setup<'a> {
     /// A setup with everything left to the engine.

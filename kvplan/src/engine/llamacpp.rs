@@ -7,6 +7,7 @@ use crate::ledger::Ledger;
 use crate::params::ParamGroup;
 use crate::parts;
 use crate::pool::Pool;
+use crate::proven::Off;
 use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
 
 /// Tokens of a micro-batch by default (`--ubatch-size`).
@@ -215,6 +216,6 @@ fn ledger(setup: &Setup<'_>, weights: &parts::Weights, gib: [f64; 6]) -> Ledger 
     ledger.exact("recurrent states", states_gib, "one a slot, in 32 bits");
     let source = "one micro-batch; larger without flash attention";
     ledger.estimate("compute buffers", buffers, 0.8, source);
-    ledger.close(ledger.spread());
+    ledger.close(Off::even(ledger.spread()));
     ledger
 }

@@ -26,6 +26,7 @@ use crate::kv::KvLayout;
 use crate::ledger::Ledger;
 use crate::parts::{self, DraftParts};
 use crate::pool::Pool;
+use crate::proven::Off;
 use crate::setup::{Plan, PlanError, Setup, SpecKind};
 
 /// Where the draft's memory comes from.
@@ -248,7 +249,10 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     parts::weight_lines(&mut ledger, &weights, observed);
     pool_lines(&mut ledger, setup, &b, &draft);
     let reserve = reserve_lines(&mut ledger, setup, &b, &draft, running);
-    ledger.close(reserve.spread);
+    ledger.close(Off::of(
+        reserve,
+        walls::seen_beside(setup, weights_gib, &draft),
+    ));
     let interval = interval(setup, weights_gib, &draft, &b);
     let refusal = refusal(setup, weights_gib, &draft, &b, &interval);
     let context = setup.context();

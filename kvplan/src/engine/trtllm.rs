@@ -6,6 +6,7 @@ use crate::kv::KvLayout;
 use crate::ledger::Ledger;
 use crate::parts;
 use crate::pool::Pool;
+use crate::proven::Off;
 use crate::setup::{Interval, MORE_ROOM, Plan, PlanError, Refusal, Setup};
 
 /// `free_gpu_memory_fraction` by default.
@@ -139,7 +140,7 @@ fn ledger(setup: &Setup<'_>, weights: &parts::Weights, used: &Used) -> Ledger {
         .of_speculation();
     // The pool is a share of what is free, so it makes up for that share of what the lines are off.
     let left = 1.0 - used.pool_gib / used.free.max(used.pool_gib).max(f64::MIN_POSITIVE);
-    ledger.close(left * ledger.spread());
+    ledger.close(Off::even(left * ledger.spread()));
     ledger
 }
 

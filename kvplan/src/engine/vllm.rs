@@ -357,7 +357,7 @@ fn ledger_lines(
         "40 and 5 of the longest requests that it takes",
     );
     beside_torch(ledger, setup, b);
-    ledger.close(walls::outside(setup, b).1);
+    ledger.close(walls::off(setup, b));
 }
 
 /// What torch does not hold: inside the utilisation, and beside it.

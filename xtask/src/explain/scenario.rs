@@ -88,7 +88,7 @@ pub(crate) struct LogScenario {
     pub(crate) draft_weights_gib: Option<(f64, usize)>,
     /// Weights loaded on one card, as vLLM prints them, a draft's loaded with them in, GiB.
     pub(crate) weights_gib: Option<(f64, usize)>,
-    /// Line at which the server ran out of memory, where that ended it.
+    /// Line at which the server ran out of memory beside its pool, where that ended it.
     pub(crate) ran_out: Option<usize>,
     /// Free before the weights, GiB.
     pub(crate) free_before_gib: Option<(f64, usize)>,
@@ -96,6 +96,8 @@ pub(crate) struct LogScenario {
     pub(crate) free_after_gib: Option<(f64, usize)>,
     /// Whether the server got past its pool.
     pub(crate) came_up: bool,
+    /// Whether it came to take requests.
+    pub(crate) stayed_up: bool,
     /// Pool of a server whose log shows that it stands: GiB.
     pub(crate) kv_gib: Option<(f64, usize)>,
     /// States of linear and Mamba layers on one card, drafted copies in, GiB.
@@ -144,6 +146,19 @@ fn pool_stands(facts: &Facts) -> bool {
 fn came_up(facts: &Facts) -> bool {
     let after_the_pool = ["graph_gib", "free_when_ready_gib", "gen_tok_s", "ready"];
     sound(facts) && after_the_pool.iter().any(|name| facts.get(name).is_some())
+}
+
+/// Line at which it ran out of memory beside its pool.
+fn ran_out(facts: &Facts) -> Option<usize> {
+    let error = facts.get("error_kind")?.line;
+    let pool = facts.get("kv_tokens").or_else(|| facts.get("kv_gib"))?.line;
+    (facts.text("error_kind") == Some("out-of-memory") && pool < error).then_some(error)
+}
+
+/// Whether it came to take requests without an error: all its graphs are captured then.
+fn stayed_up(facts: &Facts) -> bool {
+    let serving = ["free_when_ready_gib", "gen_tok_s", "accept_length", "ready"];
+    sound(facts) && serving.iter().any(|name| facts.get(name).is_some())
 }
 
 /// The draft of a path: the target's own layers, a kind of head, or the path itself.
@@ -296,10 +311,8 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         free_before_gib: number("free_before_gib"),
         free_after_gib: free_after_target(facts),
         came_up,
-        ran_out: facts
-            .get("error_kind")
-            .filter(|_| facts.text("error_kind") == Some("out-of-memory"))
-            .map(|fact| fact.line),
+        stayed_up: stayed_up(facts),
+        ran_out: ran_out(facts),
         kv_gib: number("kv_gib").filter(|_| stands),
         state_gib: number("mamba_state_gib").filter(|_| stands),
         kv_tokens: pool_tokens(facts).filter(|(n, _)| stands && *n >= 1.0),

@@ -147,6 +147,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         settings(run, facts);
         memory::read(run, facts);
         limits::limits(run, facts);
+        limits::ready(doc, run, facts);
         limits::failure(doc, run, facts);
         limits::speed(run, facts);
         facts.windows = windows::read(run, facts);

@@ -2,7 +2,7 @@
 
 use kvplan::{Plan, Setup};
 
-use crate::scenario::{EngineKind, Scenario};
+use crate::scenario::{EngineKind, OWN_POOL, Scenario};
 
 /// Free before the weights, of the card: above it the card is another one, not the same with ECC off.
 const MOST_FREE: f64 = 1.08;
@@ -22,13 +22,6 @@ const POOL_SHORT_GIB: f64 = 6.0;
 
 /// Cards of one name that differ by less are one: speeds of two editions.
 const SAME_CARD: f64 = 0.02;
-
-/// Flags of a pool that no card decides.
-const OWN_POOL: [&str; 3] = [
-    "--kv-cache-memory-bytes",
-    "--num-gpu-blocks-override",
-    "--max-total-tokens",
-];
 
 /// Weights that a server loaded, over those computed: formats lie a factor of 1.8 and more apart, the
 /// worst of the servers met is 1.24 (docs/kvplan.md).
@@ -69,7 +62,9 @@ fn named_otherwise(scenario: &Scenario) -> Option<String> {
 
 fn of_other_memory(scenario: &Scenario) -> Option<Otherwise> {
     let ran = &scenario.ran;
-    let setup = super::setup(scenario, None).ok()?;
+    let mut setup = super::setup(scenario, None).ok()?;
+    // Who asked for it is not known yet.
+    setup.kv_dtype = Some(scenario.kv_dtype);
     let card = setup.card_gib;
     let name = &scenario.gpu.name;
     let has = format!(
@@ -77,8 +72,12 @@ fn of_other_memory(scenario: &Scenario) -> Option<Otherwise> {
         if name.is_empty() { "this one" } else { name }
     );
     if let Some(free) = ran.free_before_gib {
-        // Of unified memory the system holds its share.
-        let little = free < LEAST_FREE * card && !setup.unified_memory;
+        // Of unified memory the system holds its share, and a line that says the total says what else
+        // holds the card.
+        let total = ran.too_little_free.map(|(_, total, _)| total);
+        let own =
+            total.is_some_and(|total| (total - scenario.gpu.memory_gib).abs() < SAME_CARD * total);
+        let little = free < LEAST_FREE * card && !setup.unified_memory && !own;
         if free > MOST_FREE * card || little {
             let why = format!("{free:.1} GiB were free before the weights, {has}");
             return Some(Otherwise::Card(why));

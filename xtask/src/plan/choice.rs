@@ -2,7 +2,7 @@
 //! somebody had set it, and it chooses a smaller one beside a draft: the log's fraction on both sides
 //! would hide what the draft takes.
 
-use kvplan::{EngineKind, Plan};
+use kvplan::EngineKind;
 
 use super::{Report, report};
 use crate::predict::answer::CostOfChoice;
@@ -34,16 +34,19 @@ pub(super) fn cost(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<C
     if (chosen - ran.fraction).abs() > SAME || (chosen - others).abs() <= SAME {
         return Ok(None);
     }
-    let mut moved = scenario.clone();
-    moved.ran = scenario.ran.clone().at_other_fraction(false);
-    moved.mem_fraction = Some(others);
-    let moved = report(&moved, None, None)?.cost;
-    let side = |plan: &Plan| (plan.fraction, plan.kv_tokens);
-    let (with, without) = if drafted {
-        (side(ran), side(&moved.without))
-    } else {
-        (side(&moved.with), side(ran))
+    let at = |fraction: f64| {
+        let mut moved = scenario.clone();
+        moved.ran = scenario.ran.clone().at_other_fraction(false);
+        moved.mem_fraction = Some(fraction);
+        let cost = report(&moved, None, None)?.cost;
+        anyhow::Ok(if drafted { cost.without } else { cost.with })
     };
+    // By the difference of the two fractions: a log's figures are rounded, its pool is not planned.
+    let (then, now) = (at(others)?, at(ran.fraction)?.kv_tokens);
+    let moved = then.kv_tokens as i64 - now as i64;
+    let tokens = other.kv_tokens.saturating_add_signed(moved);
+    let (ran, other) = ((ran.fraction, ran.kv_tokens), (then.fraction, tokens));
+    let (with, without) = if drafted { (ran, other) } else { (other, ran) };
     Ok(Some(CostOfChoice {
         fractions: [with.0, without.0],
         tokens: [with.1, without.1],

@@ -3,6 +3,7 @@
 
 use kvplan::{EngineKind, Fit, Plan};
 
+use super::wall::{clear_fraction, typed};
 use super::{Report, choice, fraction_flag, limit, report, starts, text};
 use crate::cli::PlanArgs;
 use crate::input;
@@ -26,7 +27,8 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
         return Ok(memory);
     }
     let plan = &own.cost.with;
-    let given = scenario.mem_fraction.is_some() || scenario.observed.kv_gib.is_some() || own.ran;
+    let given =
+        scenario.mem_fraction.is_some() || scenario.observed.kv_gib.is_some() || own.ran.is_some();
     if given || plan.interval.is_empty() || good(plan, scenario.context) {
         let mut memory = for_load(&own, scenario);
         memory.fraction_given = given;
@@ -58,7 +60,7 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
 fn below_a_plain_servers(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Memory>> {
     let plan = &own.cost.with;
     let of_plain = scenario.by_log("mem_fraction") && !scenario.ran.speculates;
-    let too_high = starts(plan) && plan.fraction > plan.interval.max_high;
+    let too_high = starts(plan) && plan.fraction > plan.interval.max;
     if scenario.draft.is_none() || !of_plain || !too_high || plan.interval.is_empty() {
         return Ok(None);
     }
@@ -66,22 +68,25 @@ fn below_a_plain_servers(own: &Report, scenario: &Scenario) -> anyhow::Result<Op
     let vllm = own.engine.kind == EngineKind::Vllm;
     other.ran = scenario.ran.clone().at_other_fraction(vllm);
     // Below the wall's band first: what stayed up there with a draft nobody has seen.
-    let typed = |fraction: f64| (fraction * 1000.0).floor() / 1000.0;
     for fraction in [plan.interval.max_low, plan.interval.max].map(typed) {
         other.mem_fraction = Some(fraction);
         let lower = report(&other, None, None)?;
         if good(&lower.cost.with, scenario.context) {
             let mut memory = for_load(&lower, &other);
-            // The pool that is given up is that of the server that ran.
-            let plain = &own.cost.without;
-            let left = lower.cost.with.kv_tokens as f64 / plain.kv_tokens.max(1) as f64;
-            memory.kv_tokens_without_speculation = Some(plain.kv_tokens);
-            memory.pool_gib_lost = Some((1.0 - left).max(0.0) * plain.pool_gib);
+            let ran = scenario.ran.stayed_up;
+            if ran {
+                // The pool that is given up is that of the server that ran.
+                let plain = &own.cost.without;
+                let left = lower.cost.with.kv_tokens as f64 / plain.kv_tokens.max(1) as f64;
+                memory.kv_tokens_without_speculation = Some(plain.kv_tokens);
+                memory.pool_gib_lost = Some((1.0 - left).max(0.0) * plain.pool_gib);
+            }
             memory.set_instead = Some(format!(
-                "set {} {fraction:.3}: the {:.3} of the log's server, which ran without a draft, is \
-                 above the activation wall {:.3} ({:.3} to {:.3})",
+                "set {} {fraction:.3}: the {:.3} of the log's server, which {} without a draft, is \
+                 above the middle of the activation wall with one, {:.3} ({:.3} to {:.3})",
                 fraction_flag(own),
                 plan.fraction,
+                if ran { "ran" } else { "was to run" },
                 plan.interval.max,
                 plan.interval.max_low,
                 plan.interval.max_high,
@@ -102,7 +107,7 @@ fn below_where_it_ran_out(own: &Report, scenario: &Scenario) -> anyhow::Result<O
         return Ok(None);
     };
     let clear = plan.interval.max_low.min(plan.fraction - STEP_DOWN);
-    let fraction = (clear * 1000.0).floor() / 1000.0;
+    let fraction = typed(clear);
     let mut other = scenario.clone();
     let vllm = own.engine.kind == EngineKind::Vllm;
     other.ran = scenario.ran.clone().at_other_fraction(vllm);
@@ -160,7 +165,7 @@ fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Roomier>>
     let plan = &own.cost.with;
     let context = scenario.context;
     let most = f64::from(scenario.concurrency.last().copied().unwrap_or(1));
-    let top = (plan.interval.max_low * 1000.0).floor() / 1000.0;
+    let top = typed(plan.interval.max_low);
     let now = requests(plan, context).floor();
     if now >= most || top <= plan.fraction || top > 1.0 {
         return Ok(None);
@@ -233,21 +238,14 @@ fn good(plan: &Plan, context: u64) -> bool {
     plan.fit(context) == Fit::Fits
 }
 
-/// Fractions to take instead, best first: the top of the legal interval for one above it; for one too
-/// small, with room on both sides (the low end of the activation wall's band, the middle of the
-/// interval). Three digits, as people type it.
+/// Fractions to take instead, best first: clear of the activation wall's band, the middle of the legal
+/// interval, its top. Three digits, as people type it.
 fn better_fractions(plan: &Plan) -> impl Iterator<Item = f64> {
     let interval = &plan.interval;
     let (min, max) = (interval.min, interval.max);
-    let room = [interval.max_low, f64::midpoint(min, max), max];
-    let order = if plan.fraction > max {
-        [max, room[0], room[1]]
-    } else {
-        room
-    };
-    order
+    [interval.max_low, f64::midpoint(min, max), max]
         .into_iter()
-        .map(|fraction| (fraction * 1000.0).floor() / 1000.0)
+        .map(typed)
         .filter(move |fraction| *fraction > min && *fraction <= max)
 }
 
@@ -255,7 +253,11 @@ fn better_fractions(plan: &Plan) -> impl Iterator<Item = f64> {
 fn set_instead(own: &Report, fraction: f64, context: u64) -> String {
     let plan = &own.cost.with;
     let why = if starts(plan) && plan.fraction > plan.interval.max {
-        format!("is above the activation wall {:.3}", plan.interval.max)
+        let i = &plan.interval;
+        format!(
+            "is above the middle of the activation wall, {:.3} ({:.3} to {:.3})",
+            i.max, i.max_low, i.max_high
+        )
     } else if starts(plan) && plan.pool.requests(context) < 1.0 {
         format!(
             "leaves {} tokens, less than one request of {}",
@@ -325,6 +327,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
             .filter(|_| report.engine.kind != kvplan::EngineKind::Sglang),
         pasted_limit: None,
         fraction_max: Some(plan.interval.max),
+        fraction_clear: clear_fraction(plan, report.context),
         ledger: plan.ledger.lines.iter().map(ledger_line).collect(),
         notes: text::notes(report),
     }

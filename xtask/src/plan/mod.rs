@@ -14,6 +14,7 @@ mod setup;
 #[cfg(test)]
 mod tests;
 mod text;
+mod wall;
 mod wanted;
 
 pub(crate) use card::{Otherwise, not_of_this_server};
@@ -60,8 +61,8 @@ pub(crate) struct Report {
     pub(crate) engine: kvplan::Engine,
     /// Flags given that change nothing in this ledger.
     pub(crate) ignored: Vec<&'static str>,
-    /// Whether a log shows that this server ran.
-    pub(crate) ran: bool,
+    /// Whether this server came to take requests, where a log shows it past its pool.
+    pub(crate) ran: Option<bool>,
     /// The fraction that the server of a log ran with, where another is asked for, and whether its
     /// pool is moved there.
     pub(crate) ran_at: Option<(f64, bool)>,
@@ -181,7 +182,7 @@ fn report(
         assumed,
         left_aside: scenario.left_aside.clone(),
         foreign,
-        ran: scenario.ran.as_asked() && fraction.is_none() && setup::ran_with(&setup).is_none(),
+        ran: setup::ran(scenario, &setup).filter(|_| fraction.is_none()),
         ran_with: setup::ran_with(&setup),
         ran_at: scenario.ran.at_another_fraction(),
         given_back: scenario.given_back.is_some(),

@@ -198,6 +198,7 @@ pub(crate) fn setup<'a>(
     let logged = logged.filter(|_| setup.engine.kind == EngineKind::Sglang);
     setup.observed.state_gib = known.state_gib.or(logged);
     free_of_the_log(&mut setup, scenario);
+    setup.observed.fate = fate(&setup, &scenario.ran);
     setup.observed.torch_total_gib = Some(torch_total);
     setup.observed.weights_gib = scenario.observed.weights_gib.as_ref().map(|f| f.value);
     Ok(setup)
@@ -261,6 +262,14 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
     }
 }
 
+/// What the end of a log's server proves: nothing where passes or requests are longer here than there.
+fn fate(setup: &Setup<'_>, ran: &Ran) -> Option<kvplan::Fate> {
+    let longer = |asked: Option<u64>, ran: Option<u64>| asked.zip(ran).is_some_and(|(a, r)| a > r);
+    let more = longer(setup.batched_tokens, ran.batched_tokens)
+        || longer(setup.served_context, ran.context_limit);
+    ran.fate().filter(|_| !more)
+}
+
 /// The pool of a log's server that drafted, as it would be without that draft: the same as `plan`
 /// says beside it.
 fn without_the_logs_draft<'a>(setup: &mut Setup<'a>, scenario: &'a Scenario) {
@@ -308,6 +317,12 @@ pub(super) fn other_depth(setup: &Setup<'_>) -> Option<(u64, u64)> {
     let states = setup.model.state_bytes_per_request(&setup.sharding).total() > 0;
     let states = states && setup.engine.kind == EngineKind::Vllm;
     (states && ran != asked).then(|| (ran.saturating_sub(1), asked.saturating_sub(1)))
+}
+
+/// Whether the server asked about came to take requests, where a log shows it past its pool.
+pub(super) fn ran(scenario: &Scenario, setup: &Setup<'_>) -> Option<bool> {
+    let own = scenario.ran.as_asked() && ran_with(setup).is_none();
+    own.then_some(scenario.ran.stayed_up)
 }
 
 /// Requests at once of a log's server that came up, where others are asked for.

@@ -3,9 +3,9 @@
 use kvplan::{CostBasis, EngineKind, Fit, Plan};
 
 use super::basis::{self, cost, rests_on};
-use super::{Report, fraction_flag, limit, starts, wanted};
+use super::{Report, fraction_flag, limit, starts, wall, wanted};
 use crate::scenario::{Scenario, newer_than_known};
-use crate::table::{needed, plain, text, thousands};
+use crate::table::{plain, text, thousands};
 
 /// The whole answer as text.
 pub(super) fn render(report: &Report, scenario: &Scenario, sources: bool) -> String {
@@ -49,15 +49,8 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
         fraction_flag(report),
         with.fraction_source
     ));
-    if let Some(why) = &report.uncut {
-        line(format!("         {why}; below is what it would take"));
-    }
-    if let Some(refusal) = &with.refusal {
-        line(format!(
-            "         short by {:.2} GiB; {} says: {}",
-            refusal.short_gib, report.engine, refusal.engine_says
-        ));
-        line(format!("         do: {}", remedy(report, refusal)));
+    for why in does_not_start(report, scenario) {
+        line(format!("         {why}"));
     }
     let alone = if report.speculates { plan } else { with };
     if starts(alone) {
@@ -84,7 +77,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
         line(format!("         {limit}"));
     }
     if report.engine.kind != EngineKind::LlamaCpp {
-        line(format!("         {}", walls(report)));
+        line(format!("         {}", wall::walls(report)));
     }
     let moved = beside_the_log(report).chain(other_kv(report));
     let found = does_not_serve(report).into_iter().chain(warnings(report));
@@ -99,6 +92,21 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
             thousands(load as f64)
         ));
     }
+}
+
+/// How the log's start ended badly, and why this one would.
+fn does_not_start(report: &Report, scenario: &Scenario) -> Vec<String> {
+    let mut out: Vec<String> = scenario.ran.ended_badly().into_iter().collect();
+    let uncut = report.uncut.iter();
+    out.extend(uncut.map(|why| format!("{why}; below is what it would take")));
+    if let Some(refusal) = &report.cost.with.refusal {
+        out.push(format!(
+            "short by {:.2} GiB; {} says: {}",
+            refusal.short_gib, report.engine, refusal.engine_says
+        ));
+        out.push(format!("do: {}", remedy(report, refusal)));
+    }
+    out
 }
 
 /// The first word: what `predict` says of the same setting, and TIGHT also where not all requests
@@ -245,37 +253,6 @@ fn own_pool(plan: &Plan) -> String {
     format!(" and {gib:.2} of the draft's{from}")
 }
 
-fn walls(report: &Report) -> String {
-    let interval = &report.cost.with.interval;
-    if interval.is_empty() {
-        return format!(
-            "no fraction works: the pool needs {}, what lies outside leaves {:.3} ({:.3} to {:.3})",
-            needed(interval.min),
-            interval.max,
-            interval.max_low,
-            interval.max_high
-        );
-    }
-    let from = match report.log_limit {
-        Some((limit, Some(wall))) => format!(
-            "{wall:.4} (pool wall: one request of {} tokens, the log's limit; {:.4} for {})",
-            thousands(limit as f64),
-            interval.min,
-            thousands(report.context as f64)
-        ),
-        Some((limit, None)) => format!(
-            "{:.4} (pool wall; the pool does not hold one request of {} tokens, the log's limit)",
-            interval.min,
-            thousands(limit as f64)
-        ),
-        None => format!("{:.4} (pool wall)", interval.min),
-    };
-    format!(
-        "legal from {from} to {:.3} ({:.3} to {:.3}, activation wall)",
-        interval.max, interval.max_low, interval.max_high
-    )
-}
-
 /// What is off without being refused.
 fn warnings(report: &Report) -> Vec<String> {
     let plan = &report.cost.with;
@@ -297,15 +274,7 @@ fn warnings(report: &Report) -> Vec<String> {
             thousands(plan.kv_tokens as f64)
         ));
     }
-    if starts(plan) && plan.fraction > plan.interval.max && plan.fraction <= plan.interval.max_high
-    {
-        let i = &plan.interval;
-        out.push(format!(
-            "{:.3} is above the middle of the activation wall, {:.3} ({:.3} to {:.3}): it may start and \
-             then run out; if it does, lower the fraction, the prefill chunk or the graph sizes",
-            plan.fraction, i.max, i.max_low, i.max_high
-        ));
-    }
+    out.extend(wall::inside_its_band(plan, report.context));
     out
 }
 
@@ -333,11 +302,7 @@ fn does_not_serve(report: &Report) -> Option<String> {
             thousands(report.context as f64),
             and_holds_one(report, "")
         )),
-        Fit::RunsOut => Some(format!(
-            "{:.3} is above the activation wall {:.3}: it starts and then runs out; lower the \
-             fraction, the prefill chunk or the graph sizes",
-            plan.fraction, plan.interval.max
-        )),
+        Fit::RunsOut => Some(wall::beyond(plan, report.context)),
         _ => None,
     }
 }
@@ -370,14 +335,23 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     }
     out.extend(warnings(report));
     let plain = report.cost.basis == CostBasis::SeenWithout;
-    if report.ran && plain {
+    if report.ran.is_some() && plain {
         out.push(
-            "the pool without the draft is the log's own: that server ran without one; with it, that \
-             pool less what the draft is estimated to take"
+            "the pool without the draft is the log's own: that server had none; with it, that pool less \
+             what the draft is estimated to take"
                 .to_string(),
         );
-    } else if report.ran && report.other_depth.is_none() {
-        out.push("the pool and the graphs are the log's own: that server ran".to_string());
+    } else if let Some(stayed_up) = report.ran.filter(|_| report.other_depth.is_none()) {
+        out.push(
+            match stayed_up {
+                true => "the pool and the graphs are the log's own: that server ran",
+                false => {
+                    "the pool is the log's own; it ends before that server took requests, so its fraction is \
+                     not known to hold"
+                }
+            }
+            .to_string(),
+        );
     }
     out.extend(beside_the_log(report));
     out.push(format!("memory rules of {}", report.engine));

@@ -266,6 +266,9 @@ pub(crate) struct Memory {
     #[serde(skip)]
     pub(crate) pasted_limit: Option<(u64, f64)>,
     pub(crate) fraction_max: Option<f64>,
+    /// The highest that is under the whole band of the activation wall, where it holds a request.
+    #[serde(skip)]
+    pub(crate) fraction_clear: Option<f64>,
     pub(crate) ledger: Vec<LedgerLine>,
     /// What the ledger assumes, and what it found (refusals, walls).
     pub(crate) notes: Vec<String>,
@@ -354,11 +357,15 @@ impl Memory {
         }
     }
 
-    /// The fraction as one types it, inside the legal range: three decimals, rounded up where that
-    /// stays legal (at the pool wall a lower one would be refused).
+    /// The fraction as one types it, inside the legal range, for one above it one that is clear of the
+    /// wall: three decimals, rounded up where that stays legal (at the pool wall a lower one would be
+    /// refused).
     pub(crate) fn typed_fraction(&self) -> Option<String> {
         let (min, max) = (self.fraction_min?, self.fraction_max?);
-        let fraction = self.fraction?.min(max);
+        let fraction = match self.fraction? {
+            above if above > max => self.fraction_clear.unwrap_or(max),
+            fraction => fraction,
+        };
         let thousandths = fraction * 1000.0;
         [thousandths.ceil(), thousandths.floor()]
             .into_iter()

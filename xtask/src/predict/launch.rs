@@ -323,7 +323,7 @@ pub(super) fn placeholders(
 }
 
 /// A fraction asked for or in a log above the legal range, with one below that fits: the lines to paste are of
-/// the engine's own fraction, or inside the wall's band of the top of the range, where those start.
+/// the engine's own fraction, or of one that is clear of the wall's band, where those start.
 pub(super) fn lower_fraction(
     scenario: &Scenario,
     links: &Links<'_>,
@@ -343,9 +343,10 @@ pub(super) fn lower_fraction(
     let tight = answer.memory.fits.is_none();
     let by_log = scenario.by_log("mem_fraction");
     let mut other = scenario.clone();
-    // Inside the band the pasted one is as near to what was asked for as is legal.
-    let nearest = answer.memory.typed_fraction();
-    other.mem_fraction = nearest.filter(|_| tight).and_then(|f| f.parse().ok());
+    // Inside the band, and beside a log whose pool is of its own fraction, one clear of that band.
+    let clear = answer.memory.typed_fraction();
+    let near = tight || !scenario.ran.file.is_empty();
+    other.mem_fraction = clear.filter(|_| near).and_then(|f| f.parse().ok());
     if by_log {
         let vllm = scenario.engine.kind == EngineKind::Vllm;
         other.ran = scenario.ran.clone().at_other_fraction(vllm);

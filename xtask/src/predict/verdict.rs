@@ -192,7 +192,11 @@ fn whether_it_starts(memory: &Memory, first: &Point) -> Measure {
     let lower = if pasted.is_empty() || pasted == format!("{asked:.3}") {
         String::new()
     } else {
-        format!(" at that fraction (the paste has {pasted}, under the middle of the wall)")
+        let under = match memory.fraction_clear {
+            Some(_) => "clear of the wall's band",
+            None => "under the middle of the wall",
+        };
+        format!(" at that fraction (the paste has {pasted}, {under})")
     };
     let free = memory.ledger.last().filter(|line| line.gib > 0.0);
     let room = free.map_or_else(

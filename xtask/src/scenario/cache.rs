@@ -58,18 +58,8 @@ pub(super) fn mem_fraction(
     merged: &merge::Merged,
     notes: &mut Notes,
 ) -> anyhow::Result<Option<f64>> {
-    let little = merged.ran.too_little_free;
-    if let Some((free, total, line)) = little.filter(|(free, total, _)| 0.0 < *free && free < total)
-    {
-        let most = (free / total * 100.0).floor() / 100.0;
-        let at = format!("{}:{line}", merged.ran.file);
-        notes.assume(
-            format!(
-                "{at}: {free:.2} of {total:.2} GiB were free, where fractions above {most:.2} are refused: this \
-                 answer and its paste are of a card that nothing else holds"
-            ),
-            "",
-        );
+    if let Some(held) = merged.ran.held_by_others() {
+        notes.assume(held, "");
     }
     let Some(given) = &merged.mem_fraction else {
         return Ok(None);

@@ -33,7 +33,7 @@ pub(crate) use engine::{EngineChoice, EngineKind, newer_than_known};
 pub(crate) use head::LoggedHead;
 pub(crate) use model::{Draft, draft_names, names_draft};
 pub(crate) use placement::list;
-pub(crate) use ran::Ran;
+pub(crate) use ran::{OWN_POOL, Ran};
 
 use pcie_sim::box_spec::BoxSpec;
 use serde_json::{Value, json};

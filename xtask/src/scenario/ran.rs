@@ -58,8 +58,14 @@ pub(crate) struct Ran {
     pub(crate) state_gib: Option<f64>,
     /// Tokens in it.
     pub(crate) kv_tokens: Option<u64>,
-    /// Whether the server came up.
+    /// Whether the server got past its pool.
     pub(crate) came_up: bool,
+    /// Whether it came to take requests.
+    pub(crate) stayed_up: bool,
+    /// Whether what it says of the room beside its pool is that of this cut and these weights.
+    pub(crate) proves_room: bool,
+    /// Whether another draft than its own, or none, is asked for.
+    pub(crate) of_another_draft: bool,
     /// Where it ran out of memory, file and line, if that ended it.
     pub(crate) ran_out: Option<String>,
     /// The fraction of the card that it ran with.
@@ -104,6 +110,13 @@ fn other_draft(args: &ScenarioArgs, log: &LogScenario) -> bool {
         }
     })
 }
+
+/// Flags of a pool that no card decides.
+pub(crate) const OWN_POOL: [&str; 3] = [
+    "--kv-cache-memory-bytes",
+    "--num-gpu-blocks-override",
+    "--max-total-tokens",
+];
 
 /// Fractions are typed with three digits, and pasted rounded up.
 const SAME_FRACTION: f64 = 0.0011;
@@ -243,6 +256,9 @@ impl Ran {
                 .filter(|(tokens, _)| *tokens < 1e15)
                 .map(|(tokens, _)| tokens as u64),
             came_up: log.came_up && log.kv_tokens.is_some(),
+            stayed_up: log.stayed_up,
+            proves_room: true,
+            of_another_draft: false,
             ran_out: log.ran_out.map(|line| format!("{shown}:{line}")),
             fraction: log.mem_fraction.map(|(fraction, _)| fraction),
             other_fraction: false,
@@ -335,6 +351,7 @@ impl Ran {
         if cache {
             self.graph_gib = None;
             self.draft_graph_gib = None;
+            self.proves_room = false;
         }
         if cut || states {
             self.state_gib = None;
@@ -370,6 +387,7 @@ impl Ran {
             speeds: Vec::new(),
             windows: None,
             with_draft: whole,
+            of_another_draft: true,
             ..self
         }
     }
@@ -426,12 +444,48 @@ impl Ran {
         Some((said, self.kv_gib.is_some()))
     }
 
-    /// Whether the server came up with the pool that is asked for.
+    /// How its start ended, where it ended badly for what a card has room for.
+    pub(crate) fn ended_badly(&self) -> Option<String> {
+        let at = self.ran_out.as_ref();
+        let out = at.zip(self.fraction).map(|(at, fraction)| {
+            format!("the log's server ran out of memory at {fraction:.3} ({at})")
+        });
+        out.or_else(|| self.held_by_others())
+    }
+
+    /// A start that was refused for what else holds the card.
+    pub(crate) fn held_by_others(&self) -> Option<String> {
+        let little = self.too_little_free;
+        let (free, total, line) = little.filter(|(free, total, _)| 0.0 < *free && free < total)?;
+        let most = (free / total * 100.0).floor() / 100.0;
+        Some(format!(
+            "{}:{line}: {free:.2} of {total:.2} GiB were free, where fractions above {most:.2} are refused: this \
+             answer is of a card that nothing else holds",
+            self.file
+        ))
+    }
+
+    /// How it ended, as evidence of the room beside its pool: a pool of a size that was set says nothing
+    /// of the fraction, and a draft that is not the one asked for took what nobody knows.
+    pub(crate) fn fate(&self) -> Option<kvplan::Fate> {
+        let flags = &self.carried.flags;
+        let mut words = flags.iter().filter_map(|flag| flag.first());
+        let sized = words.any(|word| OWN_POOL.contains(&word.as_str()));
+        let out = self.ran_out.is_some() && !self.of_another_draft;
+        let known = self.proves_room && (out || self.stayed_up && !sized);
+        known.then_some(kvplan::Fate {
+            fraction: self.fraction,
+            drafted: self.speculates && !self.of_another_draft,
+            stayed_up: !out,
+        })
+    }
+
+    /// Whether the server got past the pool that is asked for.
     pub(crate) fn served(&self) -> bool {
         self.came_up && self.kv_tokens.is_some()
     }
 
-    /// Whether the server came up as asked for: then it fits, whatever the estimates say.
+    /// Whether the server got there as asked for.
     pub(crate) fn as_asked(&self) -> bool {
         self.served() && !self.other_fraction
     }

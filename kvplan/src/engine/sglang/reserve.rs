@@ -6,6 +6,7 @@ use super::{Budget, DraftEra, draft_era, draft_spread, graphs, req_to_token_gib}
 use crate::GIB;
 use crate::ledger::Ledger;
 use crate::parts::{self, DraftParts};
+use crate::proven::Beside;
 use crate::setup::Setup;
 
 /// Adds what the reserve must hold; returns what of it is needed, with its band.
@@ -15,7 +16,7 @@ pub(super) fn reserve_lines(
     b: &Budget,
     draft: &DraftParts,
     running: u64,
-) -> Reserve {
+) -> Beside {
     let era = draft_era(setup.engine.version);
     let table = req_to_token_gib(setup, running);
     ledger.exact(
@@ -63,14 +64,8 @@ pub(super) fn reserve_lines(
     if !super::prices_draft(setup, era) {
         outside += b.tokens as f64 * draft.kv_bytes_per_token as f64 / GIB;
     }
-    Reserve {
-        needed: table + buffers + graphs + activations + outside,
-        spread: graphs::SPREAD * guessed_graphs + 0.5 * activations + draft_off,
+    Beside {
+        gib: table + buffers + graphs + activations + outside,
+        off: graphs::SPREAD * guessed_graphs + 0.5 * activations + draft_off,
     }
-}
-
-/// What of the reserve is needed, GiB.
-pub(super) struct Reserve {
-    pub(super) needed: f64,
-    pub(super) spread: f64,
 }

@@ -7,6 +7,7 @@ use super::{Base, Budget, base, budget, budget_at, running};
 use crate::GIB;
 use crate::ledger::Ledger;
 use crate::parts::DraftParts;
+use crate::proven::{Off, SeenBeside};
 use crate::setup::{Interval, MORE_ROOM, Refusal, Setup};
 
 /// Steps of the search for a wall: to a millionth of the card.
@@ -28,25 +29,45 @@ pub(super) fn interval(
     if setup.served_tokens().is_some() {
         other.observed.served = false;
     }
+    let seen = seen_beside(setup, weights_gib, draft);
     let setup = &other;
     let base = base(setup, weights_gib, draft);
-    let wall = |spreads: f64| {
+    let wall = |end: fn(Off) -> f64| {
         // How far a fraction lies below the wall that it makes itself.
         let below = |fraction: f64| {
             let b = budget_at(setup, &base, weights_gib, fraction);
             let (_, running) = running(setup, &b);
             let reserve = reserve_lines(&mut Ledger::unwritten(), setup, &b, draft, running);
-            let needed = (reserve.needed + spreads * reserve.spread).max(0.0);
+            let needed = (reserve.gib + end(Off::of(reserve, seen))).max(0.0);
             (1.0 - needed / b.before).clamp(0.0, 1.0) - fraction
         };
         crossing(b.fraction.clamp(0.0, 1.0), below)
     };
     Interval {
         min: pool_wall,
-        max: wall(0.0),
-        max_low: wall(1.0),
-        max_high: wall(-1.0),
+        max: wall(|off| off.middle),
+        max_low: wall(|off| off.high),
+        max_high: wall(|off| off.low),
     }
+}
+
+/// What lay in the reserve of a server that was seen.
+pub(super) fn seen_beside(
+    setup: &Setup<'_>,
+    weights_gib: f64,
+    draft: &DraftParts,
+) -> Option<SeenBeside> {
+    let (ran, fraction, stayed_up) = setup.as_seen()?;
+    let none = DraftParts::default();
+    let draft = ran.speculation.map_or(&none, |_| draft);
+    let base = base(&ran, weights_gib, draft);
+    let b = budget_at(&ran, &base, weights_gib, fraction);
+    let (_, running) = running(&ran, &b);
+    Some(SeenBeside {
+        beside: reserve_lines(&mut Ledger::unwritten(), &ran, &b, draft, running),
+        room: b.before * (1.0 - fraction),
+        stayed_up,
+    })
 }
 
 /// Where a falling function of a fraction crosses 0, from a first guess; an end of 0 to 1 where it

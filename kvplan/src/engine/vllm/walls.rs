@@ -5,6 +5,7 @@ use crate::GIB;
 use crate::engine::sglang::first_legal;
 use crate::groups::Groups;
 use crate::parts;
+use crate::proven::{self, Off, SeenBeside};
 use crate::setup::{Interval, MORE_ROOM, Refusal, Setup};
 
 /// What NCCL's and the experts' workspaces take on demand, of torch's total: runs failed at 0.95 and
@@ -31,26 +32,40 @@ pub(super) fn beside(setup: &Setup<'_>, b: &Budget) -> Beside {
     }
 }
 
-/// What lies on the card outside the utilisation's share and what of it may be off, GiB.
-pub(super) fn outside(setup: &Setup<'_>, b: &Budget) -> (f64, f64) {
+/// What lies on the card outside the utilisation's share.
+fn outside(setup: &Setup<'_>, b: &Budget) -> proven::Beside {
     let beside = beside(setup, b);
-    let gib = b.outside + beside.before + beside.on_demand;
-    let off = b.outside * GRAPHS_SPREAD + beside.before * beside.before_spread + beside.on_demand;
-    (gib, off)
+    proven::Beside {
+        gib: b.outside + beside.before + beside.on_demand,
+        off: b.outside * GRAPHS_SPREAD + beside.before * beside.before_spread + beside.on_demand,
+    }
+}
+
+/// How far that may be off, beside a server that was seen.
+pub(super) fn off(setup: &Setup<'_>, b: &Budget) -> Off {
+    let seen = setup.as_seen().map(|(ran, fraction, stayed_up)| {
+        // Neither weights nor lengths lie outside.
+        let budget = budget(&ran, 0.0, ran.context());
+        SeenBeside {
+            beside: outside(&ran, &budget),
+            room: budget.total * (1.0 - fraction),
+            stayed_up,
+        }
+    });
+    Off::of(outside(setup, b), seen)
 }
 
 /// Least utilisation that holds one request; most that leaves room for what is not counted. The wall
 /// is where the ledger's free memory ends.
 pub(super) fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
     let fixed = b.total * b.utilisation - b.rest;
-    let (gib, off) = outside(setup, b);
-    let wall = |share: f64| ((b.total - gib + share * off) / b.total).clamp(0.0, 1.0);
-    let (low, middle, high) = (wall(-1.0), wall(0.0), wall(1.0));
+    let (gib, off) = (outside(setup, b).gib, off(setup, b));
+    let wall = |off: f64| ((b.total - gib - off) / b.total).clamp(0.0, 1.0);
     Interval {
         min: ((fixed + request_gib) / b.total).max(0.0),
-        max: middle,
-        max_low: low,
-        max_high: high,
+        max: wall(off.middle),
+        max_low: wall(off.high),
+        max_high: wall(off.low),
     }
 }
 

@@ -169,6 +169,21 @@ fn too_long(event: &Event, facts: &mut Facts) {
     }
 }
 
+/// The line at which it had captured all its graphs, or took requests.
+pub(super) fn ready(doc: &Doc, run: &[Event], facts: &mut Facts) {
+    let marks = [
+        "init engine (",
+        "Starting vLLM API server on",
+        "Starting vLLM server on",
+        "Application startup complete",
+    ];
+    let start = run.first().map_or(0, |event| event.at);
+    let first = |mark: &&str| doc.after_all(mark).find(|at| *at > start);
+    if let Some(at) = marks.iter().filter_map(first).min() {
+        facts.set("ready", "true", doc.line_at(at));
+    }
+}
+
 /// How it ended, where it ended badly.
 pub(super) fn failure(doc: &Doc, run: &[Event], facts: &mut Facts) {
     let Some(event) = run.iter().rev().find(|e| match e.kind {

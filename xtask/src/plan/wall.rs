@@ -1,0 +1,108 @@
+//! The walls of the fraction in words, and where it stands beside them.
+
+use kvplan::{GIB, Plan};
+
+use super::Report;
+use crate::table::{needed, thousands};
+
+/// The fractions that work.
+pub(super) fn walls(report: &Report) -> String {
+    let interval = &report.cost.with.interval;
+    if interval.is_empty() {
+        return format!(
+            "no fraction works: the pool needs {}, what lies outside leaves {:.3} ({:.3} to {:.3})",
+            needed(interval.min),
+            interval.max,
+            interval.max_low,
+            interval.max_high
+        );
+    }
+    let from = match report.log_limit {
+        Some((limit, Some(wall))) => format!(
+            "{wall:.4} (pool wall: one request of {} tokens, the log's limit; {:.4} for {})",
+            thousands(limit as f64),
+            interval.min,
+            thousands(report.context as f64)
+        ),
+        Some((limit, None)) => format!(
+            "{:.4} (pool wall; the pool does not hold one request of {} tokens, the log's limit)",
+            interval.min,
+            thousands(limit as f64)
+        ),
+        None => format!("{:.4} (pool wall)", interval.min),
+    };
+    format!(
+        "legal from {from} to {:.3} ({:.3} to {:.3}, activation wall)",
+        interval.max, interval.max_low, interval.max_high
+    )
+}
+
+/// A fraction inside the band of the activation wall, whichever half: the first word is by the middle.
+pub(super) fn inside_its_band(plan: &Plan, context: u64) -> Option<String> {
+    let i = &plan.interval;
+    let inside = plan.fraction > i.max_low + ROUNDING && plan.fraction <= i.max_high;
+    if plan.refusal.is_some() || !inside {
+        return None;
+    }
+    let (band, clear) = (band(plan), clear(plan, context));
+    Some(match plan.fraction > i.max {
+        true => format!(
+            "{:.3} is above the middle of the activation wall, {:.3} ({band}): it may start and then run \
+             out; {clear}",
+            plan.fraction, i.max
+        ),
+        false => format!(
+            "{:.3} is inside the band of the activation wall, under its middle {:.3} ({band}): should it run \
+             out, {clear}",
+            plan.fraction, i.max
+        ),
+    })
+}
+
+/// A fraction above that band.
+pub(super) fn beyond(plan: &Plan, context: u64) -> String {
+    format!(
+        "{:.3} is above the activation wall {:.3} ({}): it starts and then runs out; {}",
+        plan.fraction,
+        plan.interval.max,
+        band(plan),
+        clear(plan, context)
+    )
+}
+
+/// Walls are sums of figures with two decimals of a GiB.
+const ROUNDING: f64 = 1e-5;
+
+fn band(plan: &Plan) -> String {
+    format!(
+        "{:.3} to {:.3}",
+        plan.interval.max_low, plan.interval.max_high
+    )
+}
+
+/// What helps against running out: the fraction that is clear of the band, where one holds a request.
+fn clear(plan: &Plan, context: u64) -> String {
+    match clear_fraction(plan, context) {
+        Some(fraction) => format!("{fraction:.3} is clear of it"),
+        None => "lower the prefill chunk or the graph sizes".to_string(),
+    }
+}
+
+/// Whether a pool of a lower fraction holds a request, by its share of the card.
+fn holds(plan: &Plan, fraction: f64, context: u64) -> bool {
+    let less = (plan.fraction - fraction) * plan.ledger.total_gib * GIB / plan.kv_bytes_per_token;
+    plan.kv_tokens as f64 - less >= context as f64
+}
+
+/// The highest fraction under the whole band of the activation wall, as it is typed, where it holds a
+/// request.
+pub(super) fn clear_fraction(plan: &Plan, context: u64) -> Option<f64> {
+    let fraction = typed(plan.interval.max_low);
+    (fraction > plan.interval.min && holds(plan, fraction, context)).then_some(fraction)
+}
+
+/// A fraction as it is typed, no higher.
+pub(super) fn typed(fraction: f64) -> f64 {
+    // One that was itself typed is not lowered by the last digit of a sum.
+    ((fraction + 1e-8) * 1000.0).floor() / 1000.0
+}
