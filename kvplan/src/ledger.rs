@@ -129,6 +129,8 @@ impl Ledger {
         };
         self.exact(item, off.middle, ran);
         let gib = self.total_gib - self.sum();
+        // Sums that come out at nothing are not to be printed as -0.00.
+        let end = |gib: f64| if gib.abs() < 1e-6 { 0.0 } else { gib };
         // A pool that gets nothing of its share may leave the card half empty: the sign says which.
         let item = if gib < 0.0 {
             "missing (negative)"
@@ -138,8 +140,8 @@ impl Ledger {
         self.lines.push(Line {
             item: item.to_string(),
             gib,
-            low: gib - (off.high - off.middle),
-            high: gib + (off.middle - off.low),
+            low: end(gib - (off.high - off.middle)),
+            high: end(gib + (off.middle - off.low)),
             source: "what the other lines leave of the card".to_string(),
             estimated: off.high > off.low,
             speculation: false,

@@ -64,6 +64,18 @@ pub(crate) fn free_before_gib(setup: &Setup<'_>) -> f64 {
     free
 }
 
+/// From this many times the usual on, the line of what was gone before the weights names what else may
+/// have held the card: the most of those above is 1.4 times.
+const HELD_BY_OTHERS: f64 = 2.0;
+
+/// The line of what was gone before the weights, GiB.
+pub(crate) fn gone_before(setup: &Setup<'_>, gib: f64) -> &'static str {
+    match gib > HELD_BY_OTHERS * runtime_gib(setup) && setup.observed.free_before_gib.is_some() {
+        true => "driver, CUDA context, NCCL, and what else held the card",
+        false => "driver, CUDA context, NCCL",
+    }
+}
+
 /// Draft of a setup, nothing where there is none.
 pub(crate) fn draft_of(setup: &Setup<'_>, own_tables: bool) -> DraftParts {
     setup.speculation.map_or_else(DraftParts::default, |spec| {

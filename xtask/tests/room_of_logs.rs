@@ -50,6 +50,7 @@ fn the_fraction_of_a_plain_server_that_ran_bounds_the_wall_with_a_draft() {
     let plain = wall(&plan("none"));
     assert_eq!(plain, [0.931, 0.900, 0.963]);
     assert_eq!(wall(&plan("ngram")), plain);
+    assert!(!plan("none").contains("-0.00"), "{}", plan("none"));
     let text = plan("eagle3");
     let [middle, low, high] = wall(&text);
     let added = |gib: f64| gib / 23.58;
@@ -158,6 +159,23 @@ fn a_start_refused_for_what_else_holds_the_card_is_said_by_plan_and_predict() {
             assert!(!text.contains("another card"), "{text}");
         }
     }
+}
+
+/// 6.6 GiB stood under "driver, CUDA context, NCCL" where another process held five of them.
+#[test]
+fn what_else_held_the_card_of_a_log_is_not_called_the_drivers() {
+    let line = |log: &str| {
+        let text = of(log, "plan --gpu rtx-6000-ada --draft none");
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("driver, CUDA context, NCCL"));
+        line.unwrap_or_else(|| panic!("{text}")).to_string()
+    };
+    assert!(!line(SGLANG_LOG).contains("held the card"));
+    let shared = SGLANG_LOG
+        .replace("mem=46.21", "mem=41.21")
+        .replace("mem=30.71", "mem=25.71");
+    assert!(line(&shared).contains(", and what else held the card "));
 }
 
 /// The pool of an fp8 cache was held against bf16's bytes: "its pool and the weights take 4.4 GiB more

@@ -237,7 +237,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let (setting, running) = running(setup, &b);
     let mut ledger = Ledger::new(setup.card_gib);
     ledger.estimate(
-        "driver, CUDA context, NCCL",
+        parts::gone_before(setup, setup.card_gib - b.before),
         setup.card_gib - b.before,
         if setup.observed.free_before_gib.is_some() {
             0.0
