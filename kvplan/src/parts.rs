@@ -94,7 +94,7 @@ pub(crate) fn torch_total_gib(setup: &Setup<'_>) -> f64 {
 /// Custom all-reduce buffers, GiB; the kernels support 2, 4, 6 and 8 ranks.
 pub(crate) fn custom_all_reduce_gib(setup: &Setup<'_>) -> f64 {
     match setup.sharding.tp {
-        2 | 4 | 6 | 8 => CUSTOM_ALL_REDUCE_BYTES / GIB,
+        2 | 4 | 6 | 8 if setup.custom_all_reduce => CUSTOM_ALL_REDUCE_BYTES / GIB,
         _ => 0.0,
     }
 }

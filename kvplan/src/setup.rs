@@ -31,6 +31,8 @@ pub struct Setup<'a> {
     pub sm_count: Option<u64>,
     /// Whether the card's memory is the host's (GB10, Jetson, GH200 as an integrated device).
     pub unified_memory: bool,
+    /// Whether the engine's own all-reduce may run, whose buffers it then holds.
+    pub custom_all_reduce: bool,
     /// Memory fraction asked for; `None` takes the engine's own.
     pub fraction: Option<f64>,
     /// KV cache format; `None` takes what the checkpoint asks for, else bf16.
@@ -283,6 +285,7 @@ impl<'a> Setup<'a> {
             mxfp4_kernels: None,
             sm_count: None,
             unified_memory: false,
+            custom_all_reduce: true,
             fraction: None,
             kv_dtype: None,
             context_tokens: None,

@@ -183,3 +183,11 @@ fn fp8_experts_on_cards_without_fp8_are_warned_of_under_sglang_alone() {
     assert!(!said("h100", moe, "sglang"));
     assert!(!said("a100-80gb-sxm", "qwen3-32b", "sglang"));
 }
+
+#[test]
+fn accept_refuses_a_model_that_it_does_not_know() {
+    let unknown = refusal(&["accept", "--accept", "2.52@3", "--model", "nosuch"]);
+    assert!(unknown.contains("--model nosuch"), "{unknown}");
+    let near = refusal(&["accept", "--accept", "2.52@3", "--model", "deepseek-v3.3"]);
+    assert!(near.contains("did you mean"), "{near}");
+}

@@ -98,7 +98,9 @@ fn sglang_is_allowed_a_head_that_reaches_less_than_it_serves() {
         "--draft",
     ];
     let of_qwen = |draft: &'static str| answers(&[qwen.as_slice(), &[draft]].concat());
-    assert!(of_qwen("a/b-eagle3").contains(&format!("{ALLOW} python")));
+    let unknown = of_qwen("a/b-eagle3");
+    assert!(unknown.contains(&format!("{ALLOW} python")));
+    assert!(unknown.contains("in case the head's own config, which is not known here"));
     for text in [
         of_qwen("eagle3"),
         of_qwen("ngram"),

@@ -106,3 +106,23 @@ fn a_box_of_the_logs_own_card_has_the_logs_pool_in_a_comparison() {
         "{text}"
     );
 }
+
+#[test]
+fn buffers_of_an_all_reduce_that_a_log_says_is_off_are_not_in_the_ledger() {
+    let row = "custom all-reduce IPC buffers";
+    let of = |text: &str| {
+        let gpus = ["--gpu", "rtx-6000-ada", "--gpus", "4"];
+        common::with_log("no-custom", text, |path| {
+            answers(&[&["plan", "--from-log", path], &gpus[..]].concat())
+        })
+    };
+    let on = common::SGLANG_LOG;
+    assert!(of(on).contains(row));
+    let by_flag = on.replace("tp_size=4", "tp_size=4, disable_custom_all_reduce=True");
+    assert!(!of(&by_flag).contains(row));
+    let found = format!(
+        "{on}[2026-07-11 09:15:06 TP0] Custom allreduce is disabled because it's not supported on more \
+         than two PCIe-only GPUs.\n"
+    );
+    assert!(!of(&found).contains(row));
+}

@@ -1,10 +1,13 @@
 //! Whose acceptance is asked for: the head and its target, by flag, by the log, or by default.
 
+use std::path::Path;
+
 use spec_decode::HeadKind;
 
 use super::figures::Figure;
 use crate::cli::AcceptCommandArgs;
 use crate::input;
+use crate::scenario::{drafts_by_itself, model::all_names};
 
 /// The head where neither a flag nor a log says.
 const USUAL: HeadKind = HeadKind::Eagle3;
@@ -20,10 +23,17 @@ pub(super) struct Subject {
     pub(super) notes: Vec<String>,
 }
 
-/// The head that a model of the catalogue brings along.
-fn of_the_model(name: &str) -> Option<HeadKind> {
-    let model = kvplan::catalog::find(name).ok()?;
-    (!model.model.mtp_layers.is_empty()).then_some(HeadKind::Mtp)
+/// The head that a model of the catalogue brings along, where it is what drafts. Of a config's path
+/// the name alone counts.
+fn of_the_model(name: &str) -> anyhow::Result<Option<HeadKind>> {
+    match kvplan::catalog::find(name) {
+        Ok(found) => Ok(drafts_by_itself(&found.model).then_some(HeadKind::Mtp)),
+        Err(_) if Path::new(name).exists() => Ok(None),
+        Err(e) => {
+            let names = all_names(&e.message);
+            Err(input::error(format!("--model {name}: {e}{names}")))
+        }
+    }
 }
 
 impl Subject {
@@ -37,7 +47,8 @@ impl Subject {
         };
         let mut logged = figures.iter().filter_map(|figure| figure.logged.as_ref());
         let first = logged.next();
-        let own = args.model.as_deref().and_then(of_the_model);
+        let own = args.model.as_deref().map(of_the_model);
+        let own = own.transpose()?.flatten();
         let known = asked.or(first.map(|log| log.kind));
         let head = known.or(own).unwrap_or(USUAL);
         // The target of another head than the log's may be another one.

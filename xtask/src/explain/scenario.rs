@@ -50,6 +50,8 @@ pub(crate) struct LogScenario {
     pub(crate) pcie_all_reduce: Option<(Option<(f64, f64)>, usize)>,
     /// Variables and flags by which the server's all-reduce was chosen.
     pub(crate) all_reduce_switches: Option<(Vec<String>, usize)>,
+    /// The engine's own all-reduce was off, by flag or by what it found.
+    pub(crate) no_custom_all_reduce: bool,
     /// GPU as the log names it.
     pub(crate) gpu: Option<(String, usize)>,
     /// Mean accept length, bonus included.
@@ -289,6 +291,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         draft_tokens: whole("spec_draft_tokens"),
         pcie_all_reduce: pcie_all_reduce(facts),
         all_reduce_switches: all_reduce_switches(facts),
+        no_custom_all_reduce: facts.get("custom_all_reduce_disabled").is_some(),
         gpu: text("gpu"),
         accept_length: number("accept_length"),
         too_little_free: too_little_free(facts),

@@ -150,6 +150,8 @@ pub(crate) fn setup<'a>(
         .iter()
         .any(|name| scenario.gpu.name.contains(name));
     setup.big_card = Some(torch_total >= 70.0 && !small);
+    let off = scenario.ran.no_custom_all_reduce && scenario.reduces_by_own_choice();
+    setup.custom_all_reduce = !off && scenario.allreduce != "nccl";
     setup.unified_memory = scenario.gpu.name.contains("gb10");
     setup.sm_count = Some(u64::from(scenario.gpu.sm_count)).filter(|count| *count > 0);
     setup.mxfp4_kernels = Some(matches!(

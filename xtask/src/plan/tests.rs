@@ -32,7 +32,7 @@ fn the_default_plan_tells_the_story_of_the_night() {
                  with the draft 8.91 GiB of KV and 0.52 of the draft's, 136,134 tokens of 74368 B, 66.47 requests of 2,048 tokens: it takes 23,081 tokens (1.51 GiB), and 0.92 GiB beside the pool
                  a request is taken to hold 2,048 tokens, as in predict (--context); the model takes up to 262,144
                  runs 48 requests at once: more is a matter of --max-running
-                 legal from 0.7797 (pool wall) to 0.966 (0.943 to 0.988, activation wall)
+                 legal from 0.7797 (pool wall) to 0.966 (0.944 to 0.989, activation wall)
                  with fp8 KV 272,268 tokens
                  the automatic fraction 0.758 would be refused: it must be set
                  the configured context of 262,144 tokens is not usable: 136,134 fit
@@ -59,11 +59,10 @@ fn the_default_plan_tells_the_story_of_the_night() {
         target: KV pool                                                  8.909
         draft: KV pool                                                   0.519
         request-to-token table                                           0.047
-        custom all-reduce IPC buffers                                    0.023
         target: graphs                                                   0.920   (0.18 to 1.66)
         draft: graphs                                                    0.920   (0.18 to 1.66)
         activations of one prefill chunk                                 1.297   (0.65 to 1.95)
-        free                                                             8.073  (5.95 to 10.19)
+        free                                                             8.096  (5.98 to 10.22)
         the card                                                        95.593
 
         weights    computed from the architecture 72.19 GiB, observed 72.30 GiB

@@ -179,8 +179,8 @@ pub(super) fn told(setting: &Setting<'_>) -> Option<String> {
                     thousands(reach as f64)
                 ),
                 None => format!(
-                    "{SGLANG} in the paste: SGLang refuses a head whose config reaches less than the \
-                     {served} tokens served without it"
+                    "{SGLANG} in the paste, in case the head's own config, which is not known here, reaches \
+                     less than the {served} tokens served: without it SGLang refuses such a head"
                 ),
             })
         }

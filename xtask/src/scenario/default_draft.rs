@@ -14,11 +14,7 @@ pub(super) fn of(
     engine: &EngineChoice,
     notes: &mut Notes,
 ) -> anyhow::Result<Draft> {
-    let own = (!target.mtp_layers.is_empty()).then_some((HeadKind::Mtp, "MTP"));
-    let heads: Vec<_> = own
-        .into_iter()
-        .chain([(HeadKind::Eagle3, "EAGLE-3")])
-        .collect();
+    let heads = candidates(target);
     let kinds: Vec<HeadKind> = heads.iter().map(|(head, _)| *head).collect();
     let (first, who) = first_served(target, engine, &kinds);
     let passed = heads.iter().take_while(|(head, _)| first != Some(*head));
@@ -39,6 +35,23 @@ pub(super) fn of(
         Some(_) => eagle3(model_name, target, notes),
         None => Ok(model::look_up("assumed", notes)),
     }
+}
+
+/// Heads that a model may be served with, the first to be tried first.
+fn candidates(target: &Model) -> Vec<(HeadKind, &'static str)> {
+    let own = (!target.mtp_layers.is_empty()).then_some((HeadKind::Mtp, "MTP"));
+    let own = own.into_iter();
+    own.chain([(HeadKind::Eagle3, "EAGLE-3")]).collect()
+}
+
+/// Whether a model's own MTP layers are what drafts in the default engine.
+pub(crate) fn is_own(target: &Model) -> bool {
+    let engine = EngineChoice {
+        kind: super::EngineKind::Sglang,
+        version: None,
+    };
+    let kinds: Vec<HeadKind> = candidates(target).iter().map(|(head, _)| *head).collect();
+    first_served(target, &engine, &kinds).0 == Some(HeadKind::Mtp)
 }
 
 fn eagle3(model_name: &str, target: &Model, notes: &mut Notes) -> anyhow::Result<Draft> {

@@ -29,6 +29,7 @@ pub(crate) mod tree;
 
 pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH, unmeasured_band};
 pub(crate) use all_reduce::{allreduce_names, names_allreduce};
+pub(crate) use default_draft::is_own as drafts_by_itself;
 pub(crate) use engine::{EngineChoice, EngineKind, newer_than_known};
 pub(crate) use head::LoggedHead;
 pub(crate) use model::{Draft, draft_names, names_draft};

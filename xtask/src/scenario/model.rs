@@ -43,6 +43,15 @@ impl Draft {
     }
 }
 
+/// All names of the catalogue, behind a fault that says that it has none and none near.
+pub(crate) fn all_names(fault: &str) -> String {
+    let near = fault.contains("did you mean") || !fault.contains("not in the catalogue");
+    match near {
+        true => String::new(),
+        false => format!("; it has {}", catalog::names().join(", ")),
+    }
+}
+
 /// Resolves the target.
 pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model> {
     let Some(given) = &merged.model else {
@@ -85,14 +94,7 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
         if let Some(format) = quant.filter(|_| e.message.contains("weight format")) {
             return input::error(format!("--quant {format}: {e}"));
         }
-        // Without a near name, all of them.
-        let near =
-            e.message.contains("did you mean") || !e.message.contains("not in the catalogue");
-        let names = if near {
-            String::new()
-        } else {
-            format!("; it has {}", catalog::names().join(", "))
-        };
+        let names = all_names(&e.message);
         input::error(format!("{}: {e}{names}{beside}", given.shown("--model")))
     })?;
     let shown = match alias(&given.value, &found.name) {

@@ -87,6 +87,8 @@ pub(crate) struct Ran {
     pub(crate) with_draft: Option<Box<Self>>,
     /// Share of the decode lines that ran outside a graph.
     pub(crate) outside_graph: f64,
+    /// The engine's own all-reduce was off.
+    pub(crate) no_custom_all_reduce: bool,
     /// What else it was told, for a start line of the same engine.
     pub(crate) carried: crate::explain::carried::Carried,
 }
@@ -272,6 +274,7 @@ impl Ran {
             draft: super::merge::draft_of_log(log).map(|(name, _)| name),
             with_draft: None,
             outside_graph: log.outside_graph,
+            no_custom_all_reduce: log.no_custom_all_reduce,
             carried: log.carried.clone(),
         }
     }
