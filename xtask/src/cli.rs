@@ -139,8 +139,10 @@ pub(crate) struct ScenarioArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) draft_tokens: Option<u32>,
     /// What was measured of acceptance: `2.3@3` (accept length at a depth, bonus token included),
-    /// `rates:.65,.40,.24` (cumulative by position), or a log
-    #[arg(long, value_name = "LEN@DEPTH|rates:…|LOG")]
+    /// `rates:.65,.40,.24` (cumulative by position), a log, or benches with speculation
+    /// (`FILE[,FILE…]@DEPTH`); speeds in these, beside a --baseline measured alike, are the answer of
+    /// their load
+    #[arg(long, value_name = "LEN@DEPTH|rates:…|LOG|BENCH[,BENCH…]@DEPTH")]
     pub(crate) accept: Option<String>,
     /// Whether that is of another draft than is asked for (`--compare`).
     #[arg(skip)]

@@ -18,6 +18,8 @@ impl Sweep {
         }
         let mut rows = vec![&self];
         rows.extend(&self.longer);
+        // Each says what its requests held.
+        let seen: Vec<_> = rows.iter().flat_map(|row| row.seen.clone()).collect();
         let below = rows.iter().rev().find(|row| row.tokens() <= tokens);
         let above = rows.iter().find(|row| row.tokens() >= tokens);
         let (Some(low), Some(high)) = (below.or(above), above.or(below)) else {
@@ -48,6 +50,7 @@ impl Sweep {
                 held_tokens: near.context,
                 notes,
                 context: near.context,
+                seen,
                 ..Self::default()
             };
         }
@@ -62,6 +65,7 @@ impl Sweep {
             held_tokens: Some(context),
             notes,
             context: Some(context),
+            seen,
             ..Self::default()
         }
     }

@@ -96,10 +96,13 @@ fn pass_time(point: &BenchPoint, users: f64) -> Option<(&'static str, f64)> {
     times.find_map(|(name, ms)| Some((name, ms.filter(usable)?)))
 }
 
-/// Whether the median time between tokens is that of a pass: not where a stream sends several tokens
-/// at once, and not where it is shorter than the prefills of all others explain (tokens that arrive in
+/// Whether the median time between tokens is that of a pass: not where a pass gives several, or a stream
+/// sends several at once, and not where it is shorter than the prefills of all others explain (tokens that arrive in
 /// bursts).
 fn between_is_a_pass(point: &BenchPoint, users: f64) -> bool {
+    if point.accept_length.is_some() {
+        return false;
+    }
     let Some((ms, tpot)) = point.median_itl_ms.zip(point.mean_tpot_ms) else {
         return true;
     };

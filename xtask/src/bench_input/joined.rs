@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{RanOn, Sweep};
+use crate::explain::speeds::LoadSpeed;
 
 /// Lengths of requests that count as one, as a ratio.
 const SAME_LENGTH: f64 = 1.1;
@@ -28,6 +29,9 @@ pub(crate) fn joined(parts: Vec<(String, Sweep)>) -> Sweep {
             let context = row.context.or(shortest);
             let into = rows.entry(context.unwrap_or(0.0).to_bits()).or_default();
             into.context = context;
+            let again = |known: &LoadSpeed| row.points.iter().any(|p| p.0 == known.running);
+            into.seen.retain(|known| !again(known));
+            into.seen.extend(&row.seen);
             for (users, tok_s) in &row.points {
                 if let Some(known) = into.points.iter_mut().find(|p| p.0 == *users) {
                     let (load, before) = *known;
@@ -44,6 +48,7 @@ pub(crate) fn joined(parts: Vec<(String, Sweep)>) -> Sweep {
     }
     for row in rows.values_mut() {
         row.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        row.seen.sort_by(|a, b| a.running.total_cmp(&b.running));
     }
     if let (Some(least), Some(most)) = (
         held.iter().copied().min_by(f64::total_cmp),

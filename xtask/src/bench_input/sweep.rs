@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{BenchPoint, Found, csv, decode, points_from_doc};
+use crate::explain::speeds::{By, LoadSpeed};
 use crate::explain::text::Doc;
 use crate::explain::{Facts, facts_from_text};
 use crate::input;
@@ -22,6 +23,8 @@ pub(crate) struct Sweep {
     pub(crate) longer: Vec<Sweep>,
     /// What the file says of the server.
     pub(crate) ran_on: RanOn,
+    /// The points with what each was measured by, where the file says.
+    pub(crate) seen: Vec<LoadSpeed>,
 }
 
 /// The server behind a sweep, as far as its file says; each with its line.
@@ -155,7 +158,8 @@ pub(crate) fn sweep_of_points(
     }
     if usable.is_empty() {
         let why = if speculative > 0 {
-            "its runs were made with speculation on; a baseline is the same bench without it"
+            "its runs were made with speculation on; a baseline is the same bench without it (--accept takes \
+             this one)"
                 .to_string()
         } else if nameless > 0 {
             format!(
@@ -223,8 +227,14 @@ fn at_one_context(
     csv::plausible(&found, name)?;
     let summed = points.iter().all(|point| point.2.summed);
     let held = crate::score::quantile(&held, 0.5);
+    let told = taken().filter(|(_, r)| r.2.tool != "csv");
+    let seen = told.filter_map(|(_, r)| r.2.load_speed(r.0)).collect();
     let sweep = finished(rows, held, notes, (name, summed))?;
-    Ok(Sweep { context, ..sweep })
+    Ok(Sweep {
+        context,
+        seen,
+        ..sweep
+    })
 }
 
 /// The sweep in a server's log: generation speed by requests running, where it ran without
@@ -283,14 +293,32 @@ fn of_log(facts: &Facts, name: &str) -> anyhow::Result<Sweep> {
     )?;
     Ok(Sweep {
         ran_on: RanOn::of(facts),
+        seen: facts.speeds.clone(),
         ..sweep
     })
 }
 
 impl BenchPoint {
-    /// Tokens a second over all users while decoding, of a point at a load and a throughput.
-    pub(crate) fn decode_tok_s(&self, users: f64, tok_s: f64) -> f64 {
-        decode::speed(self, users, tok_s).tok_s
+    /// The speed at a load, and what it was measured by.
+    pub(crate) fn load_speed(&self, running: f64) -> Option<LoadSpeed> {
+        let output_tok_s = self.output_tok_s.filter(|tok_s| *tok_s > 0.0)?;
+        let tpot_ms = self.mean_tpot_ms.or(self.median_tpot_ms);
+        Some(LoadSpeed {
+            running,
+            tok_s: decode::speed(self, running, output_tok_s).tok_s,
+            held_tokens: self.held_tokens(),
+            held_line: self.line,
+            accept_length: self.accept_length,
+            lines: 1,
+            line: self.line,
+            by: match self.paced || self.all_at_once {
+                true => By::Unlimited,
+                false => By::Bench {
+                    tpot_ms: tpot_ms.filter(|ms| ms.is_finite() && *ms > 0.0),
+                    output_tok_s,
+                },
+            },
+        })
     }
 
     /// Tokens that a request held while it decoded, the mean: its prompt and half its output, or

@@ -56,6 +56,10 @@ pub(crate) struct LogAcceptance {
     pub(crate) forced: Option<String>,
     /// What was left out and why.
     pub(crate) notes: Vec<String>,
+    /// Tensor-parallel size of its server, where the log says.
+    pub(crate) tp: Option<u32>,
+    /// Speeds by load of the same run.
+    pub(crate) speeds: Vec<super::speeds::LoadSpeed>,
 }
 
 /// Reads the acceptance in a log of SGLang, vLLM or a bench; an error in one line where it says
@@ -119,6 +123,8 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
         source: format!("{name}:{}", found.line),
         notes: found.notes.into_iter().chain(said).collect(),
         forced,
+        tp: whole(&facts, "tp"),
+        speeds: super::scenario::speeds_of_drafts(&facts),
     };
     Ok(match look_up::told(&facts) {
         true => found.of_look_up(),

@@ -40,23 +40,18 @@ fn speeds(points: &[BenchPoint], accept_length: Option<f64>) -> Vec<LoadSpeed> {
     let last = points.len().saturating_sub(1);
     let mut found: Vec<LoadSpeed> = Vec::new();
     for (index, point) in points.iter().enumerate() {
-        let load = point.concurrency.filter(|users| *users >= 1.0);
         let own = point.accept_length;
-        let (Some(running), Some(tok_s)) = (load, point.output_tok_s) else {
-            continue;
-        };
-        if tok_s <= 0.0 || (told && own.is_none()) {
+        if told && own.is_none() {
             continue;
         }
-        found.retain(|speed| speed.running != running);
+        let load = point.concurrency.filter(|users| *users >= 1.0);
+        let Some(speed) = load.and_then(|running| point.load_speed(running)) else {
+            continue;
+        };
+        found.retain(|known| known.running != speed.running);
         found.push(LoadSpeed {
-            running,
-            tok_s: point.decode_tok_s(running, tok_s),
-            held_tokens: point.held_tokens(),
-            held_line: point.line,
             accept_length: own.or(accept_length.filter(|_| index == last)),
-            lines: 1,
-            line: point.line,
+            ..speed
         });
     }
     found.sort_by(|a, b| a.running.total_cmp(&b.running));
@@ -157,11 +152,11 @@ fn pairs(points: &[BenchPoint], facts: &mut Facts) {
         let Some((fast, slow)) = other.and_then(|o| with.output_tok_s.zip(o.output_tok_s)) else {
             continue;
         };
-        if slow > 0.0 {
-            compared += 1;
+        compared += 1;
+        // Of a load that is told the ratio is given as of any two files.
+        if slow > 0.0 && with.concurrency.is_none() {
             facts.notes.push(format!(
-                "with speculation {fast:.1} tok/s, without {slow:.1}, at concurrency {}: {:.2}x",
-                with.concurrency.unwrap_or(1.0),
+                "with speculation {fast:.1} tok/s, without {slow:.1}: {:.2}x",
                 fast / slow
             ));
         }

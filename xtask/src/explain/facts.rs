@@ -103,6 +103,14 @@ impl Facts {
         }
     }
 
+    /// Speeds of a bench whose runs say that they drafted.
+    pub(crate) fn drafted_bench(&self) -> &[LoadSpeed] {
+        match self.get("bench_accept_length") {
+            Some(_) => &self.bench_speeds,
+            None => &[],
+        }
+    }
+
     /// The fact whose name or class is that of a diffusion language model, and what it says.
     pub(crate) fn denoises(&self) -> Option<(&Fact, &str)> {
         let named = ["model_class", "model"].into_iter();

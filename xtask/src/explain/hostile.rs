@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 
-use super::{accept_from_log, facts_from_text, findings, next, render, scenario_from_log};
+use super::{accept_from_log, facts_from_text, findings, next, ratios, render, scenario_from_log};
 use crate::bench_input::{points_from_text, sweep_from_text};
 
 /// One line or table of every kind that is read.
@@ -112,7 +112,12 @@ pub(crate) fn read_all(text: &str) {
     let files = [facts];
     let found = findings::find(&files);
     let next = next::command_line(&files);
-    let _ = render::text(&files, &found, next.as_ref());
+    let _ = render::text(
+        &files,
+        &found,
+        &ratios::lines(&ratios::ratios(&files)),
+        next.as_ref(),
+    );
     let _ = super::report(&files, &found, next.as_ref());
     let _ = accept_from_log(text, "f");
     let _ = scenario_from_log(text, "f");

@@ -26,6 +26,7 @@ mod nccl;
 mod next;
 mod p2p;
 mod prometheus;
+mod ratios;
 mod reduce;
 mod render;
 mod scenario;
@@ -47,7 +48,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-pub(crate) use accept::{AcceptReading, accept_from_log};
+pub(crate) use accept::{AcceptReading, LogAcceptance, accept_from_log};
 pub(crate) use facts::{Facts, Value};
 use findings::Finding;
 pub(crate) use look_up::{OVER_ALL, UPPER_BOUND};
@@ -188,12 +189,16 @@ pub(crate) fn run(args: &crate::cli::ExplainArgs) -> anyhow::Result<ExitCode> {
     }
     let findings = findings::find(&files);
     let next = next::command_line(&files);
+    let ratios = ratios::ratios(&files);
     if args.json {
-        crate::input::print(
-            &(serde_json::to_string_pretty(&report(&files, &findings, next.as_ref()))? + "\n"),
-        )?;
+        let mut report = report(&files, &findings, next.as_ref());
+        if let (false, Some(map)) = (ratios.is_empty(), report.as_object_mut()) {
+            map.insert("speedups".to_string(), serde_json::to_value(&ratios)?);
+        }
+        crate::input::print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     } else {
-        crate::input::print(&render::text(&files, &findings, next.as_ref()))?;
+        let ratios = ratios::lines(&ratios);
+        crate::input::print(&render::text(&files, &findings, &ratios, next.as_ref()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

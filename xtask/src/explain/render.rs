@@ -109,7 +109,12 @@ const SHOWN: &[&str] = &[
 ];
 
 /// The whole text.
-pub(crate) fn text(files: &[Facts], findings: &[Finding], next: Option<&Next>) -> String {
+pub(crate) fn text(
+    files: &[Facts],
+    findings: &[Finding],
+    ratios: &[String],
+    next: Option<&Next>,
+) -> String {
     let mut out = String::new();
     for finding in findings {
         let word = match finding.severity {
@@ -145,6 +150,13 @@ pub(crate) fn text(files: &[Facts], findings: &[Finding], next: Option<&Next>) -
     for facts in files {
         out.push('\n');
         file(&mut out, facts);
+    }
+    for (index, ratio) in ratios.iter().enumerate() {
+        if index == 0 {
+            out.push('\n');
+        }
+        let head = if index == 0 { "speed  " } else { "       " };
+        wrap(&mut out, head, ratio);
     }
     if let Some(next) = next {
         out.push_str(&format!("\nnext   {}\n", next.command));

@@ -350,6 +350,14 @@ fn speeds(facts: &Facts) -> Vec<LoadSpeed> {
     }
 }
 
+/// The same of a text that shows drafts, or of a bench whose runs say that they drafted.
+pub(super) fn speeds_of_drafts(facts: &Facts) -> Vec<LoadSpeed> {
+    match facts.get("engine") {
+        Some(_) => speeds(facts),
+        None => facts.drafted_bench().to_vec(),
+    }
+}
+
 /// The states that the lines or the arguments of vLLM say it keeps for prefixes; without a mode those
 /// of Qwen's layers (`MambaModelConfig`, 0.16 and later).
 fn prefix_states(facts: &Facts) -> kvplan::PrefixStates {

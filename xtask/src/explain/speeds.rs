@@ -16,6 +16,22 @@ const FEWEST_WINDOWS: usize = 4;
 /// Lines that are looked at.
 const MOST_LINES: usize = 200_000;
 
+/// What a speed was measured by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum By {
+    /// Lines of the server's own log.
+    Lines,
+    /// A bench that held the load.
+    Bench {
+        /// Time per output token, ms, where it prints one: prompts of others in it.
+        tpot_ms: Option<f64>,
+        /// Output tokens a second over all users, prompts and queue counted.
+        output_tok_s: f64,
+    },
+    /// A bench that set no limit to what runs at once.
+    Unlimited,
+}
+
 /// The usual speed at one load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LoadSpeed {
@@ -33,6 +49,86 @@ pub(crate) struct LoadSpeed {
     pub(crate) lines: usize,
     /// The last of them.
     pub(crate) line: usize,
+    /// What it was measured by.
+    pub(crate) by: By,
+}
+
+/// Contexts that count as one, as a ratio: requests of a log grow while they run.
+const SAME_CONTEXT: f64 = 1.25;
+
+/// Whether two contexts count as one, tokens.
+pub(crate) fn same_context(a: f64, b: f64) -> bool {
+    (1.0 / SAME_CONTEXT..=SAME_CONTEXT).contains(&(a / b.max(1.0)))
+}
+
+impl LoadSpeed {
+    /// Time per output token that a bench prints, ms.
+    pub(crate) fn tpot_ms(&self) -> Option<f64> {
+        match self.by {
+            By::Bench { tpot_ms, .. } => tpot_ms,
+            By::Lines | By::Unlimited => None,
+        }
+    }
+
+    /// How many times as fast as plain decoding at the same load, where both were measured alike: by
+    /// lines of logs, or by the time per output token of benches (of several tokens a pass the time
+    /// between arrivals says nothing); one user waits for no prompts of others, so that there the two are
+    /// one.
+    ///
+    /// # Errors
+    /// In words what they differ by.
+    pub(crate) fn over(&self, plain: &Self) -> Result<f64, String> {
+        if let (Some(own), Some(other)) = (self.held_tokens, plain.held_tokens)
+            && !same_context(own, other)
+        {
+            return Err(format!(
+                "its requests held {own:.0} tokens, the plain ones {other:.0}"
+            ));
+        }
+        let alone = self.running == 1.0;
+        let ratio = match (self.by, plain.by) {
+            (By::Lines, By::Lines) => self.tok_s / plain.tok_s,
+            (
+                By::Lines,
+                By::Bench {
+                    tpot_ms: Some(ms), ..
+                },
+            ) if alone => self.tok_s * ms / 1000.0,
+            (
+                By::Bench {
+                    tpot_ms: Some(ms), ..
+                },
+                By::Lines,
+            ) if alone => 1000.0 / ms / plain.tok_s,
+            (
+                By::Bench {
+                    tpot_ms: own,
+                    output_tok_s: own_tok_s,
+                },
+                By::Bench {
+                    tpot_ms: other,
+                    output_tok_s: other_tok_s,
+                },
+            ) => match (own, other) {
+                (Some(own), Some(other)) => other / own,
+                (None, None) => own_tok_s / other_tok_s,
+                _ => return Err("the benches print no figure in common".to_string()),
+            },
+            (By::Unlimited, _) | (_, By::Unlimited) => {
+                return Err("a bench without a limit does not say what ran at once".to_string());
+            }
+            _ => {
+                return Err(
+                    "one is of a log's lines and one of a bench, and prompts that come in between count \
+                     differently in the two"
+                        .to_string(),
+                );
+            }
+        };
+        Some(ratio)
+            .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+            .ok_or_else(|| "one of them is 0".to_string())
+    }
 }
 
 /// Throughput windows of a server that was told to draft.
@@ -148,6 +244,7 @@ fn usual(running: f64, same: &[Interval<'_>]) -> Option<LoadSpeed> {
         accept_length: Some(mean).filter(|mean| mean.is_finite()),
         lines: busy.len(),
         line,
+        by: By::Lines,
     })
 }
 

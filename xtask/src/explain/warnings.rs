@@ -230,7 +230,7 @@ mod tests {
             (facts.number("warnings_not_judged"), fact.line),
             (Some(2.0), 6)
         );
-        let text = super::super::render::text(&[facts], &[], None);
+        let text = super::super::render::text(&[facts], &[], &[], None);
         assert!(
             text.starts_with("no fault found among those that explain looks for"),
             "{text}"

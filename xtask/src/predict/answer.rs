@@ -149,6 +149,8 @@ pub(crate) struct Point {
     pub(crate) fits: Option<bool>,
     /// Whether the user's own plain steps were measured at this load.
     pub(crate) load_measured: bool,
+    /// Whether the speedup itself was measured: this load, context and depth with the draft and without.
+    pub(crate) speedup_measured: bool,
     /// Whether the pasted line drafts nothing at this load: the row has the best depth beside.
     pub(crate) off_in_paste: bool,
     /// A depth that does more than a tie better here than the one that runs.
@@ -183,9 +185,10 @@ impl Point {
 
     /// What a row without parts rests on.
     pub(crate) fn of_own_steps(&self) -> &'static str {
-        match self.load_measured {
-            true => "from your own sweep",
-            false => "modelled from your own sweep, which does not have this load",
+        match (self.speedup_measured, self.load_measured) {
+            (true, _) => "from your own sweep and the measured speedup",
+            (false, true) => "from your own sweep",
+            (false, false) => "modelled from your own sweep, which does not have this load",
         }
     }
 

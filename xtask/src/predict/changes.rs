@@ -1,15 +1,16 @@
 //! What to change first, ranked by predicted gain, and comparisons side by side.
 
+mod depth;
+
 use super::answer::{Answer, Assumption, Change, Compared, Point, Verdict};
 use super::compared_names::{self, is_box, is_own_box};
 use super::costs::{Costs, all_reduces};
 use super::kernels::{self, Group};
 use super::links::{Choice, Links};
+use super::measured::Measured;
 use super::of_one_kind::{self, Row};
-use super::points::{Tried, best, try_depths};
-use super::verdict::users;
+use super::points::{best, try_depths};
 use spec_decode::HeadKind;
-use spec_decode::economics::depth::TIE_SHARE;
 
 use crate::cli::ScenarioArgs;
 use crate::input;
@@ -35,70 +36,18 @@ pub(super) fn changes(
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
-    found.extend(another_depth(scenario, costs, points));
     // The saved steps of a stand-in are of one all-reduce, and nothing moves them to another's.
     if scenario.served.is_none() {
         let worth = match costs.has_sweep() {
             true => WORTH_BESIDE_SWEEP,
             false => WORTH,
         };
-        let mut of_box = of_the_box(scenario, links, costs, first)?;
-        of_box.retain(|change| change.gain > worth);
-        found.extend(of_box);
+        found = of_the_box(scenario, links, costs, first)?;
+        found.retain(|change| change.gain.is_finite() && change.gain > worth);
     }
-    found.retain(|c| c.gain.is_finite() && c.gain > WORTH);
+    found.extend(depth::another(scenario, costs, points));
     found.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     Ok(found)
-}
-
-/// Another depth where a flag, a log or a scenario fixes one: of those that gain beyond a tie at a load
-/// that the pool holds, and more there than they lose at any, the one that gains most in the mean.
-fn another_depth(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> Option<Change> {
-    scenario.steps?;
-    let mut free = scenario.clone();
-    free.steps = None;
-    free.draft_tokens = None;
-    let held = points.iter().filter(|point| point.fits != Some(false));
-    let columns: Vec<(&Point, Vec<Tried>)> = held
-        .map(|point| {
-            let tried = try_depths(&free, costs, point.concurrency, scenario.context);
-            (point, tried)
-        })
-        .collect();
-    let gain = |point: &Point, tried: &Tried| {
-        let plain_tok_s = f64::from(point.concurrency) * 1000.0 / tried.cost.plain_ms;
-        plain_tok_s * tried.speedup / point.spec_tok_s
-    };
-    let gains = |steps: u32| -> Option<Vec<(f64, u32)>> {
-        let of = |(point, tried): &(&Point, Vec<Tried>)| {
-            let same = tried.iter().find(|tried| tried.depth.steps == steps)?;
-            Some((gain(point, same), point.concurrency))
-        };
-        columns.iter().map(of).collect()
-    };
-    let depths = columns.first()?.1.iter().map(|tried| tried.depth.steps);
-    let found = depths.filter_map(|steps| {
-        let gains = gains(steps)?;
-        let (most, at) = gains.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0))?;
-        let (least, least_at) = gains.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0))?;
-        // Within a tie the two are one; what loses more than it gains is no advice.
-        let advised = most * (1.0 - TIE_SHARE) > 1.0 && most * least > 1.0;
-        let mean = gains.iter().map(|(gain, _)| gain.ln()).sum::<f64>();
-        let change = Change {
-            change: format!("{steps} draft step{}", if steps == 1 { "" } else { "s" }),
-            gain: most,
-            why: match (least - 1.0) * 100.0 {
-                percent if percent < -0.5 => {
-                    format!("at {}; {percent:.0} % at {}", users(at), users(least_at))
-                }
-                _ => format!("at {}", users(at)),
-            },
-        };
-        advised.then_some((mean, change))
-    });
-    found
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, change)| change)
 }
 
 /// Other all-reduces, and the draft whole on every GPU.
@@ -115,6 +64,7 @@ fn of_the_box(
         let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.allreduce)?);
         let mut other = Costs::new(scenario, &all_reduce, links)?;
         other.pin = costs.pin;
+        other.measured.clone_from(&costs.measured);
         other.draft_tp = 1;
         found.push(Change {
             change: "draft at TP 1".to_string(),
@@ -143,6 +93,7 @@ fn of_the_links(
         let all_reduce = all_reduces(scenario, links, choice);
         let mut other = Costs::new(scenario, &all_reduce, links)?;
         other.pin = costs.pin;
+        other.measured.clone_from(&costs.measured);
         Ok(tok_s(scenario, &other, users, first.steps) / first.spec_tok_s)
     };
     let bytes = super::payload_bytes(scenario, users, 1);
@@ -440,6 +391,7 @@ fn compared(
     let swept_links = swept.map_or(links, |(_, on)| on);
     let mut costs = Costs::new(scenario, &all_reduce, swept_links)?;
     costs.pin = super::pin(scenario, links)?;
+    costs.measured = Measured::of(scenario, swept_links)?;
     let map = super::map::Map::new(scenario, &costs);
     let (pasted, memory) = super::pasted(scenario, &costs, map.as_ref())?;
     let not_served = super::verdict::stopped(scenario, &memory);

@@ -8,6 +8,7 @@ use spec_decode::economics::{OperatingPoint, StepCost};
 
 use super::answer::Parts;
 use super::links::{Choice, Links};
+use super::measured::Measured;
 use crate::input;
 use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::cycle::{self as scratch, Chain};
@@ -59,6 +60,14 @@ impl CycleCost {
         self.verify_ms = self.verify_ms.max(self.plain_ms);
     }
 
+    /// The cycle so many times as fast; it does not end before a plain step.
+    fn faster(&mut self, times: f64) {
+        let whole_ms = (self.cycle_ms() / times).max(self.plain_ms);
+        let verify_ms = self.verify_ms * whole_ms / self.cycle_ms();
+        self.verify_ms = verify_ms.max(self.plain_ms);
+        self.draft_ms = whole_ms - self.verify_ms;
+    }
+
     /// Accept length at which speculation breaks even.
     pub(super) fn break_even(&self) -> f64 {
         self.cycle_ms() / self.plain_ms
@@ -85,6 +94,8 @@ pub(super) struct Costs<'a> {
     pub(super) draft_tp: u32,
     law: Option<SweepLaw>,
     pub(super) pin: Option<Pin>,
+    /// Speedups that were measured.
+    pub(super) measured: Option<Measured>,
 }
 
 impl<'a> Costs<'a> {
@@ -129,6 +140,7 @@ impl<'a> Costs<'a> {
             draft_tp: scenario.tp,
             law,
             pin: None,
+            measured: None,
         })
     }
 
@@ -219,6 +231,9 @@ impl<'a> Costs<'a> {
             let last = self.scenario.baseline.iter().flatten().last();
             let beyond = last.map_or(0.0, |(users, _)| (chain.sequences / users).ln().max(0.0));
             cost.beyond = cost.beyond.min(beyond);
+        }
+        if let Some(measured) = &self.measured {
+            cost.faster(measured.factor(chain.sequences));
         }
         cost
     }

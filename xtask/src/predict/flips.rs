@@ -211,6 +211,7 @@ pub(super) fn speculative_tok_s(
     let all_reduce = all_reduces(scenario, links, choice);
     let mut other = Costs::new(scenario, &all_reduce, links).ok()?;
     other.pin = costs.pin;
+    other.measured.clone_from(&costs.measured);
     let tried = try_depths(scenario, &other, first.concurrency, first.context);
     let run = tried.iter().find(|t| t.depth.steps == first.steps);
     let best = run.or_else(|| best(&tried))?;

@@ -5,7 +5,7 @@ use spec_decode::verdict::{Measurement, doubts, worth};
 
 use super::answer::{Measure, Memory, Point, Verdict};
 use super::costs::Costs;
-use super::observed::by_log;
+use super::measured::{self, Both};
 use super::{launch, points, verdict};
 use crate::scenario::Scenario;
 use crate::table::thousands;
@@ -38,20 +38,30 @@ pub(super) fn of_the_open(
     Some(measure)
 }
 
-/// Where the log and the plain sweep show both speeds of the load: what is left is to measure them alike.
+/// Where both speeds of the load are at hand: what is left is to measure them alike, or longer.
 fn both_measured(scenario: &Scenario, point: &Point) -> Option<Measure> {
-    let both = by_log::measured(scenario, point.concurrency)?;
+    let both = measured::at(scenario, point.concurrency)?;
     let users = verdict::users(point.concurrency);
-    Some(Measure {
-        what: "both servers with one bench".to_string(),
-        how: format!(
-            "the log's {} tok/s over your sweep's {} is {:.2}x at {users} (computed {:.2}), which is the answer \
-             where both ran the same requests and neither counts prompts",
-            thousands(both.drafted),
-            thousands(both.plain),
-            both.ratio(),
+    let how = match both {
+        Both::Alike(ratio) if point.speedup_measured => format!(
+            "measured as {:.2}x at {users}, which is too near to 1 for short runs",
+            ratio.ratio
+        ),
+        Both::Alike(_) => return None,
+        Both::Unlike(drafted, plain, why) => format!(
+            "{} tok/s with the draft over {} without at {users} is no answer (computed {:.2}x), as {why}; then \
+             --baseline PLAIN --accept SPECULATIVE",
+            thousands(drafted),
+            thousands(plain),
             point.speedup,
         ),
+    };
+    Some(Measure {
+        what: match point.speedup_measured {
+            true => "both servers for longer".to_string(),
+            false => "both servers with one bench".to_string(),
+        },
+        how,
         concurrency: point.concurrency,
         width_now: Some(point.speedup_high / point.speedup_low),
         width_after: None,

@@ -16,6 +16,7 @@ pub(crate) mod launch;
 pub(crate) mod links;
 mod map;
 mod measure;
+mod measured;
 mod observed;
 mod of_one_kind;
 mod other_flags;
@@ -31,7 +32,7 @@ mod verdict;
 use std::process::ExitCode;
 
 use answer::{AllReduceTime, Answer, Best, Memory, Point, SCHEMA, Verdict};
-use costs::{Costs, Pin, all_reduces};
+use costs::{AllReduces, Costs, Pin, all_reduces};
 pub(crate) use fusion::by_itself as fuses_by_itself;
 pub(crate) use kernels::{made_by, told_by};
 use links::{Choice, ELEMENT_BYTES, Links};
@@ -103,6 +104,11 @@ pub(crate) fn without_refuted_collapse(scenario: Scenario) -> anyhow::Result<Sce
     observed::by_sweep::without_refuted_collapse(scenario)
 }
 
+/// Fixes the depth at which the speedup was measured, where no flag and no log fixes one.
+pub(crate) fn at_measured_depth(scenario: &mut Scenario) {
+    measured::fix_depth(scenario);
+}
+
 /// What `--exit-code` ends with. Without a draft nothing was asked that could pay: 0 where it runs.
 fn exit_code(answer: &Answer) -> u8 {
     match answer.verdict {
@@ -125,10 +131,21 @@ pub(crate) fn rows(scenario: &Scenario) -> anyhow::Result<Vec<(Point, Conditions
     let links = Links::new(scenario)?;
     let choice = Choice::parse(&scenario.allreduce)?;
     let all_reduce = all_reduces(scenario, &links, choice);
-    let mut costs = Costs::new(scenario, &all_reduce, &links)?;
-    costs.pin = pin(scenario, &links)?;
+    let costs = with_what_was_seen(scenario, &all_reduce, &links)?;
     let row = |users: &u32| points::row(scenario, &costs, (*users, scenario.context), None, None);
     Ok(scenario.concurrency.iter().filter_map(row).collect())
+}
+
+/// Costs moved to a verify and scaled to the speedups that were measured.
+fn with_what_was_seen<'a>(
+    scenario: &'a Scenario,
+    all_reduce: &'a AllReduces<'_>,
+    links: &Links<'_>,
+) -> anyhow::Result<Costs<'a>> {
+    let mut costs = Costs::new(scenario, all_reduce, links)?;
+    costs.pin = pin(scenario, links)?;
+    costs.measured = measured::Measured::of(scenario, links)?;
+    Ok(costs)
 }
 
 /// The whole answer for a scenario.
@@ -141,8 +158,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         links.time(choice, payload_bytes(scenario, 1, 1))?;
     }
     let all_reduce = all_reduces(scenario, links, choice);
-    let mut costs = Costs::new(scenario, &all_reduce, links)?;
-    costs.pin = pin(scenario, links)?;
+    let costs = with_what_was_seen(scenario, &all_reduce, links)?;
     let map = map::Map::new(scenario, &costs);
     let (pasted, mut memory) = pasted(scenario, &costs, map.as_ref())?;
     let (points, summary) = told(scenario, &costs, &memory, &pasted);
@@ -167,6 +183,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     };
     let mut assumptions = assumed::all(&setting, links, &points, &engine_flags);
     let observed = observed::rows(scenario, links, &memory)?;
+    assumptions.extend(costs.measured.as_ref().and_then(measured::Measured::told));
     assumptions.extend(observed::left_out(scenario));
     assumptions.extend(observed::by_log::outside(scenario, &observed));
     assumptions.extend(observed::by_sweep::outside(scenario, &observed));

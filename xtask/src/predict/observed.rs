@@ -19,6 +19,8 @@ pub(crate) enum Seen {
     Figure,
     /// In a server's log.
     Log,
+    /// In a file of `--accept`.
+    Bench,
     /// In the user's plain sweep.
     Sweep,
 }

@@ -47,6 +47,7 @@ fn measured(scenario: &Scenario) -> Vec<&'static str> {
 /// Leaves the memory that was observed.
 fn compute(scenario: &mut Scenario) {
     scenario.baseline = None;
+    scenario.swept = Vec::new();
     scenario.sweep_context = None;
     scenario.allreduce_table = None;
     scenario.served = None;

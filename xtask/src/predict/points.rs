@@ -74,6 +74,11 @@ fn accept_band(scenario: &Scenario, depth: Depth, context: u64) -> (f64, f64, f6
         .tree_band(depth.steps, topk, depth.tokens, context)
 }
 
+/// Accept length of steps and verified tokens at a context.
+pub(super) fn accept_length(scenario: &Scenario, (steps, tokens): (u32, u32), context: u64) -> f64 {
+    accept_band(scenario, Depth { steps, tokens }, context).1
+}
+
 /// A depth at an operating point, costed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tried {
@@ -177,8 +182,22 @@ pub(super) fn most(accept_length: f64, tokens: u32, conditions: &Conditions) -> 
 
 /// The band of a prediction, from the residuals of its situation; an assumed accept length widens
 /// it by the range that the scenario states, a pinned verify by what it leaves open.
-fn band(scenario: &Scenario, costs: &Costs<'_>, tried: &Tried, conditions: &Conditions) -> Band {
+fn band(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    at: (u32, u64),
+    tried: &Tried,
+    conditions: &Conditions,
+) -> Band {
     let most = most(tried.accept_length, tried.depth.tokens, conditions);
+    if let Some(half_width) = measured(costs, at, tried) {
+        let exact = Band {
+            low: tried.speedup,
+            high: tried.speedup,
+            ..ResidualModel::shipped().band(tried.speedup, most, conditions)
+        };
+        return widened(&exact, half_width, half_width, most);
+    }
     let mut band = ResidualModel::shipped().band(tried.speedup, most, conditions);
     if costs.has_sweep() {
         // Plain step and verify were seen, the verify at one point only.
@@ -201,6 +220,15 @@ fn band(scenario: &Scenario, costs: &Costs<'_>, tried: &Tried, conditions: &Cond
     band
 }
 
+/// The half-width of the band of what was measured, where this very point was.
+fn measured(costs: &Costs<'_>, at: (u32, u64), tried: &Tried) -> Option<f64> {
+    let measured = costs
+        .measured
+        .as_ref()
+        .filter(|_| tried.cost.moved == 0.0)?;
+    measured.half_width(at, (tried.depth.steps, tried.depth.tokens))
+}
+
 /// The verdict on one tried depth at a load and context.
 pub(super) fn verdict_on(
     scenario: &Scenario,
@@ -209,7 +237,7 @@ pub(super) fn verdict_on(
     tried: &Tried,
 ) -> Verdict {
     let conditions = conditions(scenario, costs, at, tried);
-    verdict(&band(scenario, costs, tried, &conditions))
+    verdict(&band(scenario, costs, at, tried, &conditions))
 }
 
 /// Adds an independent uncertainty (ln, down and up) to a band.
@@ -255,7 +283,8 @@ pub(super) fn row(
     let run = tried.iter().find(|t| Some(t.depth.steps) == steps);
     let run = run.unwrap_or(fastest);
     let conditions = conditions(scenario, costs, (users, context), run);
-    let band = band(scenario, costs, run, &conditions);
+    let at = (users, context);
+    let band = band(scenario, costs, at, run, &conditions);
     let per_second = f64::from(users) * 1000.0;
     let faster = Faster {
         steps: fastest.depth.steps,
@@ -286,6 +315,7 @@ pub(super) fn row(
         ties: ties(&tried, fastest),
         fits: memory.and_then(|memory| memory.holds(users, context)),
         load_measured: scenario.own_loads().contains(&users),
+        speedup_measured: measured(costs, at, run).is_some(),
         off_in_paste: false,
         faster: Some(faster).filter(|faster| faster.is_told(run.speedup, verdict(&band))),
     };
@@ -325,6 +355,7 @@ fn plain_point(
         ties: Vec::new(),
         fits: memory.and_then(|memory| memory.holds(users, context)),
         load_measured: scenario.own_loads().contains(&users),
+        speedup_measured: false,
         off_in_paste: false,
         faster: None,
     }

@@ -245,6 +245,9 @@ fn over_your_loads(day: &Goodput) -> String {
 
 pub(crate) fn remark(point: &Point, memory: &Memory, nothing_fits: bool) -> String {
     let mut remarks: Vec<String> = Vec::new();
+    if point.speedup_measured {
+        remarks.push("measured".into());
+    }
     match point.verdict {
         Verdict::Pays => {}
         // Without a draft there is no verdict.

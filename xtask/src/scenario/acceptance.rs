@@ -12,12 +12,13 @@ use spec_decode::{
 };
 
 use super::Notes;
+use super::accept_files;
 use super::beyond::{self, Beyond};
+use super::drafted::Drafted;
 use super::file::AssumedAccept;
 use super::merge::{Given, Merged};
 use super::model::Draft;
 use super::parse::{self, AcceptFlag};
-use crate::explain::{AcceptReading, OVER_ALL, accept_from_log};
 use crate::input;
 
 /// What is known of acceptance.
@@ -32,6 +33,8 @@ pub(crate) struct Acceptance {
     context: u64,
     /// Where a prior falls with the context.
     beyond: Option<Beyond>,
+    /// Speeds of the runs that it was measured in.
+    pub(crate) drafted: Vec<Drafted>,
 }
 
 /// Low, middle and high by depth and context.
@@ -64,6 +67,7 @@ impl Acceptance {
             bands: RefCell::default(),
             context,
             beyond: None,
+            drafted: Vec::new(),
         }
     }
 
@@ -185,6 +189,8 @@ pub(super) fn resolve(
     unmoved(merged, notes);
     if let Some(given) = &merged.accept {
         let forced = merged.accept_forced.clone();
+        // Beside a log they are of its server.
+        let steps = merged.ran.drafts.0.or(steps);
         return measured((given, forced), (head, context), &prior, steps, notes);
     }
     if let Some(assumed) = &merged.assumed.accept_length {
@@ -319,6 +325,7 @@ fn measured(
     let (text, source) = (given.value.as_str(), given.source.as_str());
     super::measured_with::note_typed(given, head, notes);
     let flag = &given.named("--accept");
+    let mut drafted = Vec::new();
     let (evidence, source) = match parse::accept(flag, text)? {
         AcceptFlag::Length {
             accept_length,
@@ -343,9 +350,10 @@ fn measured(
             source.to_string(),
         ),
         AcceptFlag::File(path) => {
-            let (evidence, source, why) = from_log(&path, steps, head, notes)?;
-            forced = forced.or(why);
-            (evidence, source)
+            let found = accept_files::read(&path, steps, head, notes)?;
+            forced = forced.or(found.forced);
+            drafted = found.drafted;
+            (found.evidence, found.source)
         }
     };
     let posterior = Posterior::new(prior, std::slice::from_ref(&evidence))
@@ -371,7 +379,11 @@ fn measured(
         Some(why) => note_forced((shown, depth), why, source, notes),
         None => pass_warnings_on(shown, depth, notes),
     }
-    Ok(Acceptance::new(head, Known::Measured(posterior), context))
+    let acceptance = Acceptance::new(head, Known::Measured(posterior), context);
+    Ok(Acceptance {
+        drafted,
+        ..acceptance
+    })
 }
 
 /// Says of a reading that it is none of the model's.
@@ -402,56 +414,6 @@ fn pass_warnings_on(accept_length: f64, depth: u32, notes: &mut Notes) {
             "",
         );
     }
-}
-
-/// The evidence, where it stands, and why it is none of the model's where it is not.
-fn from_log(
-    path: &std::path::Path,
-    steps: Option<u32>,
-    head: HeadKind,
-    notes: &mut Notes,
-) -> anyhow::Result<(Evidence, String, Option<String>)> {
-    let shown = path.display().to_string();
-    if !path.exists() {
-        return Err(input::error(format!(
-            "--accept {shown}: neither LENGTH@DEPTH (2.3@3), rates:.65,.40, counts:1000:650,400, alphas:.65,.6, nor a file that exists (`accept` reads the engines' other forms)"
-        )));
-    }
-    let mut log = accept_from_log(&input::read_text(path)?, &shown)?;
-    if head == HeadKind::NGram {
-        log = log.of_look_up();
-        let over = log.notes.iter().filter(|note| note.starts_with(OVER_ALL));
-        over.for_each(|note| {
-            notes.assume(format!("{}: the accept length is {note}", log.source), "")
-        });
-    }
-    let depth = log.depth.or(steps).ok_or_else(|| {
-        input::error(format!(
-            "--accept {shown}: the log gives accept length {:.2} but not the depth it was measured \
-             at; give --accept {:.2}@N with the steps of that run for N",
-            log.accept_length, log.accept_length
-        ))
-    })?;
-    let evidence = match &log.reading {
-        AcceptReading::Rates(cumulative) => Evidence::PositionRates {
-            cumulative: cumulative.clone(),
-            cycles: log.passes,
-        },
-        AcceptReading::Length { accept_length, .. } => Evidence::AcceptLength {
-            depth,
-            accept_length: *accept_length,
-            cycles: log.passes,
-        },
-        AcceptReading::Counts { .. } => Evidence::AcceptLength {
-            depth,
-            accept_length: log.accept_length,
-            cycles: log.passes,
-        },
-    };
-    evidence
-        .check()
-        .map_err(|e| input::error(format!("--accept {shown}: {e}")))?;
-    Ok((evidence, log.source, log.forced))
 }
 
 /// Says that a scenario's accept length is not one of heads used beyond their config.

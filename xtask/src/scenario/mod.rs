@@ -1,5 +1,6 @@
 //! A scenario: what is served, where and how, resolved once, every value with its source.
 
+mod accept_files;
 mod acceptance;
 mod all_reduce;
 pub(crate) mod aside;
@@ -7,6 +8,7 @@ mod beyond;
 mod cache;
 mod context;
 mod default_draft;
+pub(crate) mod drafted;
 mod engine;
 pub(crate) mod file;
 pub(crate) mod hardware;
@@ -86,6 +88,8 @@ pub(crate) struct Scenario {
     pub(crate) acceptance: Acceptance,
     /// The user's own plain sweep: (users, tokens a second over all users).
     pub(crate) baseline: Option<Vec<(f64, f64)>>,
+    /// Its points with what each was measured by, where its file says.
+    pub(crate) swept: Vec<crate::explain::speeds::LoadSpeed>,
     /// Tokens of context that the sweep's points are of, where its file says.
     pub(crate) sweep_context: Option<f64>,
     /// Plain steps saved in the box file, where they are of this server and no sweep is given.
@@ -202,6 +206,7 @@ impl Scenario {
         scenario.inputs = notes.inputs;
         scenario.assumptions = notes.assumptions;
         scenario.misfits = notes.misfits;
+        crate::predict::at_measured_depth(&mut scenario);
         crate::predict::without_refuted_collapse(scenario)
     }
 
@@ -236,6 +241,7 @@ impl Scenario {
             ep,
             dcp: cache::dcp(merged, tp, engine.kind, notes)?,
             sweep_context: baseline.as_ref().and_then(|sweep| sweep.context),
+            swept: sweep::seen(baseline.as_ref()),
             baseline: baseline.map(|sweep| sweep.points),
             allreduce,
             swept_allreduce: swept,

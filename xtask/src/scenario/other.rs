@@ -16,7 +16,7 @@ use crate::explain::LogScenario;
 /// | states of linear layers | x | x | | | x |
 /// | KV pool | x | x | x | x, not vLLM's: what is left | x where states share it |
 /// | tokens in it | x | x | x | x | x where states share it |
-/// | speeds | x | x | x | x | x |
+/// | speeds | x | x | x | x | are of the depth it drafted |
 ///
 /// With another fraction the pool is another; `at_other_fraction` and `without_its_draft` see to the
 /// rest.
@@ -49,7 +49,6 @@ impl Other {
                 let by_itself = model.and_then(|found| found.model.kv_dtype);
                 other_kv_format(asked, log, by_itself.unwrap_or_default())
             }),
-            // Speeds are of the depth it drafted with.
             depth: other_depth(args, log),
         }
     }

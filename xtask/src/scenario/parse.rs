@@ -188,6 +188,19 @@ pub(crate) fn depths(flag: &str, text: &str) -> anyhow::Result<Vec<u32>> {
     Ok((low..=high).collect())
 }
 
+/// The files that commas join; one whose own name has a comma is taken as it is.
+pub(super) fn files(path: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let text = path.to_string_lossy();
+    if !text.contains(',') || path.exists() {
+        return vec![path.to_path_buf()];
+    }
+    let parts = text.split(',').map(str::trim);
+    parts
+        .filter(|p| !p.is_empty())
+        .map(std::path::PathBuf::from)
+        .collect()
+}
+
 /// What `--accept` was given.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum AcceptFlag {

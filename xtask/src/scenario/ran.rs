@@ -18,6 +18,8 @@ pub(crate) struct Ran {
     pub(crate) file: String,
     /// The card that it names, and where.
     pub(crate) card: Option<(String, String)>,
+    /// Draft steps and tree width, where told.
+    pub(crate) drafts: (Option<u32>, Option<u32>),
     /// Tokens that it verified for a sequence.
     pub(crate) draft_tokens: Option<u64>,
     /// What it kept of states for prefix caching.
@@ -230,6 +232,7 @@ impl Ran {
                 .gpu
                 .clone()
                 .map(|(card, line)| (card, format!("{shown}:{line}"))),
+            drafts: (log.steps.map(|(n, _)| n), log.topk.map(|(n, _)| n)),
             draft_tokens: whole(log.draft_tokens)
                 .or_else(|| whole(log.steps).map(|steps| steps.saturating_add(1))),
             prefix_states: log.prefix_states,
@@ -365,7 +368,7 @@ impl Ran {
         if cache || states || other.kv_format {
             self.kv_tokens = None;
         }
-        if cache || depth || other.kv_format {
+        if cache || other.kv_format {
             self.speeds = Vec::new();
         }
         self

@@ -26,7 +26,7 @@ pub(super) fn baseline(
         };
     };
     let mut parts = Vec::new();
-    for path in files(path) {
+    for path in parse::files(path) {
         let (path, users) = with_users(&path)?;
         let name = path.display().to_string();
         let part = bench_input::sweep_with_notes(&input::read_text(&path)?, &name, users)?;
@@ -71,6 +71,11 @@ pub(super) fn at_context(
     Some(sweep)
 }
 
+/// Its points with what each was measured by.
+pub(super) fn seen(sweep: Option<&bench_input::Sweep>) -> Vec<crate::explain::speeds::LoadSpeed> {
+    sweep.map_or_else(Vec::new, |sweep| sweep.seen.clone())
+}
+
 /// The KV format that the sweep ran with: as its file says, else as the log beside it. Says so where
 /// the answer has another.
 pub(super) fn kv_dtype(
@@ -99,16 +104,6 @@ pub(super) fn kv_dtype(
         format!("a plain sweep with a KV cache in {name}"),
     );
     ran
-}
-
-/// The files that commas join; one whose own name has a comma is taken as it is.
-fn files(path: &Path) -> Vec<PathBuf> {
-    let text = path.to_string_lossy();
-    if !text.contains(',') || path.exists() {
-        return vec![path.to_path_buf()];
-    }
-    let parts = text.split(',').map(str::trim);
-    parts.filter(|p| !p.is_empty()).map(PathBuf::from).collect()
 }
 
 /// A file and the load behind its `@`; a file whose own name has one is taken as it is.

@@ -1,6 +1,6 @@
 //! The accept length that the next command takes.
 
-use super::{LogScenario, Words, short};
+use super::{LogScenario, Words, short, word};
 use crate::explain::facts::Facts;
 
 /// The accept length of the log, or of a speculative bench.
@@ -15,12 +15,27 @@ pub(super) fn accept(
         let same = own.accept_length.is_some() && own.accept_length == said.accept_length;
         same && own.steps.is_some_and(|(steps, _)| Some(steps) == depth)
     });
-    if kept {
+    // They say how fast that was too, which is of use beside plain ones.
+    let swept = files.iter().any(|facts| facts.sweep.is_some());
+    let benches = benches(files).filter(|_| swept);
+    if kept && benches.is_none() {
         return;
     }
     if let (Some((length, _)), Some(why)) = (said.accept_length, &said.accept_forced) {
         let left_out = format!("the accept length {}: {why}, not measured", short(length));
         line.left_out.push(left_out);
+        return;
+    }
+    if let Some(benches) = benches {
+        let said = depth.or(own.and_then(|own| own.steps.map(|(steps, _)| steps)));
+        match said {
+            Some(_) => line.push("--accept", Some(benches)),
+            None => line.gap(
+                "--accept",
+                &word(&format!("{benches}@STEPS")),
+                "the draft steps of that run for STEPS".to_string(),
+            ),
+        }
         return;
     }
     let by_log = said.accept_length.map(|(length, _)| length);
@@ -48,4 +63,15 @@ pub(super) fn accept(
             "the draft steps of that run for STEPS".to_string(),
         ),
     }
+}
+
+/// Benches that drafted, at loads that they say, joined by commas as `--accept` takes them.
+fn benches(files: &[Facts]) -> Option<String> {
+    let benches = files.iter().filter(|facts| {
+        let log = facts.get("engine").is_some();
+        !log && !facts.drafted_bench().is_empty()
+    });
+    let names: Vec<&str> = benches.map(|facts| facts.file.as_str()).collect();
+    let plain = |name: &&str| !name.contains([',', '@']) && *name != crate::explain::STANDARD_INPUT;
+    (!names.is_empty() && names.iter().all(plain)).then(|| names.join(","))
 }

@@ -3,10 +3,12 @@
 use super::super::answer::Assumption;
 use super::super::costs::{Costs, all_reduces};
 use super::super::links::{Choice, Links};
-use super::super::points;
+use super::super::measured::{self, Both};
+use super::super::{points, verdict};
 use super::{Observed, Seen};
-use crate::explain::speeds::LoadSpeed;
+use crate::explain::speeds::{By, LoadSpeed};
 use crate::scenario::Scenario;
+use crate::scenario::drafted::Drafted;
 use crate::table::thousands;
 
 /// Loads that are shown where no flag asks for more: those nearest to what it asks for, the one seen
@@ -27,15 +29,33 @@ const SWEEP_90: f64 = 0.1;
 /// Context of a load whose lines do not say it, tokens: the server's limit is no measure of it.
 const UNSAID: u64 = 2048;
 
-/// One row a load of the log.
+/// One row a load of the log, and of the benches whose accept length is used.
 pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec<Observed>> {
-    let ran = &scenario.ran;
-    if ran.speeds.is_empty() {
+    let mut rows = Vec::new();
+    for run in scenario.drafted() {
+        let own = run.of(scenario);
+        rows.extend(of_run(scenario, &own, links, Some(&run))?);
+    }
+    if !scenario.ran.speculates {
+        rows.extend(of_run(scenario, scenario, links, None)?);
+    }
+    Ok(rows)
+}
+
+/// Those of one run, with its own depth; of the plain log where there is none.
+fn of_run(
+    scenario: &Scenario,
+    own: &Scenario,
+    links: &Links<'_>,
+    run: Option<&Drafted>,
+) -> anyhow::Result<Vec<Observed>> {
+    let speeds = run.map_or(&scenario.ran.speeds, |run| &run.speeds);
+    if speeds.is_empty() {
         return Ok(Vec::new());
     }
-    let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.allreduce)?);
-    let costs = Costs::new(scenario, &all_reduce, links)?;
-    let row = |speed: &LoadSpeed| row(scenario, &costs, speed);
+    let all_reduce = all_reduces(own, links, Choice::parse(&own.allreduce)?);
+    let costs = Costs::new(own, &all_reduce, links)?;
+    let row = |speed: &LoadSpeed| row(scenario, own, &costs, (run, speed));
     let input = scenario.input("concurrency");
     let by_flag = input.is_some_and(|input| input.source.starts_with("--concurrency"));
     let asked = if by_flag {
@@ -43,15 +63,20 @@ pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec
     } else {
         &[]
     };
-    let shown = shown(&ran.speeds, asked);
-    let others = ran.speeds.len().saturating_sub(shown.len());
+    let shown = shown(speeds, asked);
+    let others = speeds.len().saturating_sub(shown.len());
     let mut rows: Vec<Observed> = shown.into_iter().filter_map(row).collect();
     if let (Some(last), 1..) = (rows.last_mut(), others) {
         let s = if others == 1 { "" } else { "s" };
-        let note = format!("; {others} other load{s} of the log not shown (--concurrency)");
+        let of = if in_log(run) { "log" } else { "bench" };
+        let note = format!("; {others} other load{s} of the {of} not shown (--concurrency)");
         last.note.push_str(&note);
     }
     Ok(rows)
+}
+
+fn in_log(run: Option<&Drafted>) -> bool {
+    run.is_none_or(|run| run.in_log)
 }
 
 fn shown<'a>(speeds: &'a [LoadSpeed], asked: &[u32]) -> Vec<&'a LoadSpeed> {
@@ -79,37 +104,19 @@ fn shown<'a>(speeds: &'a [LoadSpeed], asked: &[u32]) -> Vec<&'a LoadSpeed> {
     kept
 }
 
-fn row(scenario: &Scenario, costs: &Costs<'_>, speed: &LoadSpeed) -> Option<Observed> {
-    let whole = (1.0..=65_536.0).contains(&speed.running) && speed.running.fract() == 0.0;
-    let users = whole.then_some(speed.running as u32)?;
+fn row(
+    scenario: &Scenario,
+    own: &Scenario,
+    costs: &Costs<'_>,
+    (run, speed): (Option<&Drafted>, &LoadSpeed),
+) -> Option<Observed> {
+    let users = measured::whole(speed.running)?;
     let held = speed
         .held_tokens
         .map(|tokens| tokens.round().clamp(0.0, 1e9));
     let context = held.map_or(scenario.context.min(UNSAID), |tokens| tokens as u64);
-    let plain_90 = if costs.has_sweep() {
-        SWEEP_90
-    } else {
-        SCRATCH_90
-    };
-    let (kind, computed, down, up) = if scenario.ran.speculates {
-        scenario.draft.as_ref()?;
-        let (point, _) = points::row(scenario, costs, (users, context), None, None)?;
-        // The accept length of that load, where its lines print one.
-        let own = speed.accept_length.unwrap_or(point.accept_length);
-        let most = f64::from(point.draft_tokens);
-        let scale = own.clamp(1.0, most) / point.accept_length;
-        let width = |bound: f64| plain_90.hypot((point.speedup / bound).ln());
-        (
-            "speculative",
-            point.spec_tok_s * scale,
-            width(point.speedup_low),
-            width(point.speedup_high),
-        )
-    } else {
-        let plain_ms = costs.cycle(users, context, 1, 2).plain_ms;
-        let tok_s = f64::from(users) * 1000.0 / plain_ms;
-        ("plain", tok_s, plain_90, plain_90)
-    };
+    let at = (users, context);
+    let (kind, computed, down, up) = computed(own, costs, at, (run.is_some(), speed))?;
     if !(computed.is_finite() && computed > 0.0) {
         return None;
     }
@@ -118,65 +125,93 @@ fn row(scenario: &Scenario, costs: &Costs<'_>, speed: &LoadSpeed) -> Option<Obse
         Some(tokens) => format!(", {} tokens held", thousands(tokens)),
         None => format!(", {} tokens assumed", thousands(context as f64)),
     };
+    let depth = own.steps.filter(|_| own.steps != scenario.steps);
+    let depth = depth.map_or_else(String::new, |n| format!(", {}", verdict::steps(n)));
     let s = if users == 1 { "" } else { "s" };
+    let (seen, of) = match in_log(run) {
+        true => (Seen::Log, "log"),
+        false => (Seen::Bench, "--accept"),
+    };
+    let file = run.map_or(&scenario.ran.file, |run| &run.file);
+    let lines = match speed.by {
+        By::Lines => format!(
+            ", {} line{}",
+            speed.lines,
+            if speed.lines == 1 { "" } else { "s" }
+        ),
+        _ => String::new(),
+    };
     Some(Observed {
-        what: format!("log: {kind}, {users} user{s}{tokens}"),
-        seen: Seen::Log,
+        what: format!("{of}: {kind}, {users} user{s}{depth}{tokens}"),
+        seen,
         observed: speed.tok_s,
         computed: Some(computed),
         computed_low: Some(low),
         computed_high: Some(high),
         unit: "tok/s",
-        source: format!("{}:{}", scenario.ran.file, speed.line),
+        source: format!("{file}:{}", speed.line),
         note: format!(
-            "{} ({low:.0} to {high:.0}), {} line{}{}",
+            "{} ({low:.0} to {high:.0}){lines}{}",
             place(speed.tok_s, low, high),
-            speed.lines,
-            if speed.lines == 1 { "" } else { "s" },
-            measured(scenario, users).map_or_else(String::new, |both| format!(
-                "; {:.2}x your plain sweep's {}",
-                both.ratio(),
-                thousands(both.plain)
-            )),
+            run.map_or_else(String::new, |run| over_plain(scenario, run, (users, speed))),
         ),
     })
 }
 
-/// The speeds of one load, tokens a second over all users, both measured.
-pub(in crate::predict) struct Measured {
-    /// With the draft: the log's.
-    pub(in crate::predict) drafted: f64,
-    /// Without: the plain sweep's.
-    pub(in crate::predict) plain: f64,
+/// What it is called, what is computed for it, tokens a second, and how far the 90 % band of that reaches
+/// down and up, ln.
+fn computed(
+    own: &Scenario,
+    costs: &Costs<'_>,
+    at: (u32, u64),
+    (drafts, speed): (bool, &LoadSpeed),
+) -> Option<(&'static str, f64, f64, f64)> {
+    let plain_90 = if costs.has_sweep() {
+        SWEEP_90
+    } else {
+        SCRATCH_90
+    };
+    if !drafts {
+        let plain_ms = costs.cycle(at.0, at.1, 1, 2).plain_ms;
+        return Some((
+            "plain",
+            f64::from(at.0) * 1000.0 / plain_ms,
+            plain_90,
+            plain_90,
+        ));
+    }
+    let (point, _) = points::row(own, costs, at, None, None)?;
+    // The accept length of that load, where its lines print one.
+    let seen = speed.accept_length.unwrap_or(point.accept_length);
+    let scale = seen.clamp(1.0, f64::from(point.draft_tokens)) / point.accept_length;
+    let width = |bound: f64| plain_90.hypot((point.speedup / bound).ln());
+    Some((
+        "speculative",
+        point.spec_tok_s * scale,
+        width(point.speedup_low),
+        width(point.speedup_high),
+    ))
 }
 
-impl Measured {
-    pub(in crate::predict) fn ratio(&self) -> f64 {
-        self.drafted / self.plain
+/// The speed over that of the plain sweep at the same load, or why that says nothing.
+fn over_plain(scenario: &Scenario, run: &Drafted, (users, speed): (u32, &LoadSpeed)) -> String {
+    match measured::both(scenario, run, speed) {
+        Some(Both::Alike(ratio)) => {
+            let by = match ratio.tpot_ms.filter(|_| ratio.users > 1) {
+                Some((own, plain)) => format!(
+                    ", time per output token {own} for {plain} ms, prompts of others in both"
+                ),
+                None => String::new(),
+            };
+            format!("; {:.2}x your plain sweep{by}", ratio.ratio)
+        }
+        // Of another run the ratio is at hand.
+        Some(Both::Unlike(..)) if matches!(measured::at(scenario, users), Some(Both::Alike(_))) => {
+            String::new()
+        }
+        Some(Both::Unlike(_, _, why)) => format!("; not set against your plain sweep: {why}"),
+        None => String::new(),
     }
-}
-
-/// Contexts that count as one, as a ratio: requests of a log grow while they run.
-const SAME_CONTEXT: f64 = 1.25;
-
-/// What a speculating server's log and the user's own plain sweep show of one load, at about one
-/// context.
-pub(in crate::predict) fn measured(scenario: &Scenario, users: u32) -> Option<Measured> {
-    let one_cache = scenario.swept_kv_dtype == scenario.kv_dtype;
-    if !scenario.ran.speculates || scenario.draft.is_none() || !one_cache {
-        return None;
-    }
-    let load = f64::from(users);
-    let speed = scenario.ran.speeds.iter().find(|s| s.running == load)?;
-    let mut swept = scenario.baseline.iter().flatten();
-    let (_, plain) = *swept.find(|(at, _)| *at == load)?;
-    let context = scenario.sweep_context.unwrap_or(scenario.context as f64);
-    let apart = speed.held_tokens? / context.max(1.0);
-    let same = (1.0 / SAME_CONTEXT..=SAME_CONTEXT).contains(&apart);
-    (same && plain > 0.0).then_some(Measured {
-        drafted: speed.tok_s,
-        plain,
-    })
 }
 
 pub(super) fn place(observed: f64, low: f64, high: f64) -> &'static str {
@@ -276,6 +311,7 @@ mod tests {
             accept_length: None,
             lines,
             line: 1,
+            by: By::Lines,
         };
         let all = [speed(1.0, 2), speed(2.0, 3), speed(4.0, 9), speed(8.0, 2)];
         let loads: Vec<f64> = shown(&all, &[]).iter().map(|s| s.running).collect();
@@ -299,6 +335,7 @@ mod tests {
             accept_length: None,
             lines: 2,
             line: 1,
+            by: By::Lines,
         });
         let loads = |asked: &[u32]| {
             let rows = shown(&all, asked).into_iter();

@@ -1,0 +1,253 @@
+//! Speedups that were measured: a speed with the draft over a plain one of the same load. They answer
+//! for their own load and depth, and scale the cycles of others by measured over computed.
+
+use super::answer::{Assumption, Input};
+use super::costs::{Costs, all_reduces};
+use super::links::{Choice, Links};
+use super::points::accept_length;
+use crate::explain::speeds::{LoadSpeed, same_context};
+use crate::scenario::Scenario;
+use crate::scenario::drafted::Drafted;
+
+/// ln half-width of the 90 % band of a measured speedup: how far another reading lies from it. Source:
+/// eight public sweeps of RTX PRO 6000 boxes (248 triples of neighbouring contexts at one load, 30
+/// seconds a reading): nine in ten readings are within 0.072 of what the others say of them, and two such
+/// differ by the root of 2 more.
+const REPEATED_90: f64 = 0.10;
+
+/// How far a speedup may be above the accept length, ln: as readings of that scatter.
+const ABOVE_ACCEPT: f64 = spec_decode::bands::READING_HALF_WIDTH;
+
+/// A measured speedup.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Ratio {
+    pub(super) users: u32,
+    pub(super) ratio: f64,
+    steps: u32,
+    tokens: u32,
+    /// Tokens that a request held, where told.
+    held: Option<f64>,
+    file: String,
+    /// Times per output token with the draft and without, ms, where these were set against each other.
+    pub(super) tpot_ms: Option<(f64, f64)>,
+}
+
+/// Both speeds of a load.
+pub(super) enum Both {
+    /// Measured alike.
+    Alike(Ratio),
+    /// Tokens a second with the draft and without, and what they differ by.
+    Unlike(f64, f64, String),
+}
+
+/// What was measured of a load with this run's draft and without.
+pub(super) fn both(scenario: &Scenario, run: &Drafted, speed: &LoadSpeed) -> Option<Both> {
+    let users = whole(speed.running)?;
+    let of_load = |at: f64| at == speed.running;
+    let mut swept = scenario.baseline.iter().flatten();
+    let (_, plain_tok_s) = *swept.find(|(at, _)| of_load(*at))?;
+    let unlike = |why: String| Some(Both::Unlike(speed.tok_s, plain_tok_s, why));
+    let plain = scenario.swept.iter().filter(|plain| of_load(plain.running));
+    let alike = plain.map(|plain| Ok((speed.over(plain)?, plain)));
+    // Of several contexts the one that is alike.
+    let found: Option<Result<_, String>> = alike.reduce(|a, b| a.or(b));
+    let (ratio, plain) = match found {
+        Some(Ok(found)) => found,
+        Some(Err(why)) => return unlike(why),
+        None => {
+            return unlike("the sweep's file does not say how its speeds were taken".to_string());
+        }
+    };
+    if scenario.input("accept_forced").is_some() {
+        return unlike("what is accepted was forced in that server".to_string());
+    }
+    if scenario.swept_kv_dtype != scenario.kv_dtype {
+        return unlike("the plain sweep is of another KV format".to_string());
+    }
+    let steps = run.steps.or(scenario.steps)?;
+    let ratio = Ratio {
+        users,
+        ratio,
+        steps,
+        tokens: run.tokens.unwrap_or(steps.saturating_add(1)),
+        held: speed.held_tokens,
+        file: run.file.clone(),
+        tpot_ms: speed.tpot_ms().zip(plain.tpot_ms()),
+    };
+    let most = accept_at(scenario, &ratio).1 * ABOVE_ACCEPT.exp();
+    if ratio.ratio > most {
+        return unlike(format!(
+            "a pass gives {most:.2} tokens at most, so that the two did not run alike"
+        ));
+    }
+    Some(Both::Alike(ratio))
+}
+
+/// The same at a load, of whichever run shows it; one that was measured alike first.
+pub(super) fn at(scenario: &Scenario, users: u32) -> Option<Both> {
+    let runs = scenario.drafted();
+    let of_load = runs.iter().flat_map(|run| {
+        let speeds = run.speeds.iter();
+        let speeds = speeds.filter(|speed| speed.running == f64::from(users));
+        speeds.filter_map(|speed| both(scenario, run, speed))
+    });
+    let mut first = None;
+    for found in of_load {
+        if matches!(found, Both::Alike(_)) {
+            return Some(found);
+        }
+        first = first.or(Some(found));
+    }
+    first
+}
+
+/// Fixes the depth that was measured, where nothing else does: the answer is of what ran.
+pub(super) fn fix_depth(scenario: &mut Scenario) {
+    let free = scenario.steps.is_none() && scenario.draft_tokens.is_none();
+    if !free || scenario.topk.is_some_and(|topk| topk > 1) {
+        return;
+    }
+    let runs = scenario.drafted();
+    let found = runs.iter().find(|run| {
+        let alike = |speed| matches!(both(scenario, run, speed), Some(Both::Alike(_)));
+        run.speeds.iter().any(alike)
+    });
+    let chain = found.filter(|run| run.topk.unwrap_or(1) <= 1);
+    let Some((steps, file)) = chain.and_then(|run| Some((run.steps?, run.file.clone()))) else {
+        return;
+    };
+    scenario.steps = Some(steps);
+    scenario.inputs.push(Input {
+        name: "steps",
+        value: steps.into(),
+        source: format!("{file}: the speedup was measured with them"),
+    });
+}
+
+/// A load as whole users.
+pub(super) fn whole(running: f64) -> Option<u32> {
+    let whole = (1.0..=65_536.0).contains(&running) && running.fract() == 0.0;
+    whole.then_some(running as u32)
+}
+
+/// The context of a ratio, tokens, and the accept length there at its depth.
+fn accept_at(scenario: &Scenario, ratio: &Ratio) -> (u64, f64) {
+    let own = scenario.context as f64;
+    let told = ratio.held.or(scenario.sweep_context);
+    // What counts as the context of the answer is taken to be of it.
+    let other = told.filter(|tokens| !same_context(*tokens, own));
+    let context = other.map_or(scenario.context, |tokens| tokens.clamp(0.0, 1e9) as u64);
+    (
+        context,
+        accept_length(scenario, (ratio.steps, ratio.tokens), context),
+    )
+}
+
+/// Measured speedups by rising load, and how they scale what is computed.
+#[derive(Debug, Clone)]
+pub(super) struct Measured {
+    /// Each with the logarithm of measured over computed.
+    ratios: Vec<(Ratio, f64)>,
+    /// The context of the answer, tokens.
+    context: u64,
+}
+
+impl Measured {
+    /// Of a scenario whose sweep ran on these links; nothing where no load was measured both ways.
+    pub(super) fn of(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Option<Self>> {
+        let runs = scenario.drafted();
+        let mut ratios: Vec<Ratio> = Vec::new();
+        for (run, speed) in runs
+            .iter()
+            .flat_map(|run| run.speeds.iter().map(move |s| (run, s)))
+        {
+            if let Some(Both::Alike(ratio)) = both(scenario, run, speed)
+                && ratios.iter().all(|known| known.users != ratio.users)
+            {
+                ratios.push(ratio);
+            }
+        }
+        if ratios.is_empty() {
+            return Ok(None);
+        }
+        ratios.sort_by_key(|ratio| ratio.users);
+        // As it was measured, whatever all-reduce is asked for.
+        let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.swept_allreduce)?);
+        let costs = Costs::new(scenario, &all_reduce, links)?;
+        let scaled = ratios.into_iter().filter_map(|ratio| {
+            let (context, accept) = accept_at(scenario, &ratio);
+            let cost = costs.cycle(ratio.users, context, ratio.steps, ratio.tokens);
+            let factor = (ratio.ratio / cost.speedup(accept)).ln();
+            factor.is_finite().then_some((ratio, factor))
+        });
+        Ok(Some(Self {
+            ratios: scaled.collect(),
+            context: scenario.context,
+        }))
+    }
+
+    /// Measured over computed at a load: between two that were measured by ln of the load, outside the
+    /// nearest one's.
+    pub(super) fn factor(&self, users: f64) -> f64 {
+        let load = |at: &(Ratio, f64)| f64::from(at.0.users);
+        let below = self.ratios.iter().rev().find(|at| load(at) <= users);
+        let above = self.ratios.iter().find(|at| load(at) >= users);
+        let (Some(low), Some(high)) = (below.or(above), above.or(below)) else {
+            return 1.0;
+        };
+        let apart = (load(high) / load(low)).ln();
+        let share = match apart > 0.0 {
+            true => (users / load(low)).ln() / apart,
+            false => 0.0,
+        };
+        (low.1 + share * (high.1 - low.1)).exp()
+    }
+
+    /// The ln half-width of the band of what was measured at this very load, context and depth.
+    pub(super) fn half_width(
+        &self,
+        (users, context): (u32, u64),
+        (steps, tokens): (u32, u32),
+    ) -> Option<f64> {
+        let mut ratios = self.ratios.iter().map(|(ratio, _)| ratio);
+        let same = |ratio: &&Ratio| {
+            let held = ratio.held.unwrap_or(self.context as f64);
+            ratio.users == users
+                && (ratio.steps, ratio.tokens) == (steps, tokens)
+                && same_context(held, context as f64)
+        };
+        ratios.find(same).map(|_| REPEATED_90)
+    }
+
+    /// What rests on it, in one line.
+    pub(super) fn told(&self) -> Option<Assumption> {
+        let (first, _) = self.ratios.first()?;
+        let ratios = || self.ratios.iter().map(|(ratio, _)| ratio);
+        let loads: Vec<String> = ratios().map(|ratio| ratio.users.to_string()).collect();
+        let mut files: Vec<&str> = ratios().map(|ratio| ratio.file.as_str()).collect();
+        files.dedup();
+        let factors = self.ratios.iter().map(|(_, factor)| factor.exp());
+        let low = factors.clone().fold(f64::MAX, f64::min);
+        let high = factors.fold(f64::MIN, f64::max);
+        let times = match format!("{low:.2}") == format!("{high:.2}") {
+            true => format!("{low:.2}"),
+            false => format!("{low:.2} to {high:.2}"),
+        };
+        let s = if first.users == 1 && loads.len() == 1 {
+            ""
+        } else {
+            "s"
+        };
+        Some(Assumption {
+            what: format!(
+                "measured: the speedup with {} at {} user{s} ({} over your plain sweep; nine in ten repeated readings \
+                 are within {:.0} %); other depths and loads are computed, times measured over computed ({times})",
+                super::verdict::steps(first.steps),
+                loads.join(", "),
+                files.join(", "),
+                100.0 * REPEATED_90,
+            ),
+            settled_by: String::new(),
+        })
+    }
+}

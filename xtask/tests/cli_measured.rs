@@ -1,0 +1,265 @@
+//! Both speeds of a server measured, with the draft and without: their ratio is the answer.
+
+mod common;
+
+use common::{answers, with_log};
+
+/// Decode lines of a server at loads of (users, tokens a second), three each.
+fn log(steps: u32, tokens: u64, loads: &[(u32, f64)]) -> String {
+    let spec = match steps {
+        0 => "speculative_algorithm=None".to_string(),
+        steps => format!(
+            "speculative_algorithm='EAGLE3', speculative_num_steps={steps}, \
+             speculative_eagle_topk=1, speculative_num_draft_tokens={}",
+            steps + 1
+        ),
+    };
+    let mut text = format!(
+        "[2026-07-11 09:14:02] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', tp_size=4, {spec})\n"
+    );
+    let accept = if steps > 0 { "accept len: 2.30, " } else { "" };
+    for (users, tok_s) in loads {
+        for _ in 0..3 {
+            text.push_str(&format!(
+                "[2026-07-11 09:15:05 TP0] Decode batch, #running-req: {users}, #token: {}, token \
+                 usage: 0.01, {accept}cuda graph: True, gen throughput (token/s): {tok_s}, #queue-req: 0\n",
+                tokens * u64::from(*users)
+            ));
+        }
+    }
+    text
+}
+
+/// A serving bench of requests of 3584 and 1024 tokens.
+fn bench(users: u32, tpot_ms: f64, accept: Option<f64>) -> String {
+    let accept = accept.map_or_else(String::new, |length| format!("Accept length: {length}\n"));
+    let output = f64::from(users) * 950.0 / tpot_ms;
+    format!(
+        "============ Serving Benchmark Result ============\n\
+         Backend: sglang\n\
+         Max request concurrency: {users}\n\
+         Successful requests: 10\n\
+         Total input tokens: 35840\n\
+         Total generated tokens: 10240\n\
+         Output token throughput (tok/s): {output:.2}\n\
+         {accept}\
+         Mean TTFT (ms): 900.00\n\
+         Mean TPOT (ms): {tpot_ms:.2}\n\
+         Mean ITL (ms): {tpot_ms:.2}\n\
+         Median ITL (ms): {:.2}\n\
+         ==================================================\n",
+        tpot_ms * 0.9
+    )
+}
+
+const CARDS: [&str; 4] = ["--gpu", "rtx-5090", "--gpus", "4"];
+
+fn predict(words: &[&str]) -> String {
+    let all = [&["predict"], &CARDS[..], words].concat();
+    answers(&all)
+}
+
+/// The row of a load in the table of the answer.
+fn row(answer: &str, users: u32) -> String {
+    let head = format!("{users:>5}  ");
+    let found = answer.lines().find(|line| line.starts_with(&head));
+    found
+        .unwrap_or_else(|| panic!("{users}: {answer}"))
+        .to_string()
+}
+
+const PLAIN: [(u32, f64); 3] = [(1, 60.0), (8, 400.0), (32, 1000.0)];
+/// 1.40, 1.30 and 1.15 times as fast.
+const DRAFTED: [(u32, f64); 3] = [(1, 84.0), (8, 520.0), (32, 1150.0)];
+
+fn of_two_logs(words: &[&str]) -> String {
+    with_log("plain", &log(0, 4096, &PLAIN), |plain| {
+        with_log("spec", &log(3, 4100, &DRAFTED), |spec| {
+            let given = ["--from-log", spec, "--baseline", plain, "--context", "4k"];
+            predict(&[&given[..], words].concat())
+        })
+    })
+}
+
+#[test]
+fn the_ratio_of_two_logs_is_the_answer_of_its_load() {
+    let answer = of_two_logs(&["--concurrency", "1,8,32"]);
+    for (users, speedup, tok_s) in [(1, "1.40", "84"), (8, "1.30", "520"), (32, "1.15", "1,150")] {
+        let row = row(&answer, users);
+        assert!(row.contains(speedup) && row.contains(tok_s), "{answer}");
+        assert!(row.ends_with("measured"), "{answer}");
+    }
+    assert!(
+        answer.starts_with("PAYS   1.40x for one user (1.27 to 1.55)"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("measured: the speedup with 3 steps at 1, 8, 32 users"),
+        "{answer}"
+    );
+    assert!(!answer.contains("measure both servers"), "{answer}");
+}
+
+#[test]
+fn beside_steps_that_the_log_did_not_run_its_speeds_stay_and_scale_the_answer() {
+    let own = of_two_logs(&["--concurrency", "8"]);
+    let other = of_two_logs(&["--concurrency", "8", "--steps", "2"]);
+    assert!(
+        other.contains("log: speculative, 8 users, 3 steps, 4,100 tokens held"),
+        "{other}"
+    );
+    assert!(!row(&other, 8).contains("measured"), "{other}");
+    let tok_s = |answer: &str| -> f64 {
+        let row = row(answer, 8);
+        let words: Vec<&str> = row.split_whitespace().collect();
+        words[2].replace(',', "").parse().expect("tokens a second")
+    };
+    // What is advised over the log's depth is what following it gives over what was observed.
+    let advised = own.lines().find(|line| line.contains("%  2 draft steps"));
+    let gain = tok_s(&other) / tok_s(&own) - 1.0;
+    match advised {
+        Some(line) => assert!(
+            line.contains(&format!("+{:.0} %", gain * 100.0)),
+            "{line} {gain}"
+        ),
+        None => assert!(gain < 0.0527, "{gain}\n{own}"),
+    }
+}
+
+#[test]
+fn benches_of_both_servers_are_the_answer_and_explain_prints_their_ratio_and_passes_both_on() {
+    with_log("p1", &bench(1, 16.0, None), |p1| {
+        with_log("p32", &bench(32, 30.0, None), |p32| {
+            with_log("s1", &bench(1, 10.0, Some(2.3)), |s1| {
+                with_log("s32", &bench(32, 25.0, Some(2.3)), |s32| {
+                    let told = answers(&["explain", p1, p32, s1, s32]);
+                    for words in ["1.60x at 1 user", "1.20x at 32", "time per output token"] {
+                        let flat = told.split_whitespace().collect::<Vec<_>>().join(" ");
+                        assert!(flat.contains(words), "{told}");
+                    }
+                    let (plain, spec) = (format!("{p1},{p32}"), format!("{s1},{s32}@3"));
+                    assert!(
+                        told.contains(&format!("--accept {s1},{s32}@STEPS")),
+                        "{told}"
+                    );
+                    assert!(told.contains(&format!("--baseline {plain}")), "{told}");
+                    let answer = predict(&[
+                        "--model",
+                        "qwen3-32b",
+                        "--context",
+                        "4096",
+                        "--concurrency",
+                        "1,32",
+                        "--accept",
+                        &spec,
+                        "--baseline",
+                        &plain,
+                    ]);
+                    assert!(row(&answer, 1).contains("1.60 (1.45-1.77)"), "{answer}");
+                    assert!(row(&answer, 32).contains("1.20 (1.09-1.33)"), "{answer}");
+                    assert!(
+                        answer.contains("25 for 30 ms, prompts of others in both"),
+                        "{answer}"
+                    );
+                });
+            });
+        });
+    });
+}
+
+#[test]
+fn speeds_that_were_not_measured_alike_say_why_they_are_no_answer() {
+    with_log("sweep", "concurrency,tok_s\n8,400\n32,1000\n", |plain| {
+        with_log("spec", &log(3, 4100, &[(8, 430.0), (32, 1050.0)]), |spec| {
+            let answer = predict(&[
+                "--from-log",
+                spec,
+                "--baseline",
+                plain,
+                "--context",
+                "4k",
+                "--concurrency",
+                "8,32",
+            ]);
+            let why = "the sweep's file does not say how its speeds were taken";
+            assert!(
+                answer.contains(why) && !answer.contains("measured: the"),
+                "{answer}"
+            );
+            assert!(!row(&answer, 8).contains("measured"), "{answer}");
+        });
+    });
+    with_log("short", &log(0, 1000, &PLAIN), |plain| {
+        with_log("spec", &log(3, 4100, &DRAFTED), |spec| {
+            let answer = predict(&[
+                "--from-log",
+                spec,
+                "--baseline",
+                plain,
+                "--context",
+                "4k",
+                "--concurrency",
+                "8",
+            ]);
+            let why = "its requests held 4100 tokens, the plain ones 1000";
+            assert!(answer.contains(why), "{answer}");
+        });
+    });
+    with_log("slow", &log(0, 4096, &[(8, 150.0)]), |plain| {
+        with_log("spec", &log(3, 4100, &[(8, 520.0)]), |spec| {
+            let answer = predict(&[
+                "--from-log",
+                spec,
+                "--baseline",
+                plain,
+                "--context",
+                "4k",
+                "--concurrency",
+                "8",
+            ]);
+            assert!(
+                answer.contains("so that the two did not run alike"),
+                "{answer}"
+            );
+        });
+    });
+}
+
+#[test]
+fn a_depth_within_a_tie_that_turns_measure_first_to_pays_is_named() {
+    let line = |answer: &str| -> Option<String> {
+        let mut lines = answer.lines();
+        lines
+            .find(|line| line.contains(", which 4 steps may not"))
+            .map(str::to_string)
+    };
+    let model = [
+        "--model",
+        "glm-4.5-air",
+        "--quant",
+        "fp8",
+        "--gpu",
+        "rtx-pro-6000",
+        "--gpus",
+        "2",
+    ];
+    let rest = [
+        "--engine",
+        "sglang@0.5.10",
+        "--context",
+        "16k",
+        "--accept",
+        "3.14@4",
+    ];
+    let given = [&["predict"], &model[..], &rest[..]].concat();
+    let at = |steps: &str| {
+        answers(&[&given[..], &["--concurrency", "1,2,4,8", "--steps", steps]].concat())
+    };
+    let (four, three) = (at("4"), at("3"));
+    assert!(
+        four.starts_with("MEASURE FIRST") && three.starts_with("PAYS"),
+        "{four}{three}"
+    );
+    let line = line(&four).unwrap_or_else(|| panic!("{four}"));
+    assert!(line.contains("3 draft steps (pays at 1 user"), "{line}");
+}
