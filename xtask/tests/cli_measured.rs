@@ -263,3 +263,29 @@ fn a_depth_within_a_tie_that_turns_measure_first_to_pays_is_named() {
     let line = line(&four).unwrap_or_else(|| panic!("{four}"));
     assert!(line.contains("3 draft steps (pays at 1 user"), "{line}");
 }
+
+#[test]
+fn a_measured_ratio_near_one_is_told_as_such_and_not_to_be_measured_as_if_it_had_not_been() {
+    let answer = with_log("plain", &log(0, 4096, &[(8, 400.0)]), |plain| {
+        with_log("near", &log(3, 4100, &[(8, 412.0)]), |spec| {
+            predict(&[
+                "--from-log",
+                spec,
+                "--baseline",
+                plain,
+                "--context",
+                "4k",
+                "--concurrency",
+                "8",
+            ])
+        })
+    });
+    assert!(
+        row(&answer, 8).ends_with("measured; too near to 1"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("measure both servers for longer: measured as 1.03x"),
+        "{answer}"
+    );
+}

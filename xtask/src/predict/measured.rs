@@ -8,6 +8,7 @@ use super::points::accept_length;
 use crate::explain::speeds::{LoadSpeed, same_context};
 use crate::scenario::Scenario;
 use crate::scenario::drafted::Drafted;
+use crate::table::thousands;
 
 /// ln half-width of the 90 % band of a measured speedup: how far another reading lies from it. Source:
 /// eight public sweeps of RTX PRO 6000 boxes (248 triples of neighbouring contexts at one load, 30
@@ -108,10 +109,7 @@ pub(super) fn fix_depth(scenario: &mut Scenario) {
         return;
     }
     let runs = scenario.drafted();
-    let found = runs.iter().find(|run| {
-        let alike = |speed| matches!(both(scenario, run, speed), Some(Both::Alike(_)));
-        run.speeds.iter().any(alike)
-    });
+    let found = runs.iter().find(|run| is_alike(scenario, run));
     let chain = found.filter(|run| run.topk.unwrap_or(1) <= 1);
     let Some((steps, file)) = chain.and_then(|run| Some((run.steps?, run.file.clone()))) else {
         return;
@@ -122,6 +120,12 @@ pub(super) fn fix_depth(scenario: &mut Scenario) {
         value: steps.into(),
         source: format!("{file}: the speedup was measured with them"),
     });
+}
+
+/// Whether a load of this run was measured alike without the draft.
+pub(super) fn is_alike(scenario: &Scenario, run: &Drafted) -> bool {
+    let alike = |speed| matches!(both(scenario, run, speed), Some(Both::Alike(_)));
+    run.speeds.iter().any(alike)
 }
 
 /// A load as whole users.
@@ -233,15 +237,17 @@ impl Measured {
             true => format!("{low:.2}"),
             false => format!("{low:.2} to {high:.2}"),
         };
-        let s = if first.users == 1 && loads.len() == 1 {
-            ""
-        } else {
-            "s"
+        let s = match loads.as_slice() {
+            [one] if one == "1" => "",
+            _ => "s",
         };
+        let held = first.held.map_or_else(String::new, |tokens| {
+            format!(" of about {} tokens", thousands(tokens))
+        });
         Some(Assumption {
             what: format!(
-                "measured: the speedup with {} at {} user{s} ({} over your plain sweep; nine in ten repeated readings \
-                 are within {:.0} %); other depths and loads are computed, times measured over computed ({times})",
+                "measured: the speedup with {} at {} user{s}{held} ({} over your plain sweep; nine in ten repeated \
+                 readings are within {:.0} %); all else is computed, times measured over computed ({times})",
                 super::verdict::steps(first.steps),
                 loads.join(", "),
                 files.join(", "),

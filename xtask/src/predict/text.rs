@@ -253,6 +253,7 @@ pub(crate) fn remark(point: &Point, memory: &Memory, nothing_fits: bool) -> Stri
         // Without a draft there is no verdict.
         _ if point.steps == 0 => {}
         Verdict::DoesNotPay => remarks.push("does not pay".into()),
+        Verdict::MeasureFirst if point.speedup_measured => remarks.push("too near to 1".into()),
         Verdict::MeasureFirst => remarks.push("measure first".into()),
     }
     if point.fits == Some(false) && !nothing_fits {

@@ -282,7 +282,13 @@ pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Opt
             scenario.ran.file,
             reasons.join("; ")
         ),
-        settled_by: if scenario.ran.speculates && swept {
+        settled_by: if scenario
+            .drafted()
+            .iter()
+            .any(|run| measured::is_alike(scenario, run))
+        {
+            String::new()
+        } else if scenario.ran.speculates && swept {
             "a plain sweep and a speculative run of one server".to_string()
         } else if scenario.ran.speculates {
             "--baseline with a plain sweep of the same server, which takes the place of the computed \
