@@ -341,17 +341,18 @@ fn automatic_fractions_of_generations_a_and_b() {
     assert_eq!(auto("sglang@0.4.10", 1, 16_303.0 / 1024.0), Some(0.818));
 }
 
-/// 0.5.13 to 0.5.17 had the chunk and the graphs of 0.5.20, and so 3 GiB more in reserve.
+/// 0.5.13 to 0.5.19 had the chunk and the graphs of 0.5.20, and so 3 GiB more in reserve.
 #[test]
-fn cards_of_20_to_35_gib_keep_the_small_chunk_up_to_0_5_17() {
+fn cards_of_20_to_35_gib_keep_the_small_chunk_up_to_0_5_19() {
     let qwen = model("qwen3-8b", None);
     let auto = |version: &str, tp| plan(&setup(&qwen, tp, version, 24.0)).automatic_fraction;
     // 512 + 1.5 x 2048 + 2 x 24 + 128 MiB; on four cards 2 x 80 and 512.
     assert_eq!(auto("sglang@0.5.6", 1), Some(0.847));
-    assert_eq!(auto("sglang@0.5.17", 1), Some(0.847));
-    assert_eq!(auto("sglang@0.5.17", 4), Some(0.827));
+    // And 8 MiB for each of 42 sizes of prefill, 50 with the larger chunk.
+    assert_eq!(auto("sglang@0.5.19", 1), Some(0.833));
+    assert_eq!(auto("sglang@0.5.19", 4), Some(0.813));
     // 512 + 1.5 x 4096 + 2 x 48 + 128 MiB.
-    assert_eq!(auto("sglang@0.5.18", 1), Some(0.72));
+    assert_eq!(auto("sglang@0.5.20", 1), Some(0.704));
 }
 
 #[test]

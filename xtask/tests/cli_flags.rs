@@ -414,7 +414,7 @@ fn a_load_beyond_the_pool_is_not_called_one_that_does_not_pay() {
         arguments.extend(more);
         String::from_utf8_lossy(&xtask(&arguments).stdout).into_owned()
     };
-    let crowded = answer(&["--concurrency", "8"]);
+    let crowded = answer(&["--concurrency", "8", "--mem-fraction", "0.72"]);
     assert!(crowded.contains("holds fewer than 8 users"), "{crowded}");
     let long = answer(&["--context", "16k", "--mem-fraction", "0.715"]);
     assert!(long.contains("without the draft"), "{long}");

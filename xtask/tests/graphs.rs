@@ -124,3 +124,21 @@ fn graphs_of_a_plain_log_grow_with_the_sizes_that_a_draft_captures() {
     let fewer = gib(&without, "target: graphs");
     assert!((fewer - 0.21 * 7.0 / 16.0).abs() < 0.006, "{without}");
 }
+
+/// 0.5.20 knows --cuda-graph-max-bs no more: its two successors make it ambiguous.
+#[test]
+fn graphs_are_asked_for_by_the_flag_that_the_release_knows() {
+    let of = |engine: &str| {
+        let server = "predict --model qwen3-30b-a3b --quant fp8 --gpu rtx-5090 --gpus 2 --draft none \
+                      --context 2k --concurrency 1,64 --engine";
+        let words: Vec<&str> = server.split_whitespace().chain([engine]).collect();
+        answers(&words)
+    };
+    for engine in ["sglang@0.5.14", "sglang"] {
+        let text = of(engine);
+        let graphs = pasted(&text, "--cuda-graph-max-bs-decode");
+        assert!(graphs >= Some(64), "{engine}: {text}");
+    }
+    let old = of("sglang@0.5.13");
+    assert!(pasted(&old, "--cuda-graph-max-bs") >= Some(64), "{old}");
+}

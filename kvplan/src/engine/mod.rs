@@ -131,7 +131,7 @@ impl Engine {
     /// An engine at the newest version whose rules are known here.
     pub fn newest(kind: EngineKind) -> Self {
         let version = match kind {
-            EngineKind::Sglang => Version::Number(0, 5, 18),
+            EngineKind::Sglang => Version::Number(0, 5, 23),
             EngineKind::Vllm => Version::Number(0, 24, 0),
             EngineKind::TensorRtLlm => Version::Number(1, 2, 0),
             EngineKind::LlamaCpp => Version::Date(2026, 9),

@@ -6,6 +6,7 @@
 mod auto;
 mod cell;
 mod graphs;
+mod prefill;
 mod reserve;
 mod state;
 mod walls;

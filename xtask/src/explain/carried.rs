@@ -78,6 +78,7 @@ const SGLANG: &[(&str, Form)] = &[
     ("ep_size", Value(&["1", "0"])),
     ("chunked_prefill_size", Value(&["-1", "0"])),
     ("cuda_graph_max_bs", Value(&["0"])),
+    ("cuda_graph_max_bs_decode", Value(&["0"])),
     ("max_total_tokens", Value(&[])),
     ("mamba_full_memory_ratio", Value(&["0.9"])),
     ("swa_full_tokens_ratio", Value(&["0.8"])),

@@ -292,12 +292,12 @@ fn server_args(rest: &str, line: usize, facts: &mut Facts) {
         ("max_running_requests", "max_running_requests"),
         ("max_total_tokens", "max_total_tokens_flag"),
         ("cuda_graph_max_bs", "cuda_graph_max_bs"),
+        ("cuda_graph_max_bs_decode", "cuda_graph_max_bs"),
         ("page_size", "page_size"),
     ];
     for (key, name) in numbers {
-        if let Some(value) = argument_number(rest, key) {
-            facts.set(name, value, line);
-        }
+        let said = argument_number(rest, key).into_iter();
+        said.for_each(|value| facts.set(name, value, line));
     }
     for (key, name) in [("model_path", "model"), ("quantization", "quant")] {
         if let Some(value) = argument(rest, key) {

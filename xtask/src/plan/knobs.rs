@@ -31,7 +31,7 @@ pub(crate) struct Knobs {
     /// Largest batch captured as a graph; 0 for none
     #[arg(
         long,
-        aliases = ["cuda-graph-max-bs", "max-cudagraph-capture-size"],
+        aliases = ["cuda-graph-max-bs", "cuda-graph-max-bs-decode", "max-cudagraph-capture-size"],
         value_name = "N"
     )]
     pub(crate) graph_max_batch: Option<u64>,

@@ -133,6 +133,12 @@ fn cells(scenario: &Scenario, slots: Option<u64>) -> Option<u64> {
     ran.or(Some(scenario.context.saturating_mul(slots?)))
 }
 
+/// Whether the engine's own all-reduce may run: not where NCCL is asked for, or a log says it was off.
+fn custom_all_reduce(scenario: &Scenario) -> bool {
+    let off = scenario.ran.no_custom_all_reduce && scenario.reduces_by_own_choice();
+    !off && scenario.allreduce != "nccl"
+}
+
 /// The setup of a scenario, observed figures in.
 pub(crate) fn setup<'a>(
     scenario: &'a Scenario,
@@ -150,8 +156,7 @@ pub(crate) fn setup<'a>(
         .iter()
         .any(|name| scenario.gpu.name.contains(name));
     setup.big_card = Some(torch_total >= 70.0 && !small);
-    let off = scenario.ran.no_custom_all_reduce && scenario.reduces_by_own_choice();
-    setup.custom_all_reduce = !off && scenario.allreduce != "nccl";
+    setup.custom_all_reduce = custom_all_reduce(scenario);
     setup.unified_memory = scenario.gpu.name.contains("gb10");
     setup.sm_count = Some(u64::from(scenario.gpu.sm_count)).filter(|count| *count > 0);
     setup.mxfp4_kernels = Some(matches!(

@@ -1,5 +1,6 @@
 //! Flags of a log's server that the paste keeps.
 
+use super::graphs;
 use crate::scenario::Scenario;
 
 /// Adds what the log's server was told besides, where the line is of its engine and has no word of its
@@ -13,11 +14,17 @@ pub(super) fn add(scenario: &Scenario, engine: &str, line: &mut Vec<String>) {
         let Some(name) = flag.first() else {
             continue;
         };
-        let graphs = scenario.graphs.is_some() && name == "--cuda-graph-max-bs";
-        let other = graphs || weights && name == "--quantization";
-        if !other && !line.contains(name) {
-            line.extend(flag.iter().cloned());
+        let graphs = name.starts_with(graphs::FIRST);
+        let other = scenario.graphs.is_some() && graphs || weights && name == "--quantization";
+        if other || line.contains(name) {
+            continue;
         }
+        let own = match graphs {
+            true => graphs::flag(&scenario.engine).to_string(),
+            false => name.clone(),
+        };
+        line.push(own);
+        line.extend(flag.iter().skip(1).cloned());
     }
 }
 

@@ -317,7 +317,8 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     flags.extend(at_once(scenario, head(setting).is_some(), memory.as_ref()));
     let graphs = memory.as_ref().and_then(|memory| memory.graphs);
     if let Some(largest) = graphs.and_then(GraphBatch::typed) {
-        push(&mut flags, "--cuda-graph-max-bs", largest);
+        let engine = engine_of(setting, EngineKind::Sglang);
+        push(&mut flags, super::graphs::flag(&engine), largest);
     }
     match setting.scenario.kv_dtype {
         kvplan::KvDtype::Fp8 => push(&mut flags, "--kv-cache-dtype", "fp8_e4m3"),

@@ -3,15 +3,29 @@
 
 use std::collections::BTreeMap;
 
+use super::kernels::at_least;
 use super::launch;
-use crate::scenario::{EngineKind, GraphBatch, Scenario};
+use crate::scenario::{EngineChoice, EngineKind, GraphBatch, Scenario};
 
+/// SGLang's flag for it before 0.5.14; 0.5.20 knows it no more.
+pub(super) const FIRST: &str = "--cuda-graph-max-bs";
+/// Its flag since.
+const SINCE: &str = "--cuda-graph-max-bs-decode";
 /// What the engines call it.
-const FLAGS: [&str; 3] = [
-    "--cuda-graph-max-bs",
+const FLAGS: [&str; 4] = [
+    FIRST,
+    SINCE,
     "--max-cudagraph-capture-size",
     "--cuda-graph-sizes",
 ];
+
+/// What a release of SGLang calls it.
+pub(super) fn flag(engine: &EngineChoice) -> &'static str {
+    match at_least(engine, (0, 5, 14), (2026, 7)) {
+        true => SINCE,
+        false => FIRST,
+    }
+}
 
 /// The scenario with the largest batch that the planned server captures, where that is neither what the
 /// log's server was told nor what SGLang takes by itself; where there is no room for more graphs, as many
@@ -73,7 +87,8 @@ pub(super) fn told(
         .position(|word| FLAGS.contains(&word.as_str()))?;
     let (name, value) = (line.get(at)?, line.get(at + 1)?);
     let mut ran = scenario.ran.carried.flags.iter();
-    let ran = ran.find(|flag| flag.first() == Some(name));
+    let alike = |word: &String| word == name || (word == FIRST && name == SINCE);
+    let ran = ran.find(|flag| flag.first().is_some_and(alike));
     let other = match (ran.and_then(|flag| flag.get(1)), scenario.graphs) {
         (Some(ran), _) if ran == value => return None,
         (Some(ran), _) if scenario.ran.file.is_empty() => format!("not the {ran} of the log"),

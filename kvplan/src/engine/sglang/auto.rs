@@ -1,7 +1,9 @@
-//! SGLang's automatic `--mem-fraction-static`, four generations (server_args.py of each).
+//! SGLang's automatic `--mem-fraction-static`, four generations (server_args.py of each, memory_hook.py
+//! from 0.5.19 to 0.5.23).
 
+use super::prefill;
 use crate::engine::Version;
-use crate::model::{Attention, Model};
+use crate::model::Model;
 use crate::setup::{Setup, SpecKind};
 
 /// Generations of the automatic fraction.
@@ -13,17 +15,13 @@ pub(crate) enum Generation {
     A,
     /// May to September 2025: a fixed reserve by capacity.
     B,
-    /// Autumn 2025 to spring 2026: a reserve from chunk and graph sizes, plus a flat share for
+    /// From autumn 2025: a reserve from chunk and graph sizes, to mid 2026 plus a flat share for
     /// speculation.
     C,
-    /// From mid 2026: as C, drafts are measured and priced instead.
-    D,
 }
 
 pub(crate) fn generation(version: Version) -> Generation {
-    if version.since((0, 5, 13), (2026, 6)) {
-        Generation::D
-    } else if version.since((0, 5, 3), (2025, 10)) {
+    if version.since((0, 5, 3), (2025, 10)) {
         Generation::C
     } else if version.since((0, 4, 7), (2025, 6)) {
         Generation::B
@@ -34,12 +32,11 @@ pub(crate) fn generation(version: Version) -> Generation {
     }
 }
 
-/// Default chunked prefill size and largest captured batch by capacity (generations C and D). Those of
-/// 20 to 35 GiB grew in 0.5.20 (memory_hook.py; server_args.py of 0.5.5, 0.5.6, 0.5.13, 0.5.18 and
-/// 0.5.19 has the smaller): 0.5.18 stands for the releases after it here.
+/// Default chunked prefill size and largest captured batch by capacity (generation C). Those of
+/// 20 to 35 GiB grew in 0.5.20.
 fn tier(setup: &Setup<'_>) -> (f64, f64) {
     let wide = setup.sharding.tp >= 4;
-    let newest = setup.engine.version.since((0, 5, 18), (2026, 9));
+    let newest = setup.engine.version.since((0, 5, 20), (2026, 10));
     let pick = |narrow: f64, wide_value: f64| if wide { wide_value } else { narrow };
     match setup.card_gib {
         m if m < 20.0 => (2048.0, 8.0),
@@ -52,15 +49,21 @@ fn tier(setup: &Setup<'_>) -> (f64, f64) {
 }
 
 pub(super) fn chunk_and_batch(setup: &Setup<'_>) -> (f64, f64) {
-    let (chunk, batch) = tier(setup);
+    let (chunk, mut batch) = tier(setup);
+    // Since 0.5.22 none is captured that the server is told not to run.
+    let told = setup.max_running.map_or(f64::INFINITY, |n| n as f64);
+    if setup.engine.version.since((0, 5, 22), (2026, 11)) {
+        batch = batch.min(told);
+    }
     (
         setup.batched_tokens.map_or(chunk, |tokens| tokens as f64),
         setup.graph_max_batch.map_or(batch, |batch| batch as f64),
     )
 }
 
-/// Reserve in MiB of generations C and D.
-fn reserve_mib(setup: &Setup<'_>, newest: bool) -> f64 {
+/// Reserve in MiB of generation C.
+fn reserve_mib(setup: &Setup<'_>) -> f64 {
+    let version = setup.engine.version;
     let (chunk, batch) = chunk_and_batch(setup);
     let ranks = setup.ranks() as f64;
     let dp = setup.sharding.dp_attention as f64;
@@ -71,19 +74,17 @@ fn reserve_mib(setup: &Setup<'_>, newest: bool) -> f64 {
             reserve += 1.5 * batch * dp;
         }
     }
+    reserve += prefill::reserve_mib(setup, chunk);
     if setup.card_gib > 60.0 {
         reserve = reserve.max(10240.0);
     }
-    // The floor comes before the share of speculation.
+    // The floor comes before the share of speculation, which is measured since 0.5.14.
     match setup.speculation.map(|spec| spec.kind) {
-        _ if newest => {}
+        _ if version.since((0, 5, 14), (2026, 7)) => {}
         Some(SpecKind::Standalone) => reserve += 6144.0,
         Some(SpecKind::Ngram) | None => {}
+        Some(_) if version.since((0, 5, 10), (2026, 4)) => reserve += 4096.0,
         Some(_) => reserve += 2048.0,
-    }
-    let mla = |layer: &crate::model::Layer| matches!(layer.attention, Attention::Mla(_));
-    if newest && setup.model.layers.iter().any(mla) {
-        reserve += 1536.0;
     }
     reserve
 }
@@ -131,8 +132,7 @@ pub(crate) fn automatic_fraction(setup: &Setup<'_>) -> f64 {
             }
             rounded((setup.card_gib - reserve) / setup.card_gib)
         }
-        Generation::C => rounded((mib - reserve_mib(setup, false)) / mib),
-        Generation::D => rounded((mib - reserve_mib(setup, true)) / mib),
+        Generation::C => rounded((mib - reserve_mib(setup)) / mib),
     };
     (fraction * vision_factor(setup.model)).clamp(0.0, 1.0)
 }

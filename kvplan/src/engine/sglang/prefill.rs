@@ -1,0 +1,117 @@
+//! Graphs of prefills, which SGLang captures by itself since 0.5.10, and what it reserves for them.
+//! Sources: `_handle_piecewise_cuda_graph` of server_args.py (0.5.10 to 0.5.13), the rules of
+//! `_disable_*_cudagraph_if_incompatible` (0.5.14 to 0.5.18), cuda_graph_hook.py and memory_hook.py
+//! (0.5.19 to 0.5.23), the lists of classes in model_config.py.
+
+use crate::model::Attention;
+use crate::setup::Setup;
+
+/// Reserved for a captured size, MiB.
+const MIB_PER_SIZE: f64 = 8.0;
+/// Reserved for all of them with latent attention, MiB.
+const MLA_MIB: f64 = 1536.0;
+/// Sizes in tokens: first, last, step.
+const SIZES: [(u64, u64, u64); 6] = [
+    (4, 32, 4),
+    (48, 256, 16),
+    (288, 512, 32),
+    (576, 1024, 64),
+    (1280, 4096, 256),
+    (4608, u64::MAX, 512),
+];
+
+/// MiB of the reserve for the graphs of prefills of up to `chunk` tokens.
+pub(super) fn reserve_mib(setup: &Setup<'_>, chunk: f64) -> f64 {
+    if !captures(setup) {
+        return 0.0;
+    }
+    if is_latent(setup) {
+        return MLA_MIB;
+    }
+    let most = (chunk as u64).min(setup.max_total_tokens.unwrap_or(u64::MAX));
+    let count = |(first, last, step): &(u64, u64, u64)| {
+        let span = most.min(*last).checked_sub(*first);
+        span.map_or(0, |span| span / step + 1)
+    };
+    SIZES.iter().map(count).sum::<u64>() as f64 * MIB_PER_SIZE
+}
+
+fn is_latent(setup: &Setup<'_>) -> bool {
+    let mut layers = setup.model.layers.iter();
+    layers.any(|layer| matches!(layer.attention, Attention::Mla(_)))
+}
+
+/// Whether prefills are captured where nobody says so.
+fn captures(setup: &Setup<'_>) -> bool {
+    let since = |patch, date| setup.engine.version.since((0, 5, patch), date);
+    let class = setup.model.architecture.as_str();
+    let is = |name: &str| class.contains(name);
+    if !since(10, (2026, 4)) || is("DeepseekV4") {
+        return false;
+    }
+    let [breakable, widened, most, all] = [
+        since(15, (2026, 7)),
+        since(16, (2026, 8)),
+        since(17, (2026, 8)),
+        since(18, (2026, 9)),
+    ];
+    // Of models with a tower some were tried.
+    let tried = widened
+        && ["Qwen3_5", "KimiK25", "MiniMaxM3"]
+            .iter()
+            .any(|name| is(name));
+    let tower = setup.model.vision.is_some() && !tried && !(all && is("KimiK3"));
+    if tower || (setup.sharding.dp_attention > 1 && !most) {
+        return false;
+    }
+    let sparse = is("DeepseekV32") || is("GlmMoeDsa");
+    match (breakable, all) {
+        // Cut at attention by torch.compile.
+        (false, _) => {
+            let early = !since(13, (2026, 6)) && sparse;
+            !(early || is("Qwen3Next") || is("BailingMoeV2_5"))
+        }
+        // Kimi-K2.5 went on by torch.compile.
+        (true, false) => {
+            let latent = is_latent(setup) && !(tried || most && sparse);
+            !(latent || most && is("NemotronH"))
+        }
+        (true, true) => {
+            setup.sharding.dcp < 2 && !(since(20, (2026, 10)) && (is("KimiLinear") || is("KimiK3")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, Sharding, catalog};
+
+    fn mib(model: &str, engine: &str, chunk: f64) -> f64 {
+        let model = catalog::find(model).expect("in the catalogue").model;
+        let engine = Engine::parse(engine).expect("an engine");
+        reserve_mib(&Setup::new(&model, Sharding::tp(1), engine, 80.0), chunk)
+    }
+
+    #[test]
+    fn graphs_of_prefills_are_reserved_for_by_release_and_class() {
+        // 8 + 14 + 8 + 8 sizes to 1024, 12 to 4096, 8 to 8192.
+        for (model, engine, chunk, expected) in [
+            ("qwen3-32b", "sglang@0.5.9", 8192.0, 0.0),
+            ("qwen3-32b", "sglang@0.5.10", 8192.0, 58.0 * 8.0),
+            ("qwen3-32b", "sglang@0.5.18", 2048.0, 42.0 * 8.0),
+            ("deepseek-v3", "sglang@0.5.12", 8192.0, 1536.0),
+            ("deepseek-v3", "sglang@0.5.16", 8192.0, 0.0),
+            ("deepseek-v3", "sglang@0.5.18", 8192.0, 1536.0),
+            ("deepseek-v3.2", "sglang@0.5.12", 8192.0, 0.0),
+            ("deepseek-v3.2", "sglang@0.5.17", 8192.0, 1536.0),
+            ("kimi-k2.5", "sglang@0.5.15", 8192.0, 0.0),
+            ("kimi-k2.5", "sglang@0.5.16", 8192.0, 1536.0),
+            ("gemma-3-27b", "sglang@0.5.18", 8192.0, 0.0),
+            ("qwen3-next-80b-a3b", "sglang@0.5.14", 8192.0, 0.0),
+            ("qwen3-next-80b-a3b", "sglang@0.5.18", 8192.0, 58.0 * 8.0),
+        ] {
+            assert_eq!(mib(model, engine, chunk), expected, "{model} {engine}");
+        }
+    }
+}
