@@ -289,3 +289,23 @@ fn a_measured_ratio_near_one_is_told_as_such_and_not_to_be_measured_as_if_it_had
         "{answer}"
     );
 }
+
+#[test]
+fn beside_the_logs_of_both_servers_explain_goes_on_with_the_two_logs_and_not_with_a_bench() {
+    with_log("plain", &log(0, 4096, &PLAIN), |plain| {
+        with_log("spec", &log(3, 4100, &DRAFTED), |spec| {
+            with_log("bench", &bench(8, 20.0, None), |bench| {
+                let told = answers(&["explain", plain, bench, spec]);
+                let next = told.lines().find(|line| line.starts_with("next"));
+                let next = next.unwrap_or_else(|| panic!("{told}"));
+                assert!(next.contains(&format!("--from-log {spec}")), "{told}");
+                assert!(next.contains(&format!("--baseline {plain}")), "{told}");
+                assert!(
+                    told.contains(&format!("left out: --baseline {bench}")),
+                    "{told}"
+                );
+                assert!(told.contains("1.30x at 8 users"), "{told}");
+            });
+        });
+    });
+}

@@ -62,7 +62,10 @@ pub(crate) fn ratios(files: &[Facts]) -> Vec<Ratio> {
             let of_load =
                 plain.filter(|(_, plain)| plain.running == speed.running && alike(plain.by));
             let told = of_load.map(|(without, plain)| {
-                let over = speed.over(&plain);
+                let over = match super::forced::words(with) {
+                    Some(why) => Err(format!("what is accepted is not the model's ({why})")),
+                    None => speed.over(&plain),
+                };
                 Ratio {
                     concurrency: speed.running,
                     speedup: over.as_ref().ok().copied(),

@@ -118,7 +118,7 @@ pub(super) fn fix_depth(scenario: &mut Scenario) {
     scenario.inputs.push(Input {
         name: "steps",
         value: steps.into(),
-        source: format!("{file}: the speedup was measured with them"),
+        source: format!("the measurement in {file}"),
     });
 }
 

@@ -104,6 +104,9 @@ fn drafts(facts: &Facts) -> bool {
 
 /// A bench without speculation, else the speeds of a plain server's own log.
 pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
+    if let Some(log) = like_the_drafted(files) {
+        return Some(log);
+    }
     let benches = || files.iter().filter(|f| f.get("bench_points").is_some());
     // Tools that print no accept length, beside server lines that do.
     let plain = |facts: &&Facts| {
@@ -159,14 +162,40 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
             ..Baseline::of(facts)
         });
     }
-    let own = files.iter().find(|facts| {
+    let own = plain_log(files)?;
+    Some(Baseline {
+        loads: own.speeds.iter().map(|speed| speed.running).collect(),
+        ..Baseline::of(own)
+    })
+}
+
+/// The log of a plain server that shows speeds.
+fn plain_log(files: &[Facts]) -> Option<&Facts> {
+    files.iter().find(|facts| {
         !facts.speeds.is_empty()
             && facts.speed_printers < 2
             && facts.get("spec_algorithm").is_none()
             && facts.get("accept_length").is_none()
-    })?;
+    })
+}
+
+/// The plain server's log where the speeds with a draft are lines of a log too, and not of a bench: the
+/// two can be set against each other.
+fn like_the_drafted(files: &[Facts]) -> Option<Baseline> {
+    let by_lines = |facts: &Facts| drafts(facts) && !facts.speeds.is_empty();
+    let benched = files.iter().any(|facts| !facts.drafted_bench().is_empty());
+    let drafted = files.iter().find(|facts| by_lines(facts) && !benched)?;
+    let own = plain_log(files)?;
+    let benches = files.iter().filter(|facts| facts.sweep.is_some());
+    let others = benches.map(|bench| {
+        format!(
+            "--baseline {}: lines of {} are set against lines of {}",
+            bench.file, drafted.file, own.file
+        )
+    });
     Some(Baseline {
         loads: own.speeds.iter().map(|speed| speed.running).collect(),
+        others: others.collect(),
         ..Baseline::of(own)
     })
 }
