@@ -111,6 +111,15 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
+    /// Whether `tp` of them are linked to each other where no wiring is known: a bridge joins two.
+    pub(crate) fn links_by_itself(&self, tp: u64) -> bool {
+        match self.nvlink {
+            Nvlink::None => false,
+            Nvlink::Bridge => tp <= 2,
+            Nvlink::Mesh | Nvlink::Switch => true,
+        }
+    }
+
     /// Capacity as `nvidia-smi` prints it, GiB.
     pub(crate) fn card_gib(&self) -> f64 {
         self.card_mib / 1024.0

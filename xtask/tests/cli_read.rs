@@ -135,14 +135,14 @@ fn a_report_without_a_draft_has_plain_speeds_and_no_curve() {
     assert!(!page.contains("your own sweep") && !page.contains("The box"));
 }
 
-/// Two replicas' worth of A100s: at 16 users the best depth is decided and the one pasted is not.
+/// At one load the best depth is decided and the one pasted is not.
 #[test]
 fn a_load_that_the_pasted_depth_leaves_open_is_marked_although_the_depths_tie() {
     // Where the deeper one stops being sure is the step model's to say.
     let heaviest = 9..40;
     let found = heaviest.into_iter().find_map(|users| {
         let text = predict(&format!(
-            "--model llama-3.3-70b --quant fp8 --gpu a100-40gb-pcie --gpus 4 --engine sglang --draft eagle3 \
+            "--model llama-3.3-70b --quant fp8 --gpu l40s --gpus 4 --engine sglang --draft eagle3 \
              --context 4k --concurrency 1,8,{users}"
         ));
         let row = text

@@ -334,7 +334,7 @@ fn of_depths_alike_in_the_mean_the_one_that_surely_gains_at_most_loads_is_pasted
     .expect("written");
     let sweep = sweep.to_str().expect("a path");
     let server = "predict --model llama-3.3-70b --engine vllm@0.13.0 --gpu a100-80gb-sxm --gpus 4 \
-                  --draft eagle3 --accept 2.53@3 --context 4k --baseline";
+                  --draft eagle3 --accept 2.4@3 --context 4k --baseline";
     let mut server: Vec<&str> = server.split_whitespace().collect();
     server.push(sweep);
     let chosen = common::answers(&server);

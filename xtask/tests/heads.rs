@@ -155,7 +155,7 @@ fn a_context_that_turns_the_answer_is_told_beside_a_sweep_too() {
     let sweep = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("turning.csv");
     std::fs::write(&sweep, "concurrency,tok_s\n1,103\n8,600\n64,2990\n").expect("written");
     let asked = |context: &str, more: &[&str]| {
-        let own = ["--draft", "eagle3", "--context", context, "--steps", "3"];
+        let own = ["--draft", "eagle3", "--context", context, "--steps", "5"];
         with(&[own.as_slice(), &["--concurrency", "1"], more].concat())
     };
     let sweep = sweep.to_str().expect("a path");
@@ -165,7 +165,7 @@ fn a_context_that_turns_the_answer_is_told_beside_a_sweep_too() {
     let text = asked("4k", &beside);
     let (_, speedup) = text.split_once(told).expect("told");
     let (speedup, _) = speedup
-        .split_once(" with 3 steps")
+        .split_once(" with 5 steps")
         .expect("of the steps run");
     let there = asked("32k", &beside);
     assert!(
@@ -231,7 +231,7 @@ fn no_flip_names_a_context_that_is_not_served_or_holds_a_measured_length_flat() 
     assert!(!measured.contains(flip), "{measured}");
     // A loss there is one at the latest.
     let layers = "predict --model qwen3.5-27b --gpu h200 --gpus 8 --context 1k --concurrency 16 --steps 3 \
-                  --accept 1.5@3";
+                  --accept 1.4@3";
     let loss = answers(&layers.split_whitespace().collect::<Vec<_>>());
     let held = "x with 3 steps, if as much is accepted there\n";
     assert!(loss.contains(flip) && loss.contains(held), "{loss}");

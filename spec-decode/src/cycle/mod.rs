@@ -37,12 +37,13 @@ impl DraftStep {
         share_of_plain: SHARE_OF_PLAIN,
     };
     /// One GPU, or GPUs joined by NVLink, in graphs: picking tokens and building inputs. vLLM 0.24
-    /// with 3 and 5 steps on an H200 (`data/engine`) differ by 0.50 ms a step, of which 0.23 is the
-    /// forward. Public reports of Llama-3.1-8B on one H100 have 0.43 ms a step in all (SGLang) and
-    /// 1.0 (vLLM of mid-2025).
+    /// on H200 with 3 steps (`docs/HARDWARE.md`): beside the forwards of heads of 8B, 32B and 70B
+    /// (two GPUs) 0.07, 0.14 and 0.20 ms a step, 2 to 4 % of a plain step in all with those
+    /// forwards. Public reports of Llama-3.1-8B on one H100 have 0.43 ms a step in all (SGLang),
+    /// of which 0.31 is the forward, and 1.0 (vLLM of mid-2025).
     pub const LOCAL: Self = Self {
-        fixed_ms: 0.27,
-        share_of_plain: SHARE_OF_PLAIN,
+        fixed_ms: 0.12,
+        share_of_plain: 0.02,
     };
 
     /// One draft step beside a plain step of `plain_ms`, ms.

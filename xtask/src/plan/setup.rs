@@ -151,10 +151,8 @@ pub(crate) fn setup<'a>(
     let card = scenario.gpu.card_gib();
     let mut setup = Setup::new(&scenario.model, sharding, engine(scenario)?, card);
     // vLLM's server defaults leave the A100 out, and the GB10, whose capacity NVML does not give.
-    let small_defaults = ["a100", "gb10"];
-    let small = small_defaults
-        .iter()
-        .any(|name| scenario.gpu.name.contains(name));
+    let name = &scenario.gpu.name;
+    let small = name.contains("a100") || name.contains("gb10");
     setup.big_card = Some(torch_total >= 70.0 && !small);
     setup.custom_all_reduce = custom_all_reduce(scenario);
     setup.unified_memory = scenario.gpu.name.contains("gb10");

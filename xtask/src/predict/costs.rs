@@ -123,16 +123,17 @@ impl<'a> Costs<'a> {
                 overhead,
                 graphs: true,
             };
-            Server::new(&scenario.model, scenario.gpu, &setup, us)
+            let server = Server::new(&scenario.model, scenario.gpu, &setup, us);
+            super::links::wired(server, scenario)
         };
         let asked = server(&*all_reduces.asked, scenario.kv_dtype);
         let swept_us = all_reduces.swept.as_ref();
         let differs = swept_us.is_some() || scenario.swept_kv_dtype != scenario.kv_dtype;
         let swept = differs.then(|| {
             let us = swept_us.unwrap_or(&all_reduces.asked);
-            server(&**us, scenario.swept_kv_dtype)
+            server(&**us, scenario.swept_kv_dtype).on_gpu_links(links.all_on_gpu_links())
         });
-        let law = law(scenario, swept.as_ref().unwrap_or(&asked), links)?;
+        let law = law(scenario, swept.as_ref().unwrap_or(&asked))?;
         Ok(Self {
             scenario,
             server: asked,
@@ -356,11 +357,7 @@ fn possible(scenario: &Scenario, server: &Server<'_>, points: &[(f64, f64)]) -> 
 }
 
 /// The law on the user's own sweep, or on the plain steps saved in the box file.
-fn law(
-    scenario: &Scenario,
-    server: &Server<'_>,
-    links: &Links<'_>,
-) -> anyhow::Result<Option<SweepLaw>> {
+fn law(scenario: &Scenario, server: &Server<'_>) -> anyhow::Result<Option<SweepLaw>> {
     let Some(points) = &scenario.baseline else {
         let Some(served) = &scenario.served else {
             return Ok(None);
@@ -371,7 +368,7 @@ fn law(
             .map_err(|e| input::error(format!("--box: [[served]]: {e}")));
     };
     possible(scenario, server, points)?;
-    let constants = Constants::of(server).on(scenario.tp, links.all_on_gpu_links());
+    let constants = Constants::of(server);
     SweepLaw::of_engine(
         &steps_ms(points),
         scenario.graph_ladder(),

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::fusion;
 use crate::input;
 use crate::scenario::Scenario;
+use crate::step_time::Server;
 
 /// Element size of what is reduced: engines sum activations in 16 bits.
 pub(crate) const ELEMENT_BYTES: u64 = 2;
@@ -295,6 +296,14 @@ fn interpolate(table: &[(u64, f64)], bytes: u64) -> Option<f64> {
     let share =
         ((bytes as f64).ln() - (low.0 as f64).ln()) / ((high.0 as f64).ln() - (low.0 as f64).ln());
     Some((low.1.ln() + share * (high.1.ln() - low.1.ln())).exp())
+}
+
+/// The server on the scenario's own wiring: what a draft's small transfers cross.
+pub(crate) fn wired<'a>(server: Server<'a>, scenario: &Scenario) -> Server<'a> {
+    match Links::new(scenario) {
+        Ok(links) => server.on_gpu_links(links.all_on_gpu_links()),
+        Err(_) => server,
+    }
 }
 
 #[cfg(test)]

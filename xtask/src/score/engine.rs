@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use kvplan::Model;
 use serde::Deserialize;
 use spec_decode::HeadKind;
 use spec_decode::bands::{AcceptSource, Situation, StepSource};
@@ -50,6 +51,8 @@ pub(crate) struct EngineRow {
     pub(crate) synthetic_position_rates: Option<Vec<f64>>,
     /// Accept length as it came out.
     pub(crate) accept_length_observed: Option<f64>,
+    /// What the weights were.
+    pub(crate) weights: Option<String>,
     /// Speedup over the plain row of the same context and concurrency.
     pub(crate) speedup_measured: Option<f64>,
 }
@@ -63,7 +66,7 @@ impl EngineRow {
     /// Its server; `None` where a catalogue lacks a part of it.
     pub(crate) fn rig(&self, names: &Names) -> Option<Rig> {
         let (model, quant) = names.model(&self.model);
-        Rig::new(&Asked {
+        let mut rig = Rig::new(&Asked {
             model,
             quant,
             gpu: names.gpu(&self.gpu),
@@ -73,7 +76,26 @@ impl EngineRow {
             version: self.engine_version.as_deref(),
             head: HeadKind::parse(&self.method).ok()?,
         })
-        .ok()
+        .ok()?;
+        if self.lends_output_head() {
+            rig.lend_output_head();
+        }
+        Some(rig)
+    }
+
+    /// Whether the draft ran with the target's output head ([`lend_output_head`]).
+    pub(crate) fn lends_output_head(&self) -> bool {
+        let dummy = |weights: &String| weights.starts_with("dummy");
+        self.engine == "vllm" && self.weights.as_ref().is_some_and(dummy)
+    }
+}
+
+/// Gives a head the target's output head, as vLLM does where no checkpoint brought one: with dummy
+/// weights none is read (`has_own_lm_head` in vLLM's `spec_decode`), so that every draft step pays for
+/// the target's whole vocabulary. Its log shows weights that are smaller by the head's own table.
+pub(crate) fn lend_output_head(head: &mut Model, target: &Model) {
+    if let Some(draft) = &mut head.draft {
+        draft.draft_vocab = target.vocab;
     }
 }
 

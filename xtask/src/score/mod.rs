@@ -17,6 +17,8 @@ mod speedup;
 mod thresholds;
 mod through;
 
+#[cfg(test)]
+pub(crate) use engine::lend_output_head;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -96,6 +96,13 @@ impl Rig {
         })
     }
 
+    /// The same server with a head that has no output head of its own.
+    pub(crate) fn lend_output_head(&mut self) {
+        if let Some(kvplan::catalog::Draft::Head { model, .. }) = &mut self.draft {
+            super::engine::lend_output_head(model, &self.model);
+        }
+    }
+
     /// All-reduce as the engine would run it, us.
     fn all_reduce_us(&self, bytes: f64) -> f64 {
         let options = Options::default();
@@ -114,7 +121,8 @@ impl Rig {
     pub(crate) fn known<T>(&self, context: f64, then: impl FnOnce(&Known<'_>) -> T) -> T {
         let reduce = |bytes: f64| self.all_reduce_us(bytes);
         let server = Server::new(&self.model, self.gpu, &self.setup, &reduce)
-            .with_shared_prefix(self.shared_prefix);
+            .with_shared_prefix(self.shared_prefix)
+            .on_gpu_links(self.topology.worst_class(&self.ranks).is_gpu_link());
         then(&Known {
             server: &server,
             draft: self.draft.as_ref().map(|d| match d {

@@ -43,8 +43,8 @@ impl CycleParts {
 }
 
 /// The measured draft step that applies: cards that talk over PCIe, or one card and NVLink.
-pub(crate) fn draft_step(gpu: &Gpu, tp: u64) -> DraftStep {
-    if tp > 1 && gpu.nvlink_gb_s <= 0.0 {
+pub(crate) fn draft_step(server: &Server<'_>) -> DraftStep {
+    if server.over_pcie {
         DraftStep::PCIE
     } else {
         DraftStep::LOCAL
@@ -124,7 +124,7 @@ pub(crate) fn cycle(
     });
     // Reading the draft's cache comes on top of either figure; the larger of both stands.
     let beside_cache_ms = step.total() - step.kv_ms;
-    let measured = draft_step(server.rank.gpu, server.rank.sharding.tp);
+    let measured = draft_step(server);
     step.other_ms += (measured.ms(plain.total()) - beside_cache_ms).max(0.0);
     CycleParts {
         plain,

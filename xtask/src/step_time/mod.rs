@@ -106,9 +106,8 @@ pub(crate) enum Draft<'a> {
 }
 
 /// A draft step's own work outside the draft's forward: picking tokens, building inputs, us. The
-/// plain steps' host part is paid once a cycle, in the verify. K = 3 and K = 5 at one user on an
-/// H200 (`data/engine`) differ by 0.50 ms a step, of which 0.23 is the forward.
-const DRAFT_STEP_US: f64 = 270.0;
+/// plain steps' host part is paid once a cycle, in the verify. Source: [`spec_decode::cycle::DraftStep::LOCAL`].
+const DRAFT_STEP_US: f64 = 120.0;
 
 /// Once a cycle, beyond a plain step: acceptance and the next draft's inputs, us (same rows).
 const CYCLE_US: f64 = 100.0;
@@ -125,6 +124,8 @@ pub(crate) struct Server<'a> {
     kinds: Vec<LayerKind>,
     mtp_kinds: Vec<LayerKind>,
     shared_prefix: f64,
+    /// Whether several ranks talk to each other over PCIe, not over links between GPUs.
+    over_pcie: bool,
     all_reduce: &'a AllReduceUs<'a>,
     all_reduce_seen: RefCell<HashMap<u64, f64>>,
 }
@@ -163,6 +164,7 @@ impl<'a> Server<'a> {
             kinds: LayerKind::of(&model.layers),
             mtp_kinds: LayerKind::of(&model.mtp_layers),
             shared_prefix: 0.0,
+            over_pcie: setup.sharding.tp > 1 && !gpu.links_by_itself(setup.sharding.tp),
             all_reduce,
             all_reduce_seen: RefCell::new(HashMap::new()),
         }
@@ -171,6 +173,12 @@ impl<'a> Server<'a> {
     /// The same server with other launch and host costs.
     pub(crate) fn with_overhead(mut self, overhead: Overhead) -> Self {
         self.overhead = overhead;
+        self
+    }
+
+    /// The same server where the wiring says whether its ranks talk over links between GPUs.
+    pub(crate) fn on_gpu_links(mut self, on_gpu_links: bool) -> Self {
+        self.over_pcie = self.rank.sharding.tp > 1 && !on_gpu_links;
         self
     }
 

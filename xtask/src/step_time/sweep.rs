@@ -49,21 +49,9 @@ impl Constants {
     /// Those of a server.
     pub(crate) fn of(server: &Server<'_>) -> Self {
         Self {
-            draft: draft_step(server.rank.gpu, server.rank.sharding.tp),
+            draft: draft_step(server),
             growth: growth(server.model),
         }
-    }
-
-    /// The same where the wiring says whether the `tp` ranks talk over NVLink or another link
-    /// between GPUs; otherwise small transfers of the draft cross PCIe.
-    pub(crate) fn on(self, tp: u32, gpu_links: bool) -> Self {
-        if tp > 1 && !gpu_links {
-            return Self {
-                draft: DraftStep::PCIE,
-                ..self
-            };
-        }
-        self
     }
 
     /// Where nothing is known of the server: a dense model on one card.

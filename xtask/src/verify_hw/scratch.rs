@@ -60,7 +60,10 @@ impl<'a> Scratch<'a> {
         Self {
             scenario,
             runs,
-            server: Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us),
+            server: crate::predict::links::wired(
+                Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us),
+                scenario,
+            ),
             ladder,
         }
     }

@@ -112,7 +112,10 @@ impl SweepRow {
         match said {
             Some(link) if link.contains("nvlink") => false,
             Some(link) if link.contains("pcie") => several,
-            _ => several && crate::gpus::find(&self.gpu).is_ok_and(|g| g.nvlink_gb_s <= 0.0),
+            _ => {
+                let tp = u64::from(self.tp.unwrap_or(1));
+                several && crate::gpus::find(&self.gpu).is_ok_and(|g| !g.links_by_itself(tp))
+            }
         }
     }
 
