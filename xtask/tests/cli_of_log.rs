@@ -441,7 +441,7 @@ fn another_depth_says_what_it_costs_at_the_other_loads_and_is_left_out_where_tha
             .find(|line| line.contains(" draft step") && line.contains("(at "));
         line.map(|line| line.trim().to_string())
     };
-    let line = told("2.2@3", "1,8").unwrap_or_default();
+    let line = told("2.3@3", "1,8").unwrap_or_default();
     let said = "2 draft steps (at 8 users; -";
     assert!(line.contains(said), "{line}");
     assert!(told("3.0@3", "32").is_some());
