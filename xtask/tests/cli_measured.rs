@@ -309,3 +309,54 @@ fn beside_the_logs_of_both_servers_explain_goes_on_with_the_two_logs_and_not_wit
         });
     });
 }
+
+/// One user's share of a large pool is a tenth of a percent: what it held is not known by that.
+#[test]
+fn a_load_too_light_to_say_what_it_held_is_measured_as_well_as_the_others() {
+    let log = |spec: bool, loads: &[(u32, f64)]| {
+        let config = match spec {
+            true => ", 'speculative_config': {'method': 'eagle3', 'num_speculative_tokens': 3}",
+            false => "",
+        };
+        let mut text = format!(
+            "INFO 11-29 14:42:34 [api_server.py:1977] vLLM API server version 0.24.0\n\
+             INFO 11-29 14:42:34 [api_utils.py:273] non-default args: {{'tensor_parallel_size': 2, \
+             'model': 'Qwen/Qwen3-32B-FP8'{config}}}\n\
+             INFO 11-29 14:43:12 [kv_cache_utils.py:2146] GPU KV cache size: 1,391,872 tokens\n"
+        );
+        let accepted = "INFO 11-29 14:44:10 [metrics.py:120] SpecDecoding metrics: Mean acceptance length: \
+            2.45, Accepted: 1245 tokens, Drafted: 2539 tokens, Per-position acceptance rate: 0.683, 0.474, 0.293\n";
+        for (users, tok_s) in loads {
+            for _ in 0..3 {
+                let share = if *users == 1 { 0.1 } else { 9.2 };
+                text.push_str(&format!(
+                    "INFO 11-29 14:44:10 [loggers.py:123] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg \
+                     generation throughput: {tok_s:.1} tokens/s, Running: {users} reqs, Waiting: 0 reqs, GPU KV \
+                     cache usage: {share:.1}%\n"
+                ));
+                text.push_str(if spec { accepted } else { "" });
+            }
+        }
+        text
+    };
+    let answer = with_log("plain", &log(false, &[(1, 62.0), (64, 2000.0)]), |plain| {
+        with_log("spec", &log(true, &[(1, 93.0), (64, 2600.0)]), |spec| {
+            let given = ["--from-log", spec, "--baseline", plain, "--context", "2k"];
+            let card = [
+                "predict",
+                "--gpu",
+                "h100",
+                "--gpus",
+                "2",
+                "--concurrency",
+                "1,64",
+            ];
+            answers(&[&card[..], &given[..]].concat())
+        })
+    });
+    assert!(
+        row(&answer, 1).contains("1.50") && row(&answer, 1).ends_with("measured"),
+        "{answer}"
+    );
+    assert!(row(&answer, 64).contains("1.30"), "{answer}");
+}

@@ -239,6 +239,10 @@ pub(super) fn speed(run: &[Event], facts: &mut Facts) {
     // One decimal of a percent says nothing of less than half a percent: of the loads that tell what
     // they held, the one seen in most lines (of equals the heaviest, which tells it best).
     let told = |held: f64, running: f64| pool.is_some_and(|pool| held * running >= 0.005 * pool);
+    for speed in &mut facts.speeds {
+        let running = speed.running;
+        speed.held_tokens = speed.held_tokens.filter(|held| told(*held, running));
+    }
     let telling = facts.speeds.iter().filter_map(|speed| {
         let held = speed.held_tokens?;
         told(held, speed.running).then_some((held, *speed))
