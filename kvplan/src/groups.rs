@@ -252,6 +252,18 @@ impl Groups {
         self.request_blocks(context, batched) as f64 * self.block_bytes()
     }
 
+    /// What a request of `context` tokens takes more than one of other groups, of what it takes: 0 to 1.
+    pub(crate) fn share_beyond(&self, other: &Self, context: u64, batched: u64) -> f64 {
+        let own = self.request_bytes(context, batched);
+        let share = 1.0 - other.request_bytes(context, batched) / own.max(1.0);
+        share.clamp(0.0, 1.0)
+    }
+
+    /// Whether a request keeps states of its drafted tokens.
+    pub(crate) fn keeps_drafted_states(&self) -> bool {
+        self.drafted > 0 && self.kinds.iter().any(|kind| kind.state_bytes > 0)
+    }
+
     /// Requests of `context` tokens that fit.
     pub(crate) fn concurrency(&self, blocks: u64, context: u64, batched: u64) -> f64 {
         blocks as f64 / self.request_blocks(context, batched).max(1) as f64

@@ -47,6 +47,8 @@ impl Added<'_> {
 
 /// The line of what the others have too much beside a server that ran.
 const OVER: &str = "estimates above what the server took";
+/// The line of what the pool that was seen falls short of that of its flags.
+const UNEXPLAINED: &str = "taken by what the log does not show";
 /// The line of what the others have too little beside a server that ran out.
 const UNDER: &str = "estimates below what the server took";
 
@@ -173,6 +175,23 @@ impl Ledger {
     /// Adds what the estimates have too much (negative) beside a pool that was seen, GiB.
     pub(crate) fn over(&mut self, gib: f64) {
         self.exact(OVER, gib, "the pool that was seen is larger by this much");
+    }
+
+    /// Adds what a pool that was seen is smaller than its flags give, GiB, where that is more than all
+    /// estimates may be off together.
+    pub(crate) fn unexplained(&mut self, gib: f64, off: f64) {
+        let spread = off / gib.max(f64::MIN_POSITIVE);
+        self.estimate(
+            UNEXPLAINED,
+            gib,
+            spread,
+            "the pool that was seen is smaller by this much",
+        );
+    }
+
+    /// That line, where there is one.
+    pub fn unexplained_line(&self) -> Option<&Line> {
+        self.lines.iter().find(|line| line.item == UNEXPLAINED)
     }
 
     /// What the lines of a server that ran take more than the card has, GiB; 0 where they fit.

@@ -162,6 +162,8 @@ pub struct Plan {
     pub pool_gib: f64,
     /// Tokens in the pool, over all decode-context ranks; of vLLM's hybrids requests x the longest.
     pub kv_tokens: u64,
+    /// Tokens of the requests that those of a hybrid are counted in (vLLM).
+    pub tokens_in_requests_of: Option<u64>,
     /// Bytes one token takes on one card, draft included where the engine prices it there.
     pub kv_bytes_per_token: f64,
     /// KV format used.

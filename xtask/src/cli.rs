@@ -196,14 +196,10 @@ impl ScenarioArgs {
 pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) scenario: ScenarioArgs,
-    /// The same as --context, as engines name it
-    #[arg(
-        long,
-        aliases = ["context-length"],
-        value_name = "TOKENS",
-        conflicts_with = "context"
-    )]
-    pub(crate) max_model_len: Option<String>,
+    /// Longest context the engine is told to serve (--context-length, --max-model-len); requests
+    /// are taken to hold that many tokens where --context does not say
+    #[arg(long, aliases = ["context-length"], value_name = "TOKENS", value_parser = crate::scenario::parse::tokens)]
+    pub(crate) max_model_len: Option<u64>,
     /// Requests at once the engine is told to run (--max-running-requests, --max-num-seqs): graphs
     /// and activations follow
     #[arg(

@@ -84,6 +84,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         state_slots: None,
         max_concurrency: if fits { slots as f64 } else { 0.0 },
         pool: Pool::of_tokens(if fits { context } else { 0 }),
+        tokens_in_requests_of: None,
         context_tokens: context,
         longest_context: longest.min(context),
         interval: ANY_FRACTION,

@@ -279,6 +279,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         state_slots: b.state.slots,
         max_concurrency: tokens as f64 / context as f64,
         pool: Pool::of_tokens(tokens),
+        tokens_in_requests_of: None,
         context_tokens: context,
         longest_context: tokens.min(context),
         interval,

@@ -49,6 +49,13 @@ const HOST_GROWTH_GIB: f64 = 2.0;
 
 /// How far graphs may lie from their estimate, as a share.
 const GRAPHS_SPREAD: f64 = 0.6;
+/// What a pool falls short of that of its flags at least, of the card, before it is called unexplained:
+/// servers that were met do by up to 0.03 (GLM-5.1 and a GB10, docs/kvplan.md).
+const POOL_OFF_SHARE: f64 = 0.05;
+/// How far the peak of the profile run may lie from its estimate, as a share.
+const ACTIVATION_SPREAD: f64 = 0.3;
+/// The same for workspaces, and for what torch does not hold.
+const OUTSIDE_TORCH_SPREAD: f64 = 0.5;
 
 /// Memory outside torch that counts against the utilisation, GiB, and how much of it was there before
 /// the weights.
@@ -172,6 +179,8 @@ struct Budget {
     activation: f64,
     /// What the estimates have too much beside a pool that was seen; negative.
     over: f64,
+    /// What they have too little beside it, where that is more than all of them may be off.
+    unexplained: f64,
     workspace: f64,
     non_torch: f64,
     /// The part of it that was there before the weights.
@@ -181,6 +190,20 @@ struct Budget {
     graphs_counted: bool,
     outside: f64,
     rest: f64,
+}
+
+impl Budget {
+    /// How far the estimates inside the utilisation may be off together, GiB.
+    fn off(&self) -> f64 {
+        let graphs = if self.graphs_counted {
+            self.graphs + self.draft_graphs
+        } else {
+            0.0
+        };
+        ACTIVATION_SPREAD * self.activation
+            + OUTSIDE_TORCH_SPREAD * (self.workspace + self.non_torch)
+            + GRAPHS_SPREAD * graphs
+    }
 }
 
 /// The budget of a server that is told to take requests of a length.
@@ -203,6 +226,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, longest: u64) -> Budget {
         draft_counted,
         activation: activation_gib(setup),
         over: 0.0,
+        unexplained: 0.0,
         workspace: sparse_workspace_gib(setup, longest),
         non_torch,
         counted_before,
@@ -225,7 +249,9 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, longest: u64) -> Budget {
     let graphs_inside = b.graphs_counted.then_some(graphs + draft_graphs);
     if let Some(pool) = seen::pool_gib(setup, b.total, draft_weights, graphs_inside) {
         // The log's pool wins; what is unexplained goes to the activation line as far as that can be.
-        if setup.fraction.is_some() {
+        if setup.fraction.is_some() && b.rest - pool > b.off().max(POOL_OFF_SHARE * b.total) {
+            b.unexplained = b.rest - pool;
+        } else if setup.fraction.is_some() {
             b.activation += b.rest - pool;
             b.over = b.activation.min(0.0);
             b.activation -= b.over;
@@ -275,8 +301,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let tokens = tokens.min(setup.max_total_tokens.unwrap_or(u64::MAX));
     let refusal = refusal(setup, weights_gib, &b, &groups, blocks);
     let mut ledger = Ledger::new(setup.card_gib);
-    let draft_share = groups.draft_share(context, batched);
-    ledger_lines(&mut ledger, setup, &b, &weights, (observed, draft_share));
+    ledger_lines(&mut ledger, setup, &b, &weights, (observed, &groups));
     let started = refusal.is_none();
     let need = groups.request_bytes(context, batched) / GIB;
     // The wall is that of a server told the context alone.
@@ -288,6 +313,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         automatic_fraction: Some(default_utilisation(setup.engine.version)),
         pool_gib: b.rest.max(0.0),
         kv_tokens: if started { tokens } else { 0 },
+        tokens_in_requests_of: tokens::length(setup, &groups),
         kv_bytes_per_token: groups.bytes_per_token() / dcp as f64,
         kv_dtype: setup.kv_dtype(),
         max_running: max_seqs(setup),
@@ -318,7 +344,7 @@ fn ledger_lines(
     setup: &Setup<'_>,
     b: &Budget,
     weights: &parts::Weights,
-    (observed, draft_share): (Option<f64>, f64),
+    (observed, groups): (Option<f64>, &Groups),
 ) {
     ledger.estimate(
         "driver and context outside torch's total",
@@ -328,36 +354,46 @@ fn ledger_lines(
     );
     parts::weight_lines(ledger, weights, observed);
     draft_lines(ledger, setup, b);
-    let pool = b.rest.max(0.0);
-    // States and windows do not grow with a request, so a layer's share follows the context.
-    let draft = pool * draft_share;
-    ledger.exact(
-        "target: KV pool",
-        pool - draft,
-        "what the utilisation leaves",
-    );
-    ledger
-        .exact(
-            "draft: KV pool",
-            draft,
-            "the draft's layers of the same blocks",
-        )
-        .of_speculation();
+    pool_lines(ledger, setup, groups, b.rest.max(0.0));
     ledger.estimate(
         "activations of the profile run",
         b.activation,
-        0.3,
+        ACTIVATION_SPREAD,
         "a pass of max_num_batched_tokens, or the sampler over max_num_seqs rows",
     );
     ledger.over(b.over);
+    ledger.unexplained(b.unexplained, b.off());
     ledger.estimate(
         "sparse-attention workspaces",
         b.workspace,
-        0.5,
+        OUTSIDE_TORCH_SPREAD,
         "40 and 5 of the longest requests that it takes",
     );
     beside_torch(ledger, setup, b);
     ledger.close(walls::off(setup, b));
+}
+
+/// The pool, by what a request of the context takes of it: all that one takes only beside a draft is the
+/// draft's, so that its lines add up to what it costs.
+fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, groups: &Groups, pool: f64) {
+    let (context, batched) = (setup.context(), batched_tokens(setup));
+    let beyond = groups.share_beyond(&Groups::of(&setup.plain()), context, batched);
+    // States and windows do not grow with a request, so a layer's share follows the context.
+    let layers = groups.draft_share(context, batched).min(beyond);
+    let rest = match groups.keeps_drafted_states() {
+        true => "draft: states of drafted tokens, padding",
+        false => "draft: padding of the groups of layers",
+    };
+    let target = pool * (1.0 - beyond);
+    ledger.exact("target: KV pool", target, "what the utilisation leaves");
+    let layers_of = "the draft's layers of the same blocks";
+    ledger
+        .exact("draft: KV pool", pool * layers, layers_of)
+        .of_speculation();
+    let more = "what a request of this length takes more of the blocks than without the draft";
+    ledger
+        .exact(rest, pool * (beyond - layers), more)
+        .of_speculation();
 }
 
 /// What torch does not hold: inside the utilisation, and beside it.
@@ -371,7 +407,7 @@ fn beside_torch(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget) {
     ledger.estimate(
         "NCCL and context growth",
         b.non_torch - buffers,
-        0.5,
+        OUTSIDE_TORCH_SPREAD,
         "outside torch",
     );
     let where_graphs = if b.graphs_counted {

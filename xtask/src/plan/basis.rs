@@ -5,6 +5,9 @@ use kvplan::{CostBasis, Plan};
 use super::Report;
 use crate::table::thousands;
 
+/// Pools are of whole blocks: tokens lost may come to so much less than what the lines of a draft do.
+const WHOLE_BLOCKS_GIB: f64 = 0.03;
+
 /// What the draft takes: tokens and their GiB, and what it takes where the pool is not.
 pub(super) fn cost(report: &Report) -> String {
     let cost = &report.cost;
@@ -14,7 +17,7 @@ pub(super) fn cost(report: &Report) -> String {
         cost.pool_lost_gib()
     );
     match cost.beside_pool_gib() {
-        gib if gib < 0.005 => tokens,
+        gib if gib < WHOLE_BLOCKS_GIB => tokens,
         gib => format!("{tokens}, and {gib:.2} GiB beside the pool"),
     }
 }
@@ -55,10 +58,17 @@ fn rests_on_the_log(plan: &Plan) -> &'static str {
     }
 }
 
-/// How the tokens of a pool of padded groups are counted.
-pub(super) fn hybrids_tokens(plan: &Plan, engine: kvplan::Engine) -> String {
+/// How the tokens of a pool of padded groups are counted, beside requests of a context.
+pub(super) fn hybrids_tokens(plan: &Plan, engine: kvplan::Engine, context: u64) -> String {
     let printed = plan.printed_tokens(engine);
-    let how = "requests x the longest it is told to take";
+    let how = match plan.tokens_in_requests_of.filter(|of| *of != context) {
+        Some(of) => format!(
+            "in {:.2} requests of {}",
+            plan.kv_tokens as f64 / of as f64,
+            thousands(of as f64)
+        ),
+        None => "requests x their length".to_string(),
+    };
     if printed == plan.kv_tokens {
         return format!("{how}, as the engine counts hybrids");
     }

@@ -1,6 +1,6 @@
 //! Whether what a log shows of memory can be of the server that is asked about: its card, its weights.
 
-use kvplan::{Plan, Setup};
+use kvplan::{Plan, Setup, SpeculationCost};
 
 use crate::scenario::{EngineKind, OWN_POOL, Scenario};
 
@@ -139,4 +139,54 @@ fn pools(scenario: &Scenario, setup: Setup<'_>) -> Option<(f64, f64)> {
     let mut bare = setup;
     bare.observed = kvplan::Observed::default();
     Some((ran.kv_gib?, kvplan::plan(&bare).ok()?.pool_gib))
+}
+
+/// Weights known from a config are within this of those loaded, as a share (docs/kvplan.md).
+const WEIGHTS_KNOWN: f64 = 0.02;
+
+/// What a vLLM log shows of pool and weights beyond the bands of what its own flags give: figures that
+/// are kept, but not explained.
+pub(super) fn beyond_its_flags(scenario: &Scenario, cost: &SpeculationCost) -> Vec<String> {
+    let short = cost.with.ledger.unexplained_line().map(|line| {
+        format!(
+            "the log's pool is {:.1} GiB ({:.1} to {:.1}) smaller than the flags it shows give: something else took \
+             memory while it started (`nvidia-smi` before a start), flags that it does not show, or images \
+             that are profiled",
+            line.gib, line.low, line.high
+        )
+    });
+    short
+        .into_iter()
+        .chain(weights_off(scenario, cost))
+        .collect()
+}
+
+/// Weights that the server loaded outside the band of those computed, and by more than that is known to
+/// be off.
+fn weights_off(scenario: &Scenario, cost: &SpeculationCost) -> Option<String> {
+    let ran = &scenario.ran;
+    let vllm = scenario.engine.kind == EngineKind::Vllm && !ran.file.is_empty();
+    let seen = ran.weights_gib.filter(|_| vllm)?;
+    let plan = match (ran.speculates, scenario.draft.is_some()) {
+        (true, true) => &cost.with,
+        (false, _) => &cost.without,
+        (true, false) => return None,
+    };
+    let loaded = [
+        "weights",
+        "draft: weights",
+        "draft: its own vocabulary tables",
+    ];
+    let lines = plan.ledger.lines.iter();
+    let lines = lines.filter(|line| loaded.iter().any(|item| line.item.starts_with(item)));
+    let (gib, low, high) = lines.fold((0.0, 0.0, 0.0), |sum, line| {
+        (sum.0 + line.gib, sum.1 + line.low, sum.2 + line.high)
+    });
+    let out = (seen < low || seen > high) && (seen - gib).abs() > WEIGHTS_KNOWN * gib;
+    out.then(|| {
+        format!(
+            "the log's server loaded {seen:.2} GiB of weights, {gib:.2} ({low:.2} to {high:.2}) are computed: \
+             another checkpoint, adapters, or kernels that keep copies"
+        )
+    })
 }

@@ -94,7 +94,9 @@ pub(super) fn flags(args: &PlanArgs, answer: &Report) -> Vec<&'static str> {
         }
         let mut without = args.clone();
         take_back(&mut without);
-        let Ok(mut scenario) = Scenario::resolve(&asked_load(&without)) else {
+        let Ok(mut scenario) =
+            Scenario::resolve(&asked_load(&without.scenario, without.knobs.max_model_len))
+        else {
             return false;
         };
         asked(&mut scenario, &without).is_ok_and(|answer| to_json(&answer) == with)

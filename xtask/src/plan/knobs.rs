@@ -4,7 +4,7 @@ use kvplan::Known;
 
 use crate::cli::{PlanArgs, ScenarioArgs};
 use crate::input;
-use crate::scenario::parse;
+use crate::scenario::{Scenario, parse};
 
 /// Engine settings that only memory depends on.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -50,12 +50,23 @@ pub(crate) struct Knobs {
 }
 
 /// The scenario asked for: requests of the longest context that the engine is told to serve, where
-/// nobody says what they hold. `predict` takes the flag so.
-pub(super) fn asked_load(args: &PlanArgs) -> ScenarioArgs {
-    let mut wanted = args.scenario.clone();
-    let told = args.knobs.max_model_len.map(|tokens| tokens.to_string());
+/// nobody says what they hold.
+pub(crate) fn asked_load(asked: &ScenarioArgs, max_model_len: Option<u64>) -> ScenarioArgs {
+    let mut wanted = asked.clone();
+    let told = max_model_len.map(|tokens| tokens.to_string());
     wanted.context = wanted.context.or(told);
     wanted
+}
+
+/// Refuses requests longer than the engine is told to serve.
+pub(crate) fn within_limit(scenario: &Scenario) -> anyhow::Result<()> {
+    let context = scenario.context;
+    match scenario.max_model_len.filter(|limit| context > *limit) {
+        Some(limit) => Err(input::error(format!(
+            "--context {context}: more than --max-model-len {limit}, the longest that the engine is told to take"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Largest count of tokens that any setting can mean.

@@ -322,9 +322,15 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         cost_of_choice: None,
         fraction: Some(plan.fraction),
         fraction_min: Some(plan.interval.min),
-        // SGLang's lower wall is that of an empty pool.
-        legal_for: Some(report.context)
-            .filter(|_| report.engine.kind != kvplan::EngineKind::Sglang),
+        tokens_in_requests_of: plan
+            .tokens_in_requests_of
+            .filter(|of| *of != report.context),
+        legal_for: match report.engine.kind {
+            // The lower wall is that of an empty pool.
+            EngineKind::Sglang => None,
+            EngineKind::Vllm => Some(plan.context_tokens),
+            EngineKind::TensorRtLlm | EngineKind::LlamaCpp => Some(report.context),
+        },
         pasted_limit: None,
         fraction_max: Some(plan.interval.max),
         fraction_clear: clear_fraction(plan, report.context),

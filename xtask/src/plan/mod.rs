@@ -19,7 +19,7 @@ mod wanted;
 
 pub(crate) use card::{Otherwise, not_of_this_server};
 use json::to_json;
-pub(crate) use knobs::Knobs;
+pub(crate) use knobs::{Knobs, asked_load, within_limit};
 use knobs::{check, check_together, fits_the_card};
 pub(crate) use memory::memory;
 use setup::known;
@@ -53,6 +53,8 @@ pub(crate) struct Report {
     pub(crate) target_fp8: Option<f64>,
     /// The least fraction that holds one request of the context, where the plan's own does not.
     pub(crate) least_for_one: Option<f64>,
+    /// What a log shows beyond the bands of what its own flags give.
+    pub(crate) beyond_flags: Vec<String>,
     /// Tokens in the other KV formats.
     pub(crate) other_kv: Vec<(&'static str, u64)>,
     /// What would let more requests run at once, where the pool is not what stops them.
@@ -94,7 +96,8 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     check(args)?;
-    let mut scenario = Scenario::resolve(&knobs::asked_load(args))?;
+    let wanted = asked_load(&args.scenario, args.knobs.max_model_len);
+    let mut scenario = Scenario::resolve(&wanted)?;
     let mut report = asked(&mut scenario, args)?;
     report.ignored = ignored::flags(args, &report);
     if args.json {
@@ -108,6 +111,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 /// The plan that the flags ask for: of the server that `predict` plans for the same loads.
 fn asked(scenario: &mut Scenario, args: &PlanArgs) -> anyhow::Result<Report> {
     setup::by_flags(scenario, args);
+    within_limit(scenario)?;
     *scenario = crate::predict::launch::for_loads(scenario.clone())?;
     let own = report(scenario, Some(args), None)?;
     let slots = own.engine.kind == EngineKind::LlamaCpp && args.scenario.concurrency.is_some();
@@ -158,7 +162,6 @@ fn report(
     }
     room::name(scenario, args, &mut cost.with);
     let fourth = fourth(scenario, args, &inferred);
-    let belief = belief(scenario, fourth, &inferred);
     of_the_pool(&mut cost, seen && inferred.known.fraction.is_some());
     let target = wanted::target(scenario, &setup, &cost.with).map_err(fail)?;
     let log_limit = args.and_then(|args| limit::of_the_log(scenario, args, &setup, &cost.with));
@@ -170,11 +173,12 @@ fn report(
         target_fp8: wanted::in_fp8(&setup, &cost.with, target.as_ref()),
         least_for_one: wanted::least_for_one(&setup, &cost.with, scenario.context),
         other_depth: setup::other_depth(&setup),
+        beyond_flags: card::beyond_its_flags(scenario, &cost),
         cost,
         fourth,
         said: setup::fraction_by_flag(scenario),
+        belief: belief(scenario, fourth, &inferred),
         inferred,
-        belief,
         target,
         ignored: Vec::new(),
         uncut: scenario.refused_cut().map(|uncut| uncut.why.clone()),

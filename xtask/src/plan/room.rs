@@ -2,8 +2,8 @@
 
 use kvplan::MORE_ROOM;
 
-use super::setup;
 use super::wanted::one_request;
+use super::{setup, text, wall};
 use crate::cli::PlanArgs;
 use crate::gpus::{self, Family, Gpu};
 use crate::scenario::file::ObservedFile;
@@ -37,7 +37,6 @@ fn named(scenario: &Scenario, args: Option<&PlanArgs>, remedy: &str) -> String {
     // Figures and settings of a server that ran are not those of another card or format.
     plain.observed = ObservedFile::default();
     plain.ran = Ran::default();
-    plain.mem_fraction = None;
     let mut found: Vec<String> = formats(&plain, args);
     found.extend(count(&plain, args));
     found.extend(card(&plain, args));
@@ -55,7 +54,7 @@ fn named(scenario: &Scenario, args: Option<&PlanArgs>, remedy: &str) -> String {
 }
 
 /// A change, with the fraction that it needs; `None` where it does not start and hold one request at
-/// any.
+/// any. The fraction stays where the loads asked for fit at it.
 fn fits(scenario: &Scenario, args: Option<&PlanArgs>, change: &str) -> Option<String> {
     let setup = setup(scenario, args).ok()?;
     if setup
@@ -66,13 +65,23 @@ fn fits(scenario: &Scenario, args: Option<&PlanArgs>, change: &str) -> Option<St
         return None;
     }
     let own = kvplan::plan(&setup).ok()?;
-    if own.fit(scenario.context) == kvplan::Fit::Fits {
+    let context = scenario.context;
+    let users = u64::from(text::asked_users(scenario));
+    let starts = own.fit(context) == kvplan::Fit::Fits;
+    if starts && own.carries(context, users) {
         return Some(change.to_string());
     }
-    let answer = kvplan::for_target(&setup, one_request(&setup, scenario.context), 1).ok()?;
-    answer
-        .reached
-        .then(|| format!("{change} --mem-fraction {:.3}", answer.fraction))
+    let reached = |requests: u64| {
+        let tokens = one_request(&setup, context);
+        let answer = kvplan::for_target(&setup, tokens, requests).ok()?;
+        answer.reached.then_some(answer.fraction)
+    };
+    let Some(least) = reached(users).or_else(|| reached(1).filter(|_| !starts)) else {
+        return starts.then(|| change.to_string());
+    };
+    // No lower than what is clear of the wall: room given up for nothing.
+    let clear = wall::clear_fraction(&own, context).unwrap_or(least);
+    Some(format!("{change} --mem-fraction {:.3}", clear.max(least)))
 }
 
 /// Weight formats in which it fits as it stands.

@@ -170,6 +170,7 @@ pub(crate) fn setup<'a>(
     if asked || setup.engine.kind != EngineKind::Sglang {
         setup.context_tokens = Some(scenario.context);
     }
+    setup.context_tokens = scenario.max_model_len.or(setup.context_tokens);
     let knobs = args.map(|args| &args.knobs);
     // llama.cpp is told the cells of all slots together.
     let slots = knobs.and_then(|knobs| knobs.max_running);
@@ -178,7 +179,6 @@ pub(crate) fn setup<'a>(
     }
     setup.state_slots = scenario.state_slots;
     if let Some(knobs) = knobs {
-        setup.context_tokens = knobs.max_model_len.or(setup.context_tokens);
         setup.max_running = knobs.max_running;
         setup.batched_tokens = knobs.batched_tokens;
         setup.graph_max_batch = knobs.graph_max_batch;
@@ -190,9 +190,7 @@ pub(crate) fn setup<'a>(
         setup.observed.pool_with_draft = drafts;
     }
     of_the_log(&mut setup, scenario, &scenario.ran);
-    setup.served_context = knobs
-        .and_then(|knobs| knobs.max_model_len)
-        .or_else(|| served_context(scenario));
+    setup.served_context = served_context(scenario);
     without_the_logs_draft(&mut setup, scenario);
     let known = known(scenario, args);
     setup.observed.free_before_gib = known.free_before_gib;

@@ -131,7 +131,7 @@ fn one_slot(report: &Report, scenario: &Scenario) -> Option<&'static str> {
 }
 
 /// Users that must fit: those asked for; the most that a log's server takes is a limit.
-fn asked_users(scenario: &Scenario) -> u32 {
+pub(super) fn asked_users(scenario: &Scenario) -> u32 {
     let asked = scenario
         .input("concurrency")
         .is_some_and(|loads| loads.source.starts_with("--"));
@@ -169,7 +169,7 @@ fn pool(plan: &Plan, engine: kvplan::Engine, context: u64) -> String {
     if plan.pool.grouped() {
         // A window or a state takes the same however long the request is, so no figure of bytes a
         // token holds at every context.
-        let tokens = basis::hybrids_tokens(plan, engine);
+        let tokens = basis::hybrids_tokens(plan, engine, context);
         return format!(
             "{:.2} GiB of KV, {} tokens ({tokens}), {:.2} requests of {} tokens",
             plan.pool_gib,
@@ -214,6 +214,7 @@ fn beside_the_log(report: &Report) -> impl Iterator<Item = String> {
         .chain(with_others_at_once(report))
         .chain(depth)
         .chain(back)
+        .chain(report.beyond_flags.iter().cloned())
 }
 
 /// What is left of a log beside another number of requests at once than its own.
@@ -320,6 +321,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
         ));
     }
     out.extend(does_not_serve(report));
+    out.extend(report.beyond_flags.iter().cloned());
     out.extend(
         report
             .belief

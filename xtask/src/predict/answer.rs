@@ -262,6 +262,9 @@ pub(crate) struct Memory {
     pub(crate) cost_of_choice: Option<CostOfChoice>,
     pub(crate) fraction: Option<f64>,
     pub(crate) fraction_min: Option<f64>,
+    /// Length of the requests that a hybrid's tokens are counted in, where that is not the context.
+    #[serde(skip)]
+    pub(crate) tokens_in_requests_of: Option<u64>,
     /// Tokens of the one request that the legal fractions hold.
     #[serde(skip)]
     pub(crate) legal_for: Option<u64>,

@@ -51,8 +51,7 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
         crate::input::print(&list)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut wanted = args.scenario.clone();
-    wanted.context = wanted.context.or_else(|| args.max_model_len.clone());
+    let mut wanted = crate::plan::asked_load(&args.scenario, args.max_model_len);
     if let Some(list) = &args.compare {
         compared_names::check(list, &wanted)?;
         changes::first_of(&mut wanted, list);
@@ -61,7 +60,8 @@ pub(crate) fn run(args: &PredictArgs) -> anyhow::Result<ExitCode> {
     crate::scenario::tree::check_tokens(&scenario)?;
     scenario.max_running = args.max_running;
     scenario.state_slots = args.state_slots;
-    scenario.max_model_len = args.max_model_len.as_ref().map(|_| scenario.context);
+    scenario.max_model_len = args.max_model_len;
+    crate::plan::within_limit(&scenario)?;
     let scenario = launch::for_loads(scenario)?;
     let links = Links::new(&scenario)?;
     let mut answer = answer(&scenario, &links)?;

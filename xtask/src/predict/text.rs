@@ -156,8 +156,13 @@ fn memory_cost(answer: &Answer) -> Option<String> {
         return Some(format!("costs no KV tokens{at}"));
     }
     let gib = memory.pool_gib_lost;
+    // Of a hybrid shorter requests take more for a token.
+    let counted = memory.tokens_in_requests_of;
+    let counted = counted.map_or_else(String::new, |of| {
+        format!(" in requests of {}", thousands(of as f64))
+    });
     Some(format!(
-        "costs {} of {} KV tokens{}{at}",
+        "costs {} of {} KV tokens{counted}{}{at}",
         thousands(without.saturating_sub(with) as f64),
         thousands(without as f64),
         gib.map_or_else(String::new, |gib| format!(" ({gib:.2} GiB)"))

@@ -27,13 +27,18 @@ fn counted(setup: &Setup<'_>, groups: &Groups) -> Option<u64> {
     longest.filter(|_| groups.hybrid())
 }
 
+/// Length of the requests that a hybrid's tokens are counted in.
+pub(super) fn length(setup: &Setup<'_>, groups: &Groups) -> Option<u64> {
+    let told = || counted(setup, groups).unwrap_or(setup.context());
+    groups.hybrid().then(|| told().max(1))
+}
+
 fn computed(setup: &Setup<'_>, groups: &Groups, pool_gib: f64) -> u64 {
     let blocks = groups.blocks((pool_gib * GIB).max(0.0));
-    if !groups.hybrid() {
+    let Some(longest) = length(setup, groups) else {
         let dcp = setup.sharding.dcp.max(1);
         return groups.tokens(blocks).saturating_mul(dcp);
-    }
-    let longest = counted(setup, groups).unwrap_or(setup.context()).max(1);
+    };
     let requests = groups.concurrency(blocks, longest, batched_tokens(setup));
     (requests * longest as f64) as u64
 }

@@ -1,0 +1,200 @@
+//! Figures of memory that one answer gives twice: each must be traceable to the other.
+
+mod common;
+
+use common::{answers, refusal, with_log};
+
+fn run(line: &str) -> String {
+    answers(&line.split_whitespace().collect::<Vec<_>>())
+}
+
+/// The figure behind the first of some words.
+fn after(text: &str, words: &str) -> f64 {
+    let rest = text.split_once(words).map(|(_, rest)| rest);
+    let word = rest.and_then(|rest| rest.split_whitespace().next());
+    let figure = word.map(|word| {
+        word.trim_matches(|c: char| "():".contains(c))
+            .replace(',', "")
+    });
+    figure
+        .and_then(|figure| figure.parse().ok())
+        .unwrap_or_else(|| panic!("{words}: {text}"))
+}
+
+/// GiB of the rows of a draft.
+fn rows_of_draft(plan: &str) -> f64 {
+    let rows = plan.lines().filter(|line| line.starts_with("draft: "));
+    let gib = |line: &str| {
+        let mut figures = line
+            .split_whitespace()
+            .filter_map(|w| w.parse::<f64>().ok());
+        figures.next().unwrap_or_else(|| panic!("{line}"))
+    };
+    rows.map(gib).sum()
+}
+
+const HYBRID: &str = "--box 2x-rtx-3090-nvlink --engine vllm@0.22.1 --context 16k --concurrency 1,2,4 \
+                      --model qwen3.6-27b";
+
+/// A draft took 4.21 GiB of which its rows named 1.56, and look-up 2.96 of which they named nothing: the
+/// states of drafted tokens stood in no row.
+#[test]
+fn the_rows_of_a_draft_add_up_to_what_it_costs_though_a_hybrid_keeps_states() {
+    for draft in ["mtp", "ngram"] {
+        let plan = run(&format!("plan {HYBRID} --quant int4 --draft {draft}"));
+        let takes = plan.split_once("it takes ").map(|(_, rest)| rest);
+        let takes = takes.unwrap_or_else(|| panic!("{plan}"));
+        let cost = after(takes, "tokens");
+        let rows = rows_of_draft(&plan);
+        assert!((cost - rows).abs() < 0.03, "{cost} {rows}: {plan}");
+        assert!(plan.contains("draft: states of drafted tokens"), "{plan}");
+        assert!(!plan.contains("beside the pool"), "{plan}");
+    }
+    // A windowed model keeps no states: there the draft's layer pads the groups of the others.
+    let plan = run(
+        "plan --model gpt-oss-120b --gpu h100 --gpus 2 --engine vllm@0.22.1 --context 2k --draft eagle3",
+    );
+    let takes = plan.split_once("it takes ").map(|(_, rest)| rest);
+    let cost = after(takes.expect("a cost"), "tokens");
+    assert!((cost - rows_of_draft(&plan)).abs() < 0.03, "{plan}");
+}
+
+/// A fraction below what the model's own 262,144 tokens need was pasted without a context: vLLM refuses
+/// that start.
+#[test]
+fn a_fraction_that_is_chosen_is_pasted_with_the_context_that_fits_it_and_is_plans() {
+    for quant in ["int4", "fp8"] {
+        let flags = format!("{HYBRID} --quant {quant} --task code --steps 3");
+        let predict = run(&format!("predict {flags}"));
+        let set = after(&predict, "set --gpu-memory-utilization ").to_string();
+        assert!(
+            predict.contains(&format!(
+                "--gpu-memory-utilization {set} --max-model-len 16384"
+            )),
+            "{predict}"
+        );
+        let flags = format!("{HYBRID} --quant {quant} --mem-fraction {set}");
+        let plan = run(&format!("plan {flags}"));
+        assert!(
+            !plan.starts_with("REFUSED") && !plan.contains("activation wall, 0"),
+            "{plan}"
+        );
+        let cost = after(&predict, "costs ");
+        assert_eq!(cost, after(&plan, "it takes "), "{predict}{plan}");
+        let least = after(&predict, "legal fraction: ");
+        assert_eq!(least, after(&plan, "legal from "), "{predict}{plan}");
+    }
+}
+
+/// A plain server on two H100 with the pool that its flags give; weights and pool are put in.
+fn log(weights: &str, pool: &str, tokens: &str, requests: &str) -> String {
+    format!(
+        "(EngineCore_DP0 pid=4233) INFO 11-28 09:12:20 [core.py:93] Initializing a V1 LLM engine (v0.11.2) with config: model='openai/gpt-oss-120b', speculative_config=None, max_seq_len=131072, tensor_parallel_size=2, quantization=mxfp4, kv_cache_dtype=auto, gpu_memory_utilization=0.9, enforce_eager=False\n\
+         (Worker_TP0 pid=4301) INFO 11-28 09:13:04 [gpu_model_runner.py:3338] Model loading took {weights} GiB memory and 29.811275 seconds\n\
+         (Worker_TP0 pid=4301) INFO 11-28 09:13:54 [gpu_worker.py:359] Available KV cache memory: {pool} GiB\n\
+         (EngineCore_DP0 pid=4233) INFO 11-28 09:13:54 [kv_cache_utils.py:1229] GPU KV cache size: {tokens} tokens\n\
+         (EngineCore_DP0 pid=4233) INFO 11-28 09:13:54 [kv_cache_utils.py:1234] Maximum concurrency for 131,072 tokens per request: {requests}x\n\
+         (Worker_TP0 pid=4301) INFO 11-28 09:14:12 [gpu_model_runner.py:4244] Graph capturing finished in 17 secs, took 0.78 GiB\n\
+         (EngineCore_DP0 pid=4233) INFO 11-28 09:14:12 [core.py:250] init engine (profile, create kv cache, warmup model) took 67.90 seconds\n"
+    )
+}
+
+fn of_log(text: &str, line: &str) -> String {
+    with_log("traced", text, |file| {
+        let (command, flags) = line.split_once(' ').unwrap_or((line, ""));
+        run(&format!("{command} --from-log {file} --gpu h100 {flags}"))
+    })
+}
+
+/// A pool 11 GiB short of its flags was healthy, with "activations 18.54 (12.98 to 24.10)".
+#[test]
+fn a_logs_pool_far_below_its_flags_is_said_and_is_no_activation() {
+    let short = log("32.28", "19.90", "579,600", "8.32");
+    let whole = log("32.28", "31.05", "904,480", "12.98");
+    let said = "smaller than the flags it shows give";
+    for line in [
+        "plan --draft none",
+        "predict --gpus 8 --context 2k --concurrency 1",
+    ] {
+        let text = of_log(&short, line);
+        assert!(
+            text.contains("the log's pool is 11.2 GiB (8.7 to 13.6) smaller"),
+            "{text}"
+        );
+        let row = after(&text, "activations of the profile run");
+        assert!((row - 7.38).abs() < 0.01, "{text}");
+        let missing = after(&text, "taken by what the log does not show");
+        assert!((missing - 11.15).abs() < 0.01, "{text}");
+        let text = of_log(&whole, line);
+        assert!(
+            !text.contains(said) && !text.contains("does not show"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn weights_of_a_log_outside_the_band_of_those_computed_are_said() {
+    let line = "plan --draft none";
+    let more = of_log(&log("33.3562", "31.05", "904,480", "12.98"), line);
+    assert!(
+        more.contains("loaded 33.36 GiB of weights, 32.28 (31.32 to 33.23) are computed"),
+        "{more}"
+    );
+    let same = of_log(&log("32.40", "31.05", "904,480", "12.98"), line);
+    assert!(!same.contains("of weights"), "{same}");
+}
+
+/// "1,700,791 tokens (requests x the longest it is told to take), 439.92 requests of 2,048 tokens" is no
+/// sum; `predict` counted one pool by the context and by the limit without a word.
+#[test]
+fn a_windowed_pool_says_in_which_requests_its_tokens_are_counted() {
+    let flags =
+        "--model openai/gpt-oss-120b --gpu h100 --gpus 8 --tp 2 --engine vllm@0.11.2 --context 2k";
+    let told = format!("{flags} --max-model-len 131072 --concurrency 64 --draft eagle3");
+    let plan = run(&format!("plan {told}"));
+    let tokens = after(&plan, "GiB of KV, ");
+    let requests = after(&plan, "tokens (in ");
+    assert!(plan.contains("requests of 131,072"), "{plan}");
+    assert!((tokens / 131_072.0 - requests).abs() < 0.01, "{plan}");
+    // `predict` takes both flags, and its figures are plan's.
+    let predict = run(&format!("predict {told} --steps 3"));
+    assert!(
+        predict.contains("KV tokens in requests of 131,072"),
+        "{predict}"
+    );
+    assert_eq!(
+        after(&predict, "costs "),
+        after(&plan, "it takes "),
+        "{predict}{plan}"
+    );
+    assert!(predict.contains("--max-model-len 131072"), "{predict}");
+    let least = after(&predict, "legal fraction: ");
+    assert_eq!(least, after(&plan, "legal from "), "{predict}{plan}");
+    let own = run(&format!("plan {flags} --draft none"));
+    let (tokens, requests) = (after(&own, "GiB of KV, "), after(&own, "), "));
+    assert!((tokens / 2048.0 - requests).abs() < 0.02, "{own}");
+}
+
+#[test]
+fn a_request_longer_than_the_engine_is_told_to_take_is_refused_by_plan_and_predict() {
+    for command in ["plan", "predict"] {
+        let line =
+            format!("{command} --model qwen3-32b --gpu h100 --context 16k --max-model-len 8k");
+        let error = refusal(&line.split_whitespace().collect::<Vec<_>>());
+        assert!(error.contains("more than --max-model-len 8192"), "{error}");
+    }
+}
+
+/// "--quant fp8 --mem-fraction 0.714 would fit" was reckoned for one request of the four asked for, where
+/// the format alone holds all four at the fraction that stood there.
+#[test]
+fn what_would_fit_keeps_the_fraction_where_that_holds_the_loads_asked_for() {
+    let flags = "--model gemma-4-26b-a4b --gpu rtx-3090 --gpus 2 --engine vllm@0.22.1 --context 16k \
+                 --concurrency 1,2,4 --mem-fraction 0.82";
+    let plan = run(&format!("plan {flags} --draft none"));
+    assert!(plan.contains("--quant fp8"), "{plan}");
+    assert!(!plan.contains("--quant fp8 --mem-fraction"), "{plan}");
+    let followed = run(&format!("plan {flags} --draft none --quant fp8"));
+    assert!(followed.starts_with("FITS"), "{followed}");
+}
