@@ -148,3 +148,32 @@ fn a_log_with_rates_by_position_has_one_accept_length_however_it_is_given() {
     assert_eq!(by_log, line(&["--accept", &log]));
     std::fs::remove_file(log).ok();
 }
+
+/// Two starts of one server, 11 GiB of pool apart, were "no fault found".
+#[test]
+fn a_pool_far_below_that_of_a_log_with_the_same_settings_is_said() {
+    let started = |pool: &str, version: &str| {
+        server(0, "904,480", "", "")
+            .replace("107.79", pool)
+            .replace("0.24.0", version)
+    };
+    let explain = |pool: &str, version: &str| {
+        let whole = file("whole", &started("107.79", "0.24.0"));
+        let short = file(&format!("short-{pool}-{version}"), &started(pool, version));
+        let paths = [&whole, &short].map(|path| path.to_str().expect("a path"));
+        let text = answers(&["explain", paths[0], paths[1]]);
+        let _ = std::fs::remove_file(&short);
+        text
+    };
+    let text = explain("96.64", "0.24.0");
+    assert!(text.starts_with("COSTS"), "{text}");
+    assert!(
+        text.contains("the pool is 11.15 GiB smaller than that of"),
+        "{text}"
+    );
+    // A few hundredths, or another release, are no fault.
+    for (pool, version) in [("107.01", "0.24.0"), ("96.64", "0.23.0")] {
+        let text = explain(pool, version);
+        assert!(!text.contains("smaller than that of"), "{text}");
+    }
+}

@@ -1,5 +1,6 @@
 //! What is wrong, why, and what to change: facts checked against the models, in order of weight.
 
+mod alike;
 mod all_reduce;
 mod errors;
 mod failed;
@@ -94,6 +95,7 @@ pub(crate) fn find(files: &[Facts]) -> Vec<Finding> {
         all_reduce::check(facts, &mut found);
     }
     speculation::pools(files, &mut found);
+    alike::check(files, &mut found);
     found.sort_by_key(|finding| finding.severity);
     found
 }

@@ -231,13 +231,14 @@ pub(super) fn pools(files: &[Facts], found: &mut Vec<Finding>) {
     }
 }
 
-fn same(plain: &Facts, drafted: &Facts, name: &str) -> bool {
+/// Whether two logs show the same of something.
+pub(super) fn same(plain: &Facts, drafted: &Facts, name: &str) -> bool {
     let value = |facts: &Facts| facts.get(name).map(|fact| fact.value.clone());
     value(plain) == value(drafted)
 }
 
 /// Settings that weigh on a pool and are not those of both.
-fn others(plain: &Facts, drafted: &Facts) -> Vec<&'static str> {
+pub(super) fn others(plain: &Facts, drafted: &Facts) -> Vec<&'static str> {
     let settings = [
         "engine_version",
         "mem_fraction",
