@@ -1,6 +1,7 @@
 //! vLLM's KV groups: layers of one kind share block tables; kinds with unequal counts are padded;
 //! a request takes one block table per group.
 
+use crate::engine::vllm;
 use crate::kv::{KvLayout, layer_index_bytes, layer_kv_bytes, window};
 use crate::model::{Attention, Layer};
 use crate::setup::{Setup, SpecKind};
@@ -37,7 +38,7 @@ pub(crate) struct Groups {
 }
 
 /// What a request keeps in a state layer for prefix caching (`mamba_cache_mode`): `MambaSpec` counts
-/// 1, 2 or one a block, and one a drafted token on top (kv_cache_interface.py, 0.16.0 to 0.28.0).
+/// 1, 2 or one a block, and one a drafted token on top (kv_cache_interface.py, 0.16.0 to 0.33.0).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PrefixStates {
     /// Nothing: its own state alone (`none`).
@@ -91,12 +92,14 @@ impl Groups {
             }
             _ => {}
         }
-        let base = match setup.prefix_states {
+        let own = || vllm::prefix_states(setup.engine.version, setup.model);
+        let prefix = setup.prefix_states.unwrap_or_else(own);
+        let base = match prefix {
             PrefixStates::All => base_block(setup).max(CHUNK_TOKENS),
             PrefixStates::Off | PrefixStates::Align => base_block(setup),
         };
         Self {
-            prefix: setup.prefix_states,
+            prefix,
             drafted: drafted(setup),
             ..Self::cut(kinds, base)
         }

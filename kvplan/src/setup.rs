@@ -57,8 +57,8 @@ pub struct Setup<'a> {
     pub state_slots: Option<u64>,
     /// Share of the state pool in hybrids (`--mamba-full-memory-ratio`).
     pub state_ratio: Option<f64>,
-    /// What vLLM keeps of states for prefix caching.
-    pub prefix_states: PrefixStates,
+    /// What vLLM keeps of states for prefix caching; `None` takes its own choice.
+    pub prefix_states: Option<PrefixStates>,
     /// Speculation, where there is any.
     pub speculation: Option<Speculation<'a>>,
     /// What was observed; it wins over what is computed.
@@ -299,7 +299,7 @@ impl<'a> Setup<'a> {
             page_tokens: None,
             state_slots: None,
             state_ratio: None,
-            prefix_states: PrefixStates::default(),
+            prefix_states: None,
             speculation: None,
             observed: Observed::default(),
         }

@@ -143,7 +143,7 @@ fn vllm_keeps_one_state_more_for_prefixes_or_one_a_block() {
         let mut setup = setup(&qwen, 2, "vllm@0.20.1", 95.0);
         setup.context_tokens = Some(32_768);
         setup.observed.pool_gib = Some(50.0);
-        setup.prefix_states = states;
+        setup.prefix_states = Some(states);
         setup.speculation = mtp(4).filter(|_| drafts);
         setup.observed.pool_with_draft = drafts;
         plan(&setup).expect("a plan").max_concurrency
@@ -159,6 +159,53 @@ fn vllm_keeps_one_state_more_for_prefixes_or_one_a_block() {
         assert!((more / by_hand - 1.0).abs() < 1e-6, "{more} {by_hand}");
     }
     assert!(requests(PrefixStates::All, false) < 0.35 * requests(PrefixStates::Off, false));
+}
+
+/// 0.26.0 caches prefixes of hybrids unasked, Mamba's at every block until 0.28.0.
+#[test]
+fn vllm_keeps_states_for_prefixes_by_itself_since_0_26() {
+    let requests = |name: &str, engine: &str, told: Option<PrefixStates>| {
+        let model = model(name, None);
+        let mut setup = setup(&model, 2, engine, 95.0);
+        setup.context_tokens = Some(32_768);
+        setup.observed.pool_gib = Some(50.0);
+        setup.prefix_states = told;
+        plan(&setup).expect("a plan").max_concurrency
+    };
+    let (qwen, nemotron) = ("qwen3.5-27b", "nemotron-3-nano-30b-a3b");
+    for (name, engine, own) in [
+        (qwen, "vllm@0.25.0", PrefixStates::Off),
+        (qwen, "vllm@0.26.0", PrefixStates::Align),
+        (qwen, "vllm@0.33.0", PrefixStates::Align),
+        (nemotron, "vllm@0.26.0", PrefixStates::All),
+        (nemotron, "vllm@0.28.0", PrefixStates::Align),
+    ] {
+        let by_itself = requests(name, engine, None);
+        assert_eq!(by_itself, requests(name, engine, Some(own)), "{engine}");
+    }
+}
+
+/// B200 and the like: 16,384 tokens a pass since 0.28.0.
+#[test]
+fn vllm_profiles_a_larger_pass_on_cards_of_160_gib_since_0_28() {
+    let llama = model("llama-3.1-8b", None);
+    let activations = |engine: &str, card_gib: f64| {
+        let mut setup = setup(&llama, 1, engine, card_gib);
+        setup.max_running = Some(64);
+        let plan = plan(&setup).expect("a plan");
+        let lines = plan.ledger.lines.iter();
+        let found = lines.filter(|line| line.item.contains("activation"));
+        found.map(|line| line.gib).sum::<f64>()
+    };
+    let (old, new) = (
+        activations("vllm@0.27.0", 178.0),
+        activations("vllm@0.28.0", 178.0),
+    );
+    assert!((new / old - 2.0).abs() < 1e-6, "{old} {new}");
+    assert_eq!(
+        activations("vllm@0.27.0", 140.0),
+        activations("vllm@0.28.0", 140.0)
+    );
 }
 
 /// vllm#40691, Qwen3.5 on 0.19.0 with a length of 32,768: 290,864 tokens beside 33.04 requests. Those are

@@ -400,3 +400,21 @@ fn a_table_with_a_box_that_nothing_was_measured_on_is_computed_throughout() {
     ]);
     assert_eq!(swept["compared_left_out"], left_out);
 }
+
+/// Of `--concurrency 1,2,4,8,16` the table had 1 and 16 alone.
+#[test]
+fn every_load_that_was_asked_for_is_compared_where_they_are_few() {
+    let loads = |asked: &str| -> Vec<u64> {
+        let words = ["predict", "--model", "llama-3.1-8b", "--json", "--compare"];
+        let boxes = ["4x-rtx-3090,4x-rtx-3090-nvlink", "--concurrency", asked];
+        let text = answers(&[&words[..], &boxes].concat());
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let rows = json["compared"].as_array().expect("rows").iter();
+        let first = rows.filter(|row| row["name"] == "4x-rtx-3090");
+        first
+            .filter_map(|row| row["concurrency"].as_u64())
+            .collect()
+    };
+    assert_eq!(loads("1,2,4,8,16"), [1, 2, 4, 8, 16]);
+    assert_eq!(loads("1,2,4,8,16,32,64"), [1, 64]);
+}

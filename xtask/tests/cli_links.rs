@@ -27,7 +27,7 @@ fn times(simulated: &Value) -> Vec<(&str, u64, f64)> {
 #[test]
 fn every_kernel_that_is_advised_can_be_asked_for() {
     let base = ["predict", "--model", "qwen3-32b", "--box", "hgx-h200-8"];
-    let base = [&base[..], &["--engine", "vllm", "--concurrency", "1"]].concat();
+    let base = [&base[..], &["--engine", "vllm@0.24", "--concurrency", "1"]].concat();
     let now = json(&base);
     let advised: Vec<&Value> = rows(&now, "changes")
         .iter()

@@ -247,7 +247,7 @@ const GLM: [&str; 10] = [
     "--box",
     "hgx-h200-8",
     "--engine",
-    "vllm",
+    "vllm@0.24",
     "--context",
     "4k",
 ];

@@ -312,7 +312,7 @@ fn a_pool_too_small_for_one_request_names_the_fraction_that_holds_one() {
 #[test]
 fn a_release_after_those_known_has_the_rules_named_that_are_used() {
     for (engine, rules) in [
-        ("vllm@0.40", "vllm 0.24.0"),
+        ("vllm@0.40", "vllm 0.33.0"),
         ("sglang@0.6.0", "sglang 0.5.23"),
     ] {
         let number = rules.split(' ').nth(1).expect("a number");

@@ -132,7 +132,7 @@ impl Engine {
     pub fn newest(kind: EngineKind) -> Self {
         let version = match kind {
             EngineKind::Sglang => Version::Number(0, 5, 23),
-            EngineKind::Vllm => Version::Number(0, 24, 0),
+            EngineKind::Vllm => Version::Number(0, 33, 0),
             EngineKind::TensorRtLlm => Version::Number(1, 2, 0),
             EngineKind::LlamaCpp => Version::Date(2026, 9),
         };

@@ -16,9 +16,9 @@ use walls::{interval, refusal};
 
 use crate::GIB;
 use crate::engine::Version;
-use crate::groups::Groups;
+use crate::groups::{Groups, PrefixStates};
 use crate::ledger::Ledger;
-use crate::model::Attention;
+use crate::model::{Attention, Layer, Model};
 use crate::parts::{self, DraftParts};
 use crate::pool::Pool;
 use crate::setup::{Plan, PlanError, Setup};
@@ -95,7 +95,8 @@ const SAMPLER_BYTES_PER_LOGIT: f64 = 38.5;
 /// (topk_topp_sampler.py).
 const UNSORTED_BYTES_PER_LOGIT: f64 = 14.0;
 
-/// Server-class defaults: cards of 70 GiB and more get 1024 sequences and 8192 tokens a pass
+/// Server-class defaults: cards of 70 GiB and more get 1024 sequences and 8192 tokens a pass, since
+/// 0.28.0 those of 160 GiB 16,384
 /// (neither A100 nor GB10, whose capacity NVML does not give; the caller knows).
 fn big_card(setup: &Setup<'_>) -> bool {
     setup.big_card.unwrap_or(setup.card_gib >= 70.0)
@@ -114,6 +115,19 @@ fn v1(version: Version) -> bool {
     version.since((0, 8, 0), (2025, 4))
 }
 
+/// States that vLLM keeps for prefixes where nobody says: none before 0.26.0, which caches the prefixes
+/// of hybrids too (`is_prefix_caching_supported`); Mamba's at each block, from 0.28.0 on as the others'
+/// (`MambaModelConfig`; releases 0.24.0 to 0.33.0 read).
+pub(crate) fn prefix_states(version: Version, model: &Model) -> PrefixStates {
+    let mamba = |layer: &Layer| matches!(layer.attention, Attention::Mamba(_));
+    let in_blocks = !version.since((0, 28, 0), (2026, 9)) && model.layers.iter().any(mamba);
+    match version.since((0, 26, 0), (2026, 8)) {
+        false => PrefixStates::Off,
+        true if in_blocks => PrefixStates::All,
+        true => PrefixStates::Align,
+    }
+}
+
 /// Tokens of the profiled pass. V0 without chunked prefill (contexts to 32k) runs one whole prompt.
 pub(crate) fn batched_tokens(setup: &Setup<'_>) -> u64 {
     if let Some(tokens) = setup.batched_tokens {
@@ -127,7 +141,12 @@ pub(crate) fn batched_tokens(setup: &Setup<'_>) -> u64 {
             context.max(2048)
         };
     }
-    if big_card(setup) { 8192 } else { 2048 }
+    let largest = setup.card_gib >= 160.0 && setup.engine.version.since((0, 28, 0), (2026, 9));
+    match (largest, big_card(setup)) {
+        (true, _) => 16_384,
+        (false, true) => 8192,
+        (false, false) => 2048,
+    }
 }
 
 /// Peak of the profile run, GiB: a forward pass or the sampler, whichever is larger.

@@ -61,7 +61,7 @@ pub(crate) struct LogScenario {
     /// That of look-up's passes which found something, where no other is known.
     pub(crate) accept_of_hits: Option<(f64, usize)>,
     /// What vLLM keeps of states for prefix caching.
-    pub(crate) prefix_states: kvplan::PrefixStates,
+    pub(crate) prefix_states: Option<kvplan::PrefixStates>,
     /// The log, where it says how often each drafted position was accepted.
     pub(crate) accept_rates: Option<String>,
     /// Why that is none of the model's: the server was told it, or has random weights.
@@ -360,7 +360,7 @@ pub(super) fn speeds_of_drafts(facts: &Facts) -> Vec<LoadSpeed> {
 
 /// The states that the lines or the arguments of vLLM say it keeps for prefixes; without a mode those
 /// of Qwen's layers (`MambaModelConfig`, 0.16 and later).
-fn prefix_states(facts: &Facts) -> kvplan::PrefixStates {
+fn prefix_states(facts: &Facts) -> Option<kvplan::PrefixStates> {
     let given = |name: &str| {
         facts
             .carried
@@ -372,11 +372,12 @@ fn prefix_states(facts: &Facts) -> kvplan::PrefixStates {
     let told = given("--mamba-cache-mode").and_then(|flag| flag.get(1));
     let told = told.map(String::as_str).filter(|_| on);
     match facts.text("mamba_cache_mode").or(told) {
-        Some("all") => kvplan::PrefixStates::All,
-        Some("none") => kvplan::PrefixStates::Off,
-        Some(_) => kvplan::PrefixStates::Align,
-        None if on => kvplan::PrefixStates::Align,
-        None => kvplan::PrefixStates::Off,
+        Some("all") => Some(kvplan::PrefixStates::All),
+        Some("none") => Some(kvplan::PrefixStates::Off),
+        Some(_) => Some(kvplan::PrefixStates::Align),
+        None if on => Some(kvplan::PrefixStates::Align),
+        None if given("--no-enable-prefix-caching").is_some() => Some(kvplan::PrefixStates::Off),
+        None => None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::answer::{Assumption, Memory, Point};
 use super::links::Links;
-use super::{flags, kernels, launch};
+use super::{flags, launch};
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
@@ -42,7 +42,6 @@ pub(super) fn all(
         what,
         settled_by: String::new(),
     }));
-    all.extend(kernels::billed(setting.allreduce, links, scenario));
     all.extend(sweep_context(scenario, setting.memory));
     all.extend(loads_between(scenario, points));
     for (what, settled_by) in links.assumptions() {

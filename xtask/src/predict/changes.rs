@@ -147,6 +147,9 @@ fn tok_s(scenario: &Scenario, costs: &Costs<'_>, users: u32, steps: u32) -> f64 
     })
 }
 
+/// Loads of which each gets a row for every name; of more only the first and the last.
+const MOST_LOADS: usize = 6;
+
 /// `--compare A,B,…`: all-reduce algorithms, boxes or drafts, told apart by name. The answer
 /// gets the rows, what they rest on, and what of the list cannot run here and why.
 pub(super) fn compare(
@@ -417,7 +420,7 @@ fn compared(
     Ok(points
         .into_iter()
         .enumerate()
-        .filter(|(at, _)| *at == 0 || *at == last)
+        .filter(|(at, _)| last < MOST_LOADS || *at == 0 || *at == last)
         .map(|(_, point)| Compared {
             name: name.to_string(),
             tp,

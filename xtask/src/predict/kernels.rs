@@ -7,7 +7,6 @@
 
 use pcie_sim::{Algorithm, CollectiveTime, Topology};
 
-use super::answer::Assumption;
 use super::links::{Choice, Links};
 use crate::scenario::{EngineChoice, EngineKind, Scenario};
 
@@ -149,9 +148,6 @@ const NO_FUSION: &str = "--enforce-disable-flashinfer-allreduce-fusion";
 /// The flag of SGLang and vLLM that leaves every size to NCCL.
 const NO_CUSTOM: &str = "--disable-custom-all-reduce";
 
-/// vLLM's newest release read for its kernels; its memory rules are known to an older one.
-const NEWEST_RELEASE: &str = "0.30.0";
-
 /// What gives the engine's own kernel where its newer releases run another by themselves.
 pub(super) fn replaced(
     algorithm: Algorithm,
@@ -162,39 +158,9 @@ pub(super) fn replaced(
         return at_least(engine, (0, 5, 10), (2026, 4)).then_some(NO_FUSION);
     }
     let own = algorithm == Algorithm::Engine && engine.kind == EngineKind::Vllm;
-    // Whoever names no version may run the newest release.
-    let engine = EngineChoice {
-        version: engine.version.clone().or(Some(NEWEST_RELEASE.to_string())),
-        ..engine.clone()
-    };
-    let pushes = switch(Algorithm::OneShotPush, group, &engine);
+    let pushes = switch(Algorithm::OneShotPush, group, engine);
     let by_itself = pushes.is_ok_and(|switch| switch == Switch::default());
     (own && by_itself).then_some("VLLM_ALLREDUCE_USE_FLASHINFER=0")
-}
-
-/// Says that the steps are reckoned with a kernel that the engine's newest releases replaced, and
-/// how much that is a plain pass of one user.
-pub(super) fn billed(choice: Choice, links: &Links<'_>, scenario: &Scenario) -> Option<Assumption> {
-    let Choice::One(own) = choice else {
-        return None;
-    };
-    // Whoever names the kernel knows which one runs.
-    let known = links.engine_pushes() || !scenario.reduces_by_own_choice();
-    if links.ranks().len() < 2 || known {
-        return None;
-    }
-    replaced(own, Group::of(links), &scenario.engine)?;
-    let bytes = super::payload_bytes(scenario, 1, 1);
-    let us = |algorithm| links.time_us(Choice::One(algorithm), bytes);
-    let passes = scenario.model.all_reduces_per_pass() as f64;
-    let saved_ms = (us(own) - us(Algorithm::OneShotPush)) * passes / 1000.0;
-    Some(Assumption {
-        what: format!(
-            "all-reduces by vLLM's own kernel (engine); from 0.29 it runs FlashInfer's by itself where \
-             they fit, up to {saved_ms:.2} ms a plain pass of one user less (one-shot-push)"
-        ),
-        settled_by: "--allreduce one-shot-push, or --engine vllm@VERSION".to_string(),
-    })
 }
 
 /// What comes nearest to a lean kernel that no release ships: the engine's own, held to the same
@@ -318,7 +284,7 @@ pub(crate) fn made_by(
 ) -> &'static str {
     let newest = EngineChoice {
         kind: EngineKind::Vllm,
-        version: Some(NEWEST_RELEASE.to_string()),
+        version: None,
     };
     let group = Group::among(topology, ranks, false);
     let over_pcie = |switch: &Switch| switch.env.contains(&PCIE_IPC);
@@ -431,8 +397,7 @@ mod tests {
                 assert_eq!(by(&none), by(&rules), "{algorithm:?}");
             }
         }
-        let island = switch(Algorithm::Island, group(8, false), &none);
-        assert!(island.is_err_and(|why| why.contains("from 0.30")));
+        assert!(switch(Algorithm::Island, group(8, false), &none).is_ok());
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) struct Ran {
     /// Tokens that it verified for a sequence.
     pub(crate) draft_tokens: Option<u64>,
     /// What it kept of states for prefix caching.
-    pub(crate) prefix_states: kvplan::PrefixStates,
+    pub(crate) prefix_states: Option<kvplan::PrefixStates>,
     /// Most requests at a time.
     pub(crate) max_running: Option<u64>,
     /// Whether that is what it took by itself, as another server of its engine need not.
