@@ -4,21 +4,23 @@
 
 mod graphs;
 mod head;
+mod prefixes;
 mod seen;
 mod tokens;
 mod walls;
 
 pub use graphs::{VLLM_GRAPH_FLAG, vllm_graph_flag, vllm_graph_size, vllm_graph_tokens};
 pub use head::vllm_head_in_targets_format;
+pub(crate) use prefixes::prefix_states;
 pub(crate) use seen::as_it_drafted;
 
 use walls::{interval, refusal};
 
 use crate::GIB;
 use crate::engine::Version;
-use crate::groups::{Groups, PrefixStates};
+use crate::groups::Groups;
 use crate::ledger::Ledger;
-use crate::model::{Attention, Layer, Model};
+use crate::model::Attention;
 use crate::parts::{self, DraftParts};
 use crate::pool::Pool;
 use crate::setup::{Plan, PlanError, Setup};
@@ -113,19 +115,6 @@ fn max_seqs(setup: &Setup<'_>) -> u64 {
 
 fn v1(version: Version) -> bool {
     version.since((0, 8, 0), (2025, 4))
-}
-
-/// States that vLLM keeps for prefixes where nobody says: none before 0.26.0, which caches the prefixes
-/// of hybrids too (`is_prefix_caching_supported`); Mamba's at each block, from 0.28.0 on as the others'
-/// (`MambaModelConfig`; releases 0.24.0 to 0.33.0 read).
-pub(crate) fn prefix_states(version: Version, model: &Model) -> PrefixStates {
-    let mamba = |layer: &Layer| matches!(layer.attention, Attention::Mamba(_));
-    let in_blocks = !version.since((0, 28, 0), (2026, 9)) && model.layers.iter().any(mamba);
-    match version.since((0, 26, 0), (2026, 8)) {
-        false => PrefixStates::Off,
-        true if in_blocks => PrefixStates::All,
-        true => PrefixStates::Align,
-    }
 }
 
 /// Tokens of the profiled pass. V0 without chunked prefill (contexts to 32k) runs one whole prompt.
