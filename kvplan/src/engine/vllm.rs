@@ -8,6 +8,7 @@ mod prefixes;
 mod seen;
 mod tokens;
 mod walls;
+mod workspace;
 
 pub use graphs::{VLLM_GRAPH_FLAG, vllm_graph_flag, vllm_graph_size, vllm_graph_tokens};
 pub use head::vllm_head_in_targets_format;
@@ -15,12 +16,12 @@ pub(crate) use prefixes::prefix_states;
 pub(crate) use seen::as_it_drafted;
 
 use walls::{interval, refusal};
+use workspace::sparse_workspace_gib;
 
 use crate::GIB;
 use crate::engine::Version;
 use crate::groups::Groups;
 use crate::ledger::Ledger;
-use crate::model::Attention;
 use crate::parts::{self, DraftParts};
 use crate::pool::Pool;
 use crate::setup::{Plan, PlanError, Setup};
@@ -150,27 +151,6 @@ fn activation_gib(setup: &Setup<'_>) -> f64 {
     };
     let logits = max_seqs(setup) as f64 * setup.model.vocab as f64;
     forward.max(logits * bytes_per_logit / GIB)
-}
-
-/// Workspaces of sparse attention with an index: gathered keys for 40 of the longest requests it is
-/// told to take, up-converted latents for 5, and 512 MiB of index logits (attention backends of
-/// DeepSeek-V3.2 in vLLM).
-fn sparse_workspace_gib(setup: &Setup<'_>, longest: u64) -> f64 {
-    let indexed = setup
-        .model
-        .layers
-        .iter()
-        .find_map(|layer| match layer.attention {
-            Attention::Mla(mla) => mla.indexer.map(|indexer| (mla, indexer)),
-            _ => None,
-        });
-    let Some((mla, indexer)) = indexed else {
-        return 0.0;
-    };
-    let longest = longest as f64;
-    let key = indexer.head_dim as f64 * (1.0 + 4.0 / 128.0);
-    let latent = (mla.kv_lora_rank + mla.qk_rope_head_dim) as f64 * 2.0;
-    (longest * (40.0 * key + 5.0 * latent)) / GIB + 0.5
 }
 
 /// Whether graphs are inside the utilisation, estimated before the pool is sized.
