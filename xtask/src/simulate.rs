@@ -86,6 +86,7 @@ fn answer(args: &SimulateArgs) -> anyhow::Result<Answer> {
             .or_else(|| nothing_named.then(|| DEFAULT_BOX.to_string())),
         gpu: args.gpu.clone(),
         gpus: args.gpus,
+        peers_by: None,
         gpus_by: None,
         topology: args.topology.clone(),
     })?;

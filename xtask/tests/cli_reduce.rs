@@ -260,3 +260,61 @@ fn fusion_that_sglang_switches_on_by_itself_is_reckoned_with_and_not_advised() {
     let off = format!("--disable-custom-all-reduce --enforce-disable-{flag}");
     assert!(nccl.contains(&off), "{nccl}");
 }
+
+/// vLLM on two cards, with what it printed of its all-reduce.
+fn said(line: &str) -> String {
+    format!(
+        "INFO 06-19 05:50:41 [utils.py:240] non-default args: {{'model': 'Qwen/Qwen3-32B', \
+         'max_model_len': 16384, 'tensor_parallel_size': 2}}\n\
+         INFO 06-19 05:51:06 [core.py:109] Initializing a V1 LLM engine (v0.11.2) with config: \
+         model='Qwen/Qwen3-32B', speculative_config=None, tensor_parallel_size=2\n{line}\n"
+    )
+}
+
+/// `explain` said of a log that NCCL reduces, `predict --from-log` that the engine's own kernel does.
+#[test]
+fn what_a_log_says_of_the_engine_s_own_all_reduce_is_followed() {
+    let reduced = |line: &str, card: &str| {
+        common::with_log("said", &said(line), |log| {
+            let answer = json(&["--from-log", log, "--gpu", card, "--quant", "int4"]);
+            let by = answer["scenario"]["allreduce"]["value"].as_str();
+            (by.unwrap_or_default().to_string(), answer)
+        })
+    };
+    let off = "WARNING 06-19 05:51:18 [custom_all_reduce.py:144] Custom allreduce is disabled because \
+        your platform lacks GPU P2P capability or P2P test failed. To silence this warning, specify \
+        disable_custom_all_reduce=True explicitly.";
+    assert_eq!(reduced(off, "h100").0, "nccl");
+    let listed = |list: &str| {
+        format!(
+            "INFO 06-19 05:51:18 [cuda_communicator.py:245] Using [{list}] all-reduce backends (in \
+             dispatch order) for group 'tp:0' out of potential backends: ['CUSTOM', 'PYNCCL']."
+        )
+    };
+    assert_eq!(reduced(&listed("'PYNCCL'"), "h100").0, "nccl");
+    let (on, _) = reduced(&listed("'CUSTOM', 'PYNCCL'"), "h100");
+    assert_eq!(on, "engine");
+    // Its kernel needs peer access, which the stock driver gives such cards over a bridge alone.
+    let time = |line: &str, card: &str| asked_us(&reduced(line, card).1, 10_240);
+    let text = |card: &str| {
+        let custom = said(&listed("'CUSTOM', 'PYNCCL'"));
+        common::with_log("peers", &custom, |log| {
+            predict(&["--from-log", log, "--gpu", card, "--quant", "int4"])
+        })
+    };
+    let bridged = text("rtx-3090");
+    assert!(
+        bridged.contains("an NVLink bridge joins the two, as "),
+        "{bridged}"
+    );
+    assert!(!bridged.contains("no NVLink bridges"), "{bridged}");
+    assert!(
+        time(&listed("'CUSTOM', 'PYNCCL'"), "rtx-3090") < time("", "rtx-3090") / 2.0,
+        "{bridged}"
+    );
+    let granted = text("rtx-4090");
+    assert!(
+        granted.contains("the driver grants peer access over PCIe, as "),
+        "{granted}"
+    );
+}

@@ -180,3 +180,84 @@ fn weights_cut_through_fp8_blocks_are_told_with_the_ranks_that_keep_them_whole()
         assert!(text.contains(part), "{text}");
     }
 }
+
+/// A vLLM start that captures its draft's graphs.
+fn capturing(end: &str) -> String {
+    format!(
+        "(APIServer pid=1) INFO 11-30 10:34:02 [utils.py:233] non-default args: {{'model': \
+         'Qwen/Qwen3-32B', 'max_num_seqs': 64, 'speculative_config': {{'method': 'eagle3', 'model': 'a/b', \
+         'num_speculative_tokens': 3}}}}\n\
+         (EngineCore pid=2) INFO 11-30 10:34:13 [core.py:114] Initializing a V1 LLM engine (v0.24.0) with \
+         config: model='Qwen/Qwen3-32B', tensor_parallel_size=2\n\
+         (EngineCore pid=2) INFO 11-30 10:35:27 [kv_cache_utils.py:2146] GPU KV cache size: 257,632 tokens\n\
+         (EngineCore pid=2) Capturing CUDA graphs (FULL):   0%|          | 0/33\n\
+         (EngineCore pid=2) INFO 11-30 10:35:34 [speculator.py:100] Capturing model for speculator...\n\
+         (EngineCore pid=2) Capturing prefill CUDA graphs (FULL):  82%|████████▏ | 27/33\n{end}"
+    )
+}
+
+/// One rank printed the fault of the card, the others that they were cancelled.
+#[test]
+fn a_start_that_died_as_it_captured_the_drafts_graphs_is_told_with_the_known_fault() {
+    let alone = "(EngineCore pid=2) ERROR 11-30 10:35:35 [core.py:1231] EngineCore failed to start.\n\
+        (EngineCore pid=2) ERROR 11-30 10:35:35 [core.py:1231] torch.AcceleratorError: CUDA error: an \
+        illegal memory access was encountered\n";
+    let by_rank = "[rank1]:[E1130 10:32:47.561 ProcessGroupNCCL.cpp:2119] [PG ID 2 Rank 1] Process group \
+        watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered\n\
+        (EngineCore pid=2) ERROR 11-30 10:32:48 [multiproc_executor.py:284] Worker proc VllmWorker-1 died \
+        unexpectedly, shutting down executor.\n\
+        (EngineCore pid=2) ERROR 11-30 10:32:48 [core.py:1231] RuntimeError: cancelled\n";
+    for end in [alone, by_rank] {
+        let text = explained("capturing.log", &capturing(end));
+        assert!(
+            text.starts_with(
+                "WRONG  the server ended with an error as it captured the draft's CUDA graphs: "
+            ),
+            "{text}"
+        );
+        for part in ["an illegal memory access", "vllm#47561", "--enforce-eager"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+    // What is made of such a log says that its flags were seen to die.
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("capturing.log");
+    let log = path.to_str().expect("a path");
+    let text = answers(&["predict", "--from-log", log, "--gpu", "h200"]);
+    assert!(
+        text.contains("that server ended with an error before it took requests"),
+        "{text}"
+    );
+}
+
+/// A server that was told to end was called one that ended with an error.
+#[test]
+fn what_a_server_prints_as_it_is_told_to_end_is_no_error() {
+    let end = "(APIServer pid=1) ERROR 11-30 10:45:03 [async_llm.py:704] \
+        vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) \
+        for the root cause.\n";
+    let up = "(APIServer pid=1) INFO:     Application startup complete.\n";
+    let told = "(APIServer pid=1) INFO 11-30 10:45:03 [launcher.py:100] [shutdown] API server: shutdown \
+        triggered\n";
+    let text = explained("ended.log", &capturing(&format!("{up}{told}{end}")));
+    assert!(!text.contains("ended with an error"), "{text}");
+    let text = explained("died.log", &capturing(&format!("{up}{end}{told}")));
+    assert!(text.contains("ended with an error"), "{text}");
+}
+
+/// It was told to leave out a flag although nothing here says what graphs gain for such a model.
+#[test]
+fn graphs_that_are_off_cost_nothing_known_where_blocks_are_denoised() {
+    let start = |model: &str| {
+        format!(
+            "(APIServer pid=1) INFO 06-19 05:50:41 [api_utils.py:273] non-default args: {{'model': \
+             '{model}', 'enforce_eager': True}}\n\
+             (EngineCore pid=2) INFO 06-19 05:51:39 [kv_cache_utils.py:1744] GPU KV cache size: 406,513 \
+             tokens\n"
+        )
+    };
+    let text = explained("denoises.log", &start("google/diffusiongemma-26b-a4b-it"));
+    assert!(text.contains("note   CUDA graphs are off"), "{text}");
+    assert!(!text.contains("remove --enforce-eager"), "{text}");
+    let text = explained("decodes.log", &start("Qwen/Qwen3-32B"));
+    assert!(text.contains("COSTS  CUDA graphs are off"), "{text}");
+}

@@ -72,6 +72,11 @@ fn the_next_step_of_several_logs_is_the_same_in_any_order_and_goes_by_the_accept
         let next = text.lines().find(|line| line.starts_with("next"));
         let own = format!("--from-log {} ", shown[2]);
         assert!(next.is_some_and(|next| next.contains(&own)), "{text}");
+        let plan = format!(
+            "`cargo xtask plan --from-log {} --gpu GPU`, with the card",
+            shown[0]
+        );
+        assert!(text.contains(&plan), "{text}");
         for fewer in ["holds 36,384 tokens fewer", "holds 35,584 tokens fewer"] {
             assert!(text.contains(fewer), "{text}");
         }
@@ -104,21 +109,24 @@ fn an_accept_length_that_the_server_was_told_is_no_measured_one() {
         let words = [&["predict", "--from-log", &log][..], &common, more].concat();
         answers(&words)
     };
-    let own = predict(&[]);
-    assert!(
-        own.contains("accept length 3.45 at 5 steps (forced in the log's server)"),
-        "{own}"
-    );
-    let fewer = predict(&["--steps", "3"]);
-    assert!(
-        fewer.contains("(3.45 at 5, as forced in the log's server)"),
-        "{fewer}"
-    );
-    assert!(!fewer.contains("as measured"), "{fewer}");
+    // It says nothing of the head: the prior's band, whether the server printed it or not.
+    let silent = file("told-silent", &server(5, "856,288", SYNTHETIC, ""));
+    let silent = silent.display().to_string();
+    let by_prior = answers(&[&["predict", "--from-log", &silent][..], &common].concat());
+    let (own, given) = (predict(&[]), predict(&["--accept", &log]));
+    for text in [&own, &given] {
+        assert_eq!(text.lines().next(), by_prior.lines().next(), "{text}");
+        let aside = "(not measured: the 3.45 at 5 of ";
+        assert!(text.contains(aside), "{text}");
+        assert!(
+            text.contains("was forced there, synthetic acceptance)"),
+            "{text}"
+        );
+    }
     // Typed by hand it is the reader's own.
     let typed = predict(&["--accept", "3.45@5"]);
     assert!(!typed.contains("forced"), "{typed}");
-    for path in [log, plain] {
+    for path in [log, plain, silent] {
         std::fs::remove_file(path).ok();
     }
 }
@@ -176,4 +184,14 @@ fn a_pool_far_below_that_of_a_log_with_the_same_settings_is_said() {
         let text = explain(pool, version);
         assert!(!text.contains("smaller than that of"), "{text}");
     }
+}
+
+#[test]
+fn an_accept_length_at_its_own_depth_is_one_figure_in_one_output() {
+    let log = file("one", &server(5, "856,288", "", ACCEPTED));
+    let log = log.display().to_string();
+    let text = answers(&["predict", "--from-log", &log, "--gpu", "h200"]);
+    assert!(text.contains("accept length 3.45 at 5 steps"), "{text}");
+    assert!(text.contains("(3.45 now, 5 steps, 1 user)"), "{text}");
+    std::fs::remove_file(log).ok();
 }

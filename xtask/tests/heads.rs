@@ -256,7 +256,7 @@ fn a_head_that_reaches_less_than_the_context_does_not_pay_on_a_vllm_that_stops_d
     let beyond = asked(known, "vllm@0.13.0", "4k");
     for part in [
         "DOES NOT PAY   speeds below are what it would reach if it drafted at this context",
-        "the head reaches 2,048 tokens, asked for are 4,096 and",
+        "the head reaches 2,048 tokens, not 4,096 and",
         "vLLM 0.13.0 drafts nothing for the whole batch while a longer request is in it",
         "vLLM from 0.27, which lengthens it, SGLang with",
     ] {
@@ -273,6 +273,48 @@ fn a_head_that_reaches_less_than_the_context_does_not_pay_on_a_vllm_that_stops_d
         assert!(!text.contains("DOES NOT PAY"), "{text}");
         assert!(text.contains("--speculative-config"), "{text}");
     }
+}
+
+/// The line said PAYS, and in its small print that the catalogue's head stops the server; of a head
+/// that was named it said DOES NOT PAY.
+#[test]
+fn a_head_that_nobody_named_must_reach_the_context_where_vllm_does_not_draft_beyond_it() {
+    let asked = |more: &[&str]| with(&[&["--engine", "vllm@0.24.0"][..], more].concat());
+    let far = asked(&["--context", "8k"]);
+    let told: Vec<&str> = far.lines().take(3).map(str::trim).collect();
+    assert!(
+        told.iter().any(|line| {
+            line.starts_with("needs a head that reaches 8,192 tokens and ")
+                && line.contains("the catalogue's, whose shapes are taken, reaches 4,096, and")
+                && line.contains("stops with an assert at a longer request")
+        }),
+        "{far}"
+    );
+    // The answer is that head's: nothing falls beyond a reach, and nothing is to be measured there.
+    let near = asked(&["--context", "2k"]);
+    assert!(!near.contains("needs a head"), "{near}");
+    for text in [&far, &near] {
+        assert!(text.starts_with("PAYS"), "{text}");
+        assert!(!text.contains("reaches less"), "{text}");
+        // No speedup is told of a context at which nothing drafts.
+        assert!(!text.contains("beyond the head's"), "{text}");
+    }
+    let borrowed = asked(&["--context", "8k", "--draft", "a/b-eagle3"]);
+    assert!(
+        borrowed.contains("not known here, the one whose shapes are taken reaches 4,096, and"),
+        "{borrowed}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&asked(&["--context", "8k", "--json"])).expect("JSON");
+    let needs = json.get("needs").and_then(|needs| needs.as_str());
+    assert_eq!(needs, told.get(2).copied(), "{far}");
+    // A release that lengthens it drafts on there, where less is accepted.
+    let lengthened = with(&["--engine", "vllm@0.27.0", "--context", "8k"]);
+    assert!(!lengthened.contains("needs a head"), "{lengthened}");
+    assert!(
+        lengthened.contains("reaches 4096 tokens of 8192"),
+        "{lengthened}"
+    );
 }
 
 /// What a server's own windows show of its head comes before what is said of it.

@@ -27,7 +27,8 @@ const ENDS: [&str; 8] = [
 ];
 
 /// Errors by which one process tells that another ended.
-const RELAYED: [&str; 9] = [
+const RELAYED: [&str; 10] = [
+    "RuntimeError: cancelled",
     "initialization failed",
     "failed to start",
     "EngineDeadError",
@@ -37,6 +38,19 @@ const RELAYED: [&str; 9] = [
     "scheduler is dead",
     "BrokenPipeError",
     "EOFError",
+];
+
+/// Said when a server that is up is told to end; what its processes print then is of that end.
+const TOLD_TO_END: [&str; 2] = ["API server: shutdown triggered", "INFO:     Shutting down"];
+
+/// What captures graphs, the last to begin being the one that an error falls into; `None` behind them.
+const CAPTURES: [(&str, Option<&str>); 3] = [
+    ("Capturing CUDA graph", Some("CUDA graphs")),
+    (
+        "Capturing model for speculator",
+        Some("the draft's CUDA graphs"),
+    ),
+    ("Graph capturing finished", None),
 ];
 
 /// Bytes of an error that are shown.
@@ -62,12 +76,17 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
             errors.clear();
             continue;
         }
+        if up && ends.is_none() && TOLD_TO_END.iter().any(|phrase| text.contains(phrase)) {
+            break;
+        }
         let said = message(text);
         if said.starts_with("File \"") {
             place = said;
         } else if is_error(said) {
             errors.push((*line, said, place));
             place = "";
+        } else if let Some(told) = said.find("CUDA error: ").and_then(|at| said.get(at..)) {
+            errors.push((*line, told, ""));
         }
         if ends.is_none() && ENDS.iter().any(|phrase| text.contains(phrase)) {
             ends = Some((*line, said));
@@ -96,6 +115,9 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
             facts.set("index_bound", bound, at);
         }
     }
+    if let Some(what) = capturing(doc, facts.run_line..line) {
+        facts.set("error_capturing", what, line);
+    }
     if let Some(file) = place
         .strip_prefix("File \"")
         .and_then(|p| p.split('"').next())
@@ -103,6 +125,16 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
         let name = file.rsplit('/').next().unwrap_or(file);
         facts.set("error_at", name, line);
     }
+}
+
+/// What was being captured behind these lines.
+fn capturing(doc: &Doc, lines: std::ops::Range<usize>) -> Option<&'static str> {
+    let before = doc.lines.iter().filter(|(at, _)| lines.contains(at));
+    let mut captures = before.filter_map(|(_, text)| {
+        let mut known = CAPTURES.iter();
+        known.find(|(phrase, _)| text.contains(phrase))
+    });
+    captures.next_back()?.1
 }
 
 /// What a compiled kernel's index stayed not under:

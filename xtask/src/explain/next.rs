@@ -157,6 +157,27 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     says.then(|| line.next())
 }
 
+/// The `plan` command of a plain server's log, between backticks, and what to put in.
+pub(crate) fn plan_line(log: &Facts) -> String {
+    let named = log.text("model");
+    let mut line = Words {
+        words: vec!["cargo xtask plan".to_string()],
+        ..Words::default()
+    };
+    line.file("--from-log", log);
+    if named.is_none_or(|path| kvplan::catalog::find(path).is_err()) {
+        let known = named.map(model_name);
+        let known = known.filter(|name| kvplan::catalog::find(name).is_ok());
+        model(&mut line, named, known, Some(log));
+    }
+    gpu(&mut line, std::slice::from_ref(log));
+    let with = match line.fill_in.as_slice() {
+        [] => String::new(),
+        gaps => format!(", with {},", gaps.join(", ")),
+    };
+    format!("`{}`{with}", line.words.join(" "))
+}
+
 /// Whether what a log says can be taken whole: not where drafts are named that the model of the
 /// log does not have.
 fn one_model(said: &LogScenario) -> bool {

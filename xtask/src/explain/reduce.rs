@@ -1,7 +1,7 @@
 //! What a start line says of the all-reduce: variables before it, flags behind it.
 
 use super::facts::Facts;
-use super::text::Doc;
+use super::text::{Doc, custom_all_reduce_off};
 
 /// How a server is started.
 const STARTS: [&str; 4] = [
@@ -91,6 +91,47 @@ fn behind(text: &str) -> Vec<String> {
         });
     }
     found
+}
+
+/// Which all-reduce vLLM says that it chose.
+pub(super) fn of_vllm(doc: &Doc, facts: &mut Facts) {
+    if let Some(at) = custom_all_reduce_off(doc) {
+        let why = doc.window(at, 160).split('.').next().unwrap_or("").trim();
+        facts.set("custom_all_reduce_disabled", why, doc.line_at(at));
+    }
+    // `Using ['CUSTOM', 'PYNCCL'] all-reduce backends (in dispatch order) for group 'tp:0'`.
+    let listed = doc.after_all("Using [").find_map(|at| {
+        let (list, rest) = doc.window(at, 200).split_once(']')?;
+        let of_ranks = rest.contains("all-reduce backends") && rest.contains("for group 'tp");
+        of_ranks.then(|| (list, doc.line_at(at)))
+    });
+    match listed {
+        Some((list, line)) if list.contains("CUSTOM") => facts.set("custom_all_reduce", "on", line),
+        Some(("'PYNCCL'", line)) => {
+            facts.set_if_absent("custom_all_reduce_disabled", "NCCL alone is listed", line);
+        }
+        _ => {}
+    }
+    if let Some(at) = doc.after_all("PCIe custom allreduce enabled via").next() {
+        facts.set("custom_all_reduce", "pcie", doc.line_at(at));
+        // What is larger goes by NCCL, unless it is of few rows (tokens of a pass): `should_custom_ar`
+        // of the builds that print this.
+        let said = |mark: &str| {
+            let at = doc.after_all(mark).next()?;
+            let (number, _) = super::text::leading_number(doc.window(at, 20))?;
+            Some((number, doc.line_at(at)))
+        };
+        if let Some((bytes, line)) = said("allreduce cutoff (cutoff=") {
+            facts.set("custom_all_reduce_max_bytes", bytes, line);
+            if let Some((rows, line)) = said("ignore_cutoff_max_rows=") {
+                facts.set("custom_all_reduce_max_rows", rows, line);
+            }
+        }
+    }
+    if let Some(at) = doc.after_all("vLLM is using nccl==").next() {
+        let word = doc.window(at, 20).split(' ').next().unwrap_or("");
+        facts.set("nccl_version", word, doc.line_at(at));
+    }
 }
 
 #[cfg(test)]

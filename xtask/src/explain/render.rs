@@ -229,7 +229,13 @@ fn wrap(out: &mut String, head: &str, text: &str) {
     let mut column = head.chars().count();
     out.push_str(head);
     let indent = column;
-    for (index, word) in text.split_whitespace().enumerate() {
+    // A command between backticks is pasted: it stays in one line.
+    let mut quoted = false;
+    let words = text.split(|c: char| {
+        quoted ^= c == '`';
+        c.is_whitespace() && !quoted
+    });
+    for (index, word) in words.filter(|word| !word.is_empty()).enumerate() {
         let width = word.chars().count();
         if index > 0 && column + 1 + width > 100 {
             out.push('\n');

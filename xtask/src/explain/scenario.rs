@@ -52,6 +52,8 @@ pub(crate) struct LogScenario {
     pub(crate) all_reduce_switches: Option<(Vec<String>, usize)>,
     /// The engine's own all-reduce was off, by flag or by what it found.
     pub(crate) no_custom_all_reduce: bool,
+    /// Whether the server says that the engine's own all-reduce runs there, or that it does not.
+    pub(crate) custom_all_reduce: Option<(bool, usize)>,
     /// GPU as the log names it.
     pub(crate) gpu: Option<(String, usize)>,
     /// Mean accept length, bonus included.
@@ -96,6 +98,8 @@ pub(crate) struct LogScenario {
     pub(crate) free_before_gib: Option<(f64, usize)>,
     /// Free after the target's weights, GiB.
     pub(crate) free_after_gib: Option<(f64, usize)>,
+    /// Where a server ended with an error that never took requests.
+    pub(crate) died: Option<usize>,
     /// Whether the server got past its pool.
     pub(crate) came_up: bool,
     /// Whether it came to take requests.
@@ -148,6 +152,14 @@ fn pool_stands(facts: &Facts) -> bool {
 fn came_up(facts: &Facts) -> bool {
     let after_the_pool = ["graph_gib", "free_when_ready_gib", "gen_tok_s", "ready"];
     sound(facts) && after_the_pool.iter().any(|name| facts.get(name).is_some())
+}
+
+/// Line at which a server ended with an error that never took requests.
+fn died(facts: &Facts) -> Option<usize> {
+    let up = ["ready", "gen_tok_s"]
+        .iter()
+        .any(|name| facts.get(name).is_some());
+    facts.get("error").filter(|_| !up).map(|fact| fact.line)
 }
 
 /// Line at which it ran out of memory beside its pool.
@@ -232,7 +244,15 @@ fn all_reduce_switches(facts: &Facts) -> Option<(Vec<String>, usize)> {
 }
 
 /// The flag of SGLang and vLLM that leaves every size to NCCL.
-const NO_CUSTOM: &str = "--disable-custom-all-reduce";
+pub(crate) const NO_CUSTOM: &str = "--disable-custom-all-reduce";
+
+/// What the server says of the engine's own all-reduce, and the line.
+fn custom_all_reduce(facts: &Facts) -> Option<(bool, usize)> {
+    let off = facts.get("custom_all_reduce_disabled");
+    let on = facts.get("custom_all_reduce");
+    off.map(|fact| (false, fact.line))
+        .or_else(|| on.map(|fact| (true, fact.line)))
+}
 
 /// A whole number, and its line.
 fn whole(facts: &Facts, name: &str) -> Option<(u32, usize)> {
@@ -292,6 +312,8 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         pcie_all_reduce: pcie_all_reduce(facts),
         all_reduce_switches: all_reduce_switches(facts),
         no_custom_all_reduce: facts.get("custom_all_reduce_disabled").is_some(),
+        custom_all_reduce: custom_all_reduce(facts),
+        died: died(facts),
         gpu: text("gpu"),
         accept_length: number("accept_length"),
         too_little_free: too_little_free(facts),

@@ -9,7 +9,7 @@ pub(super) use limits::pool_tokens;
 
 use super::args::{argument, argument_number, flag, flag_number};
 use super::facts::Facts;
-use super::text::{Doc, custom_all_reduce_off};
+use super::text::Doc;
 
 /// What a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     commands(doc, run.unwrap_or(&[]), facts);
     limits::graphs(doc, facts);
     acceptance_facts(doc, facts);
-    all_reduce(doc, facts);
+    super::reduce::of_vllm(doc, facts);
     super::carried::environment(doc, facts);
 }
 
@@ -464,33 +464,5 @@ fn acceptance_facts(doc: &Doc, facts: &mut Facts) {
     facts.set("accept_length_source", found.source, found.line);
     if found.by_position {
         facts.set("accept_rates", "by position", found.line);
-    }
-}
-
-/// Which all-reduce the engine chose.
-fn all_reduce(doc: &Doc, facts: &mut Facts) {
-    if let Some(at) = custom_all_reduce_off(doc) {
-        let why = doc.window(at, 160).split('.').next().unwrap_or("").trim();
-        facts.set("custom_all_reduce_disabled", why, doc.line_at(at));
-    }
-    if let Some(at) = doc.after_all("PCIe custom allreduce enabled via").next() {
-        facts.set("custom_all_reduce", "pcie", doc.line_at(at));
-        // What is larger goes by NCCL, unless it is of few rows (tokens of a pass): `should_custom_ar`
-        // of the builds that print this.
-        let said = |mark: &str| {
-            let at = doc.after_all(mark).next()?;
-            let (number, _) = super::text::leading_number(doc.window(at, 20))?;
-            Some((number, doc.line_at(at)))
-        };
-        if let Some((bytes, line)) = said("allreduce cutoff (cutoff=") {
-            facts.set("custom_all_reduce_max_bytes", bytes, line);
-            if let Some((rows, line)) = said("ignore_cutoff_max_rows=") {
-                facts.set("custom_all_reduce_max_rows", rows, line);
-            }
-        }
-    }
-    if let Some(at) = doc.after_all("vLLM is using nccl==").next() {
-        let word = doc.window(at, 20).split(' ').next().unwrap_or("");
-        facts.set("nccl_version", word, doc.line_at(at));
     }
 }

@@ -27,6 +27,9 @@ pub(crate) struct Answer {
     #[serde(serialize_with = "by_name")]
     pub(crate) scenario: Vec<Input>,
     pub(crate) verdict: Verdict,
+    /// How far a head that nobody named must reach for it, where the one taken reaches less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) needs: Option<String>,
     /// One sentence.
     pub(crate) because: String,
     /// What would settle most, where a load is left open.

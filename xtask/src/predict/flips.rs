@@ -21,15 +21,16 @@ pub(super) fn flips(
     let Some(first) = points.first().filter(|_| scenario.draft.is_some()) else {
         return Vec::new();
     };
-    let mut found = vec![accept_length(first)];
+    let mut found = vec![accept_length(scenario, first)];
     found.extend(load(points));
     found.extend(context(scenario, costs, memory, first));
     found.extend(algorithms(scenario, costs, links, first));
     found
 }
 
-fn accept_length(first: &Point) -> Flip {
-    let (from, to) = (first.accept_length, first.break_even_accept_length);
+fn accept_length(scenario: &Scenario, first: &Point) -> Flip {
+    let from = super::verdict::accept_length(scenario, first);
+    let to = first.break_even_accept_length;
     let side = if from >= to { "under" } else { "over" };
     Flip {
         input: "accept_length".to_string(),

@@ -37,6 +37,7 @@ pub(crate) use fusion::by_itself as fuses_by_itself;
 pub(crate) use kernels::{made_by, told_by};
 use links::{Choice, ELEMENT_BYTES, Links};
 use pasted::Pasted;
+pub(crate) use short_head::drafts_beyond;
 
 use spec_decode::bands::Conditions;
 
@@ -164,7 +165,6 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let (points, summary) = told(scenario, &costs, &memory, &pasted);
     let drafting = points.first().filter(|_| scenario.draft.is_some());
     let best = drafting.map(|point| best(scenario, point, costs.draft_tp));
-    let break_even_accept_length = drafting.map(|point| point.break_even_accept_length);
     let map = map.map(|map| map.with_memory(&memory));
     let depth_map = map.as_ref().map_or_else(Vec::new, |map| map.cells(&points));
     let depth_table = map.as_ref().map_or_else(Vec::new, map::Map::rows);
@@ -196,9 +196,10 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         schema: SCHEMA,
         scenario: scenario.inputs.clone(),
         verdict: summary.verdict,
+        needs: short_head::needs(scenario, drafting, summary.verdict),
         because: summary.because.clone(),
         measure: summary.measure.clone(),
-        break_even_accept_length,
+        break_even_accept_length: drafting.map(|point| point.break_even_accept_length),
         pays_up_to_concurrency: summary.pays_up_to,
         allreduce: allreduce_rows(scenario, links, choice, &points),
         replicas: replicas::of(links, choice, heaviest_bytes(scenario, &points)),

@@ -1,11 +1,13 @@
 //! A head whose own config reaches fewer tokens than the server takes: what the engines make of it.
 
+use kvplan::Model;
 use spec_decode::HeadKind;
 
+use super::answer::{Point, Verdict};
 use super::flags::{Setting, head, vllm_context};
 use super::launch;
 use super::stopped::Stopped;
-use crate::scenario::{EngineKind, Scenario};
+use crate::scenario::{Draft, EngineChoice, EngineKind, Scenario};
 use crate::table::thousands;
 
 /// What SGLang refuses such a head without: model_config.py of every release read, 0.5.1 to 0.5.23
@@ -41,19 +43,20 @@ const LENGTHENS: Release = ((0, 27, 0), (2026, 8));
 
 type Release = ((u32, u32, u32), (u32, u32));
 
-fn beyond(scenario: &Scenario) -> Option<Beyond> {
-    let version = scenario.engine.version.as_deref();
+fn beyond(engine: &EngineChoice, target: &Model, draft: &Draft) -> Option<Beyond> {
+    let version = engine.version.as_deref();
     let version = version.and_then(kvplan::Version::find)?;
     let since = |(number, date): Release| version.since(number, date);
-    let vllm = scenario.engine.kind == EngineKind::Vllm;
-    let head = scenario.draft.as_ref().filter(|_| vllm)?.head;
+    if engine.kind != EngineKind::Vllm {
+        return None;
+    }
     if !since(GATE) {
         return Some(Beyond::Stops);
     }
     let [some_dense, dense, all] = SECOND_RUNNER;
-    let is_dense = is_dense(scenario);
-    let whole_model = head == HeadKind::DraftModel;
-    let eagle = matches!(head, HeadKind::Eagle | HeadKind::Eagle3);
+    let is_dense = is_dense(target);
+    let whole_model = draft.head == HeadKind::DraftModel;
+    let eagle = matches!(draft.head, HeadKind::Eagle | HeadKind::Eagle3);
     if since(all) || (is_dense && !whole_model && since(dense)) {
         return match whole_model {
             true => Some(Beyond::Either),
@@ -67,31 +70,41 @@ fn beyond(scenario: &Scenario) -> Option<Beyond> {
     })
 }
 
-fn is_dense(scenario: &Scenario) -> bool {
+fn is_dense(target: &Model) -> bool {
     let experts = |layer: &kvplan::Layer| matches!(layer.ffn, kvplan::Ffn::Moe(_));
-    !scenario.model.layers.iter().any(experts)
+    !target.layers.iter().any(experts)
 }
 
-/// The reach of a head, where it is known and vLLM does not draft beyond it.
-fn walled(scenario: &Scenario) -> Option<(u64, Beyond)> {
-    let draft = scenario.draft.as_ref().filter(|draft| draft.reach_known)?;
-    Some((draft.reach()?, beyond(scenario)?))
+/// Whether a head drafts at contexts beyond its reach too, so that less is accepted there.
+pub(crate) fn drafts_beyond(engine: &EngineChoice, target: &Model, draft: &Draft) -> bool {
+    beyond(engine, target, draft).is_none()
 }
 
-/// Whether drafts are made at a context, as far as the head's reach decides it.
+/// The reach of a head, and whether it is that head's own, where vLLM does not draft beyond it.
+fn walled(scenario: &Scenario) -> Option<(u64, bool, Beyond)> {
+    let draft = scenario.draft.as_ref()?;
+    let beyond = beyond(&scenario.engine, &scenario.model, draft)?;
+    Some((draft.reach()?, draft.reach_known, beyond))
+}
+
+/// Whether drafts are made at a context, as far as the head's reach decides it. A head that nobody
+/// named is one that reaches the context asked for ([`needs`]), and no further than the one taken.
 pub(super) fn drafts_at(scenario: &Scenario, context: u64, steps: u32) -> bool {
-    let wall = walled(scenario);
-    wall.is_none_or(|(reach, _)| context.saturating_add(u64::from(steps)) <= reach)
+    let with_steps = |tokens: u64| tokens.saturating_add(u64::from(steps));
+    walled(scenario).is_none_or(|(reach, known, _)| {
+        let asked = context <= scenario.context && !known;
+        asked || with_steps(context) <= reach
+    })
 }
 
 /// Whether vLLM drafts nothing beyond a reach that is known.
 pub(super) fn is_walled(scenario: &Scenario) -> bool {
-    walled(scenario).is_some()
+    walled(scenario).is_some_and(|(_, known, _)| known)
 }
 
 /// Why nothing is drafted at the context asked for, and what mends it.
 pub(super) fn undrafted(scenario: &Scenario, steps: u32) -> Option<Stopped> {
-    let (reach, beyond) = walled(scenario)?;
+    let (reach, _, beyond) = walled(scenario).filter(|(_, known, _)| *known)?;
     if drafts_at(scenario, scenario.context, steps) {
         return None;
     }
@@ -102,13 +115,35 @@ pub(super) fn undrafted(scenario: &Scenario, steps: u32) -> Option<Stopped> {
             Beyond::DraftsNothing | Beyond::Either => "drafts nothing",
         },
         why: format!(
-            "the head reaches {} tokens, asked for are {} and {}, and {}; {}",
+            "the head reaches {} tokens, not {} and {}, and {}; {}",
             shown(reach),
             shown(scenario.context),
             super::verdict::steps(steps),
             made_of(scenario, "a longer request", beyond),
             mends(scenario, reach)
         ),
+    })
+}
+
+/// How far the head must reach for the answer, where that is not known of it and the one whose shapes
+/// are taken reaches less.
+pub(super) fn needs(scenario: &Scenario, row: Option<&Point>, verdict: Verdict) -> Option<String> {
+    let steps = row.filter(|_| verdict != Verdict::DoesNotPay)?.steps;
+    let (reach, _, beyond) = walled(scenario).filter(|(_, known, _)| !known)?;
+    let draft = scenario.draft.as_ref()?;
+    let asked = scenario.context.saturating_add(u64::from(steps));
+    (asked > reach).then(|| {
+        let taken = match draft.stands_in {
+            true => "how far the one named does is not known here, the one whose shapes are taken",
+            false => "the catalogue's, whose shapes are taken,",
+        };
+        format!(
+            "needs a head that reaches {} tokens and {}: {taken} reaches {}, and {}",
+            thousands(scenario.context as f64),
+            super::verdict::steps(steps),
+            thousands(reach as f64),
+            made_of(scenario, "a longer request", beyond)
+        )
     })
 }
 
@@ -130,7 +165,7 @@ fn made_of(scenario: &Scenario, request: &str, beyond: Beyond) -> String {
 fn mends(scenario: &Scenario, reach: u64) -> String {
     let head = scenario.draft.as_ref().map(|draft| draft.head);
     let eagle = matches!(head, Some(HeadKind::Eagle | HeadKind::Eagle3));
-    let lengthens = match (eagle, is_dense(scenario)) {
+    let lengthens = match (eagle, is_dense(&scenario.model)) {
         (true, true) => " vLLM from 0.27, which lengthens it,",
         (true, false) => " vLLM from 0.29, which lengthens it,",
         (false, _) => "",
@@ -186,13 +221,14 @@ pub(super) fn told(setting: &Setting<'_>) -> Option<String> {
         }
         EngineKind::Vllm if setting.runs => {
             let reach = short(setting, vllm_context(scenario, memory))?.reach?;
+            if scenario.context > reach {
+                // Told under the verdict.
+                return None;
+            }
             let tokens = thousands(reach as f64);
             let request = format!("a request longer than the head's {tokens} tokens");
-            let made = made_of(scenario, &request, beyond(scenario)?);
-            let limit = match scenario.context <= reach {
-                true => format!("; --max-model-len {reach} keeps such requests out"),
-                false => String::new(),
-            };
+            let made = made_of(scenario, &request, walled(scenario)?.2);
+            let limit = format!("; --max-model-len {reach} keeps such requests out");
             let windows = scenario.ran.windows.filter(|w| w.mostly_plain());
             let seen = windows.map_or_else(String::new, |windows| {
                 let plain = windows.all - windows.drafted;

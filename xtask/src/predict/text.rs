@@ -125,12 +125,19 @@ fn head(answer: &Answer, out: &mut String) {
     if let Some(replicas) = &answer.replicas {
         let _ = writeln!(out, "       {}", replicas.line());
     }
-    let _ = writeln!(out, "       {}", answer.because);
-    if let Some(measure) = &answer.measure {
-        let _ = writeln!(out, "       measure {}: {}", measure.what, measure.how);
-    }
+    reasons(answer, out);
     if let Some(line) = memory_cost(answer) {
         let _ = writeln!(out, "       {line}");
+    }
+}
+
+/// What it needs, why, and what to measure.
+fn reasons(answer: &Answer, out: &mut String) {
+    for line in answer.needs.iter().chain([&answer.because]) {
+        let _ = writeln!(out, "       {line}");
+    }
+    if let Some(measure) = &answer.measure {
+        let _ = writeln!(out, "       measure {}: {}", measure.what, measure.how);
     }
 }
 

@@ -231,40 +231,44 @@ pub(super) fn steps(count: u32) -> String {
     format!("{count} step{plural}")
 }
 
-/// The accept length at the best depth and, where it was given or assumed at another, there. At the
-/// depth it was measured at it is what was measured, not what is made of it: two parameters do not
-/// meet every reading.
+/// The accept length of a row and, where it was measured or assumed at another depth, there.
 fn expected(scenario: &Scenario, first: &Point) -> String {
-    let number = |name: &str| scenario.input(name).and_then(|d| d.value.as_f64());
-    let how = match scenario.input("accept_forced") {
-        Some(_) => "forced in the log's server",
-        None => "measured",
-    };
-    let read = number("accept_length").zip(number("accept_depth"));
-    let known = match (&scenario.acceptance.known, read) {
-        (Known::Measured(_), Some((length, depth))) => Some((length, depth, how)),
+    let made = format!(
+        "{:.2} at {}",
+        accept_length(scenario, first),
+        steps(first.steps)
+    );
+    let known = match (&scenario.acceptance.known, reading(scenario)) {
+        (Known::Measured(_), Some((length, depth))) => Some((length, depth, "measured")),
         (Known::Prior(_), _) => {
             let there = scenario.acceptance.band(PRIOR_DEPTH).1;
             Some((there, f64::from(PRIOR_DEPTH), "assumed"))
         }
         _ => None,
     };
-    let made = || format!("{:.2} at {}", first.accept_length, steps(first.steps));
-    let chain = scenario.topk.unwrap_or(1) <= 1;
-    match known.filter(|_| chain) {
-        Some((there, depth, how)) if depth != f64::from(first.steps) => {
-            format!("{} ({there:.2} at {depth:.0}, as {how})", made())
-        }
-        Some((there, _, how)) if how != "assumed" => {
-            let told = scenario.input("accept_forced").map(|_| format!(" ({how})"));
-            format!(
-                "{there:.2} at {}{}",
-                steps(first.steps),
-                told.unwrap_or_default()
-            )
-        }
-        _ => made(),
+    match known.filter(|(_, depth, _)| *depth != f64::from(first.steps) && is_chain(scenario)) {
+        Some((there, depth, how)) => format!("{made} ({there:.2} at {depth:.0}, as {how})"),
+        None => made,
     }
+}
+
+/// The accept length of a row: at the depth it was measured at what was measured, not what is made of
+/// it, as two parameters do not meet every reading.
+pub(super) fn accept_length(scenario: &Scenario, row: &Point) -> f64 {
+    let measured = matches!(scenario.acceptance.known, Known::Measured(_));
+    let there = |(_, depth): &(f64, f64)| *depth == f64::from(row.steps) && is_chain(scenario);
+    let read = reading(scenario).filter(|read| measured && there(read));
+    read.map_or(row.accept_length, |(length, _)| length)
+}
+
+fn is_chain(scenario: &Scenario) -> bool {
+    scenario.topk.unwrap_or(1) <= 1
+}
+
+/// The accept length that was read, and its depth.
+fn reading(scenario: &Scenario) -> Option<(f64, f64)> {
+    let number = |name: &str| scenario.input(name).and_then(|d| d.value.as_f64());
+    number("accept_length").zip(number("accept_depth"))
 }
 
 /// Highest load up to which the middle of the band gains and the pool holds every user. Loads

@@ -99,7 +99,9 @@ fn head(answer: &Answer) -> Markup {
             }
         }
         @if let Some(lack) = crate::predict::serves::of_asked(answer) { p { (lack) } }
-        p { (answer.because) }
+        @for line in answer.needs.iter().chain([&answer.because]) {
+            p { (line) }
+        }
         @if let Some(limit) = answer.memory.slot_limit().filter(|_| fits) { p { (limit) } }
         @if let Some(replicas) = &answer.replicas { p { (replicas.line()) } }
         @if let Some(measure) = &answer.measure {

@@ -15,6 +15,7 @@ use super::Notes;
 use super::accept_files;
 use super::beyond::{self, Beyond};
 use super::drafted::Drafted;
+use super::engine::EngineChoice;
 use super::file::AssumedAccept;
 use super::merge::{Given, Merged};
 use super::model::Draft;
@@ -166,7 +167,7 @@ impl Acceptance {
 /// Resolves `--accept`, `--task`, `--temperature` and the scenario's assumption.
 pub(super) fn resolve(
     merged: &Merged,
-    target: &Model,
+    (target, engine): (&Model, &EngineChoice),
     draft: Option<&Draft>,
     context: u64,
     steps: Option<u32>,
@@ -179,62 +180,81 @@ pub(super) fn resolve(
     let Some(draft) = draft else {
         return without_draft(merged, (head, context), &prior, notes);
     };
-    let reach = draft.reach();
-    if super::measured_with::another(merged, target, draft, notes) {
-        return unmeasured((query, &prior), (head, context), reach, notes);
-    }
-    if super::measured_with::of_hits(merged, head, notes) {
-        return unmeasured((query, &prior), (head, context), reach, notes);
+    // Of a head that nobody named it is asked to reach the context where nothing drafts beyond its reach.
+    let falls = draft.reach_known || crate::predict::drafts_beyond(engine, target, draft);
+    let unknown = Unknown {
+        query,
+        prior,
+        context,
+        reach: draft.reach().filter(|_| falls),
+    };
+    if super::measured_with::another(merged, target, draft, notes)
+        || super::measured_with::of_hits(merged, head, notes)
+    {
+        return unknown.acceptance(None, notes);
     }
     unmoved(merged, notes);
     if let Some(given) = &merged.accept {
-        let forced = merged.accept_forced.clone();
         // Beside a log they are of its server.
         let steps = merged.ran.drafts.0.or(steps);
-        return measured((given, forced), (head, context), &prior, steps, notes);
+        let forced = merged.accept_forced.clone();
+        return measured((given, forced), &unknown, steps, notes);
     }
     if let Some(assumed) = &merged.assumed.accept_length {
         let acceptance = from_assumption(assumed, (head, context), notes)?;
-        assumed_beyond(context, reach, notes);
+        assumed_beyond(context, unknown.reach, notes);
         return Ok(acceptance);
     }
-    unmeasured((query, &prior), (head, context), reach, notes)
+    unknown.acceptance(None, notes)
 }
 
-/// The prior's.
-fn unmeasured(
-    (query, prior): (PriorQuery, &AcceptancePrior),
-    (head, context): (HeadKind, u64),
+/// What is known of acceptance that nobody measured.
+struct Unknown {
+    query: PriorQuery,
+    prior: AcceptancePrior,
+    context: u64,
+    /// Tokens beyond which less is accepted.
     reach: Option<u64>,
-    notes: &mut Notes,
-) -> anyhow::Result<Acceptance> {
-    let posterior =
-        Posterior::new(prior, &[]).map_err(|e| input::error(format!("acceptance prior: {e}")))?;
-    let source = format!(
-        "not measured; {} heads: {}",
-        head.name(),
-        prior.sources.join("; ")
-    );
-    let mut acceptance = Acceptance::new(head, Known::Prior(posterior), context);
-    acceptance.beyond = reach.map(|reach| Beyond { query, reach });
-    let (low, mid, high) = acceptance.band(PRIOR_DEPTH);
-    notes.input("accept_length", (mid * 1000.0).round() / 1000.0, source);
-    let why = match (head, reach) {
-        (HeadKind::NGram, _) => LOOK_UP_SEEN.to_string(),
-        (_, Some(reach)) if acceptance.past_reach(context) => beyond::told(reach, context),
-        _ => String::new(),
-    };
-    let settled_by = match acceptance.past_reach(context) {
-        true => "--accept LENGTH@DEPTH measured at this context",
-        false => "--accept LENGTH@DEPTH or a server log",
-    };
-    notes.assume(
-        format!(
-            "accept length {mid:.2} at {PRIOR_DEPTH} steps, from {low:.2} to {high:.2} (not measured){why}"
-        ),
-        settled_by,
-    );
-    Ok(acceptance)
+}
+
+impl Unknown {
+    /// The prior's; `aside` is a reading that is left aside, and why.
+    fn acceptance(&self, aside: Option<&str>, notes: &mut Notes) -> anyhow::Result<Acceptance> {
+        let (head, context, reach) = (self.query.head, self.context, self.reach);
+        let posterior = Posterior::new(&self.prior, &[])
+            .map_err(|e| input::error(format!("acceptance prior: {e}")))?;
+        let source = format!(
+            "not measured; {} heads: {}",
+            head.name(),
+            self.prior.sources.join("; ")
+        );
+        let mut acceptance = Acceptance::new(head, Known::Prior(posterior), context);
+        let query = self.query;
+        acceptance.beyond = reach.map(|reach| Beyond { query, reach });
+        let (low, mid, high) = acceptance.band(PRIOR_DEPTH);
+        notes.input("accept_length", (mid * 1000.0).round() / 1000.0, source);
+        let why = match (head, reach) {
+            (HeadKind::NGram, _) => LOOK_UP_SEEN.to_string(),
+            (_, Some(reach)) if acceptance.past_reach(context) => beyond::told(reach, context),
+            _ => String::new(),
+        };
+        let settled_by = match (acceptance.past_reach(context), aside) {
+            (true, _) => "--accept LENGTH@DEPTH measured at this context",
+            (false, None) => "--accept LENGTH@DEPTH or a server log",
+            (false, Some(_)) => {
+                "--accept LENGTH@DEPTH or a log of a server with the model's weights and sampler"
+            }
+        };
+        let aside = aside.map_or_else(String::new, |aside| format!(": {aside}"));
+        notes.assume(
+            format!(
+                "accept length {mid:.2} at {PRIOR_DEPTH} steps, from {low:.2} to {high:.2} (not \
+                 measured{aside}){why}"
+            ),
+            settled_by,
+        );
+        Ok(acceptance)
+    }
 }
 
 /// `--draft none`: nothing is accepted, so nothing is assumed of it either.
@@ -317,11 +337,11 @@ fn query(merged: &Merged, head: HeadKind, notes: &mut Notes) -> anyhow::Result<P
 
 fn measured(
     (given, mut forced): (&Given<String>, Option<String>),
-    (head, context): (HeadKind, u64),
-    prior: &AcceptancePrior,
+    unknown: &Unknown,
     steps: Option<u32>,
     notes: &mut Notes,
 ) -> anyhow::Result<Acceptance> {
+    let head = unknown.query.head;
     let (text, source) = (given.value.as_str(), given.source.as_str());
     super::measured_with::note_typed(given, head, notes);
     let flag = &given.named("--accept");
@@ -356,9 +376,32 @@ fn measured(
             (found.evidence, found.source)
         }
     };
-    let posterior = Posterior::new(prior, std::slice::from_ref(&evidence))
+    let posterior = Posterior::new(&unknown.prior, std::slice::from_ref(&evidence))
         .map_err(|e| input::error(format!("{flag} {text}: {e}")))?;
-    let (shown, depth) = match &evidence {
+    let (shown, depth) = read(&evidence, &posterior);
+    let acceptance = match forced {
+        // What a server was told to accept says nothing of a head.
+        Some(why) => {
+            let aside = format!("the {shown:.2} at {depth} of {source} was forced there, {why}");
+            notes.input("accept_forced", why, source);
+            unknown.acceptance(Some(&aside), notes)?
+        }
+        None => {
+            notes.input("accept_length", shown, source.clone());
+            notes.input("accept_depth", depth, source);
+            pass_warnings_on(shown, depth, notes);
+            Acceptance::new(head, Known::Measured(posterior), unknown.context)
+        }
+    };
+    Ok(Acceptance {
+        drafted,
+        ..acceptance
+    })
+}
+
+/// The accept length that was read, and its depth.
+fn read(evidence: &Evidence, posterior: &Posterior) -> (f64, u32) {
+    match evidence {
         Evidence::AcceptLength {
             accept_length,
             depth,
@@ -372,30 +415,7 @@ fn measured(
             let depth = u32::try_from(accepted.len()).unwrap_or(u32::MAX);
             (posterior.band(depth, 0.9).mid, depth)
         }
-    };
-    notes.input("accept_length", shown, source.clone());
-    notes.input("accept_depth", depth, source.clone());
-    match forced {
-        Some(why) => note_forced((shown, depth), why, source, notes),
-        None => pass_warnings_on(shown, depth, notes),
     }
-    let acceptance = Acceptance::new(head, Known::Measured(posterior), context);
-    Ok(Acceptance {
-        drafted,
-        ..acceptance
-    })
-}
-
-/// Says of a reading that it is none of the model's.
-fn note_forced((length, depth): (f64, u32), why: String, source: String, notes: &mut Notes) {
-    let what = format!(
-        "accept length {length:.2} at {depth} draft steps: forced in the log's server ({why}), not measured"
-    );
-    notes.assume(
-        what,
-        "--accept of a server with the model's weights and sampler",
-    );
-    notes.input("accept_forced", why, source);
 }
 
 /// A reading that means a broken load is passed on: the speed it gives is not the head's.

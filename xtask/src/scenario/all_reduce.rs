@@ -6,6 +6,7 @@ use pcie_sim::{Algorithm, Arch, Options, Topology, all_reduce};
 use super::engine::{EngineChoice, EngineKind};
 use super::hardware::Hardware;
 use super::{Notes, merge, parse};
+use crate::explain::{LogScenario, NO_CUSTOM};
 use crate::input;
 
 /// Source of the all-reduce where nothing names one.
@@ -21,8 +22,29 @@ pub(super) struct Told {
     /// vLLM's own kernel forced over PCIe: the largest payload that it takes where said, bytes, and the
     /// rows (tokens of a pass) up to which it takes any.
     pub(super) over_pcie: Option<Option<(u64, u64)>>,
+    /// Whether the server says that the engine's own kernel is off.
+    pub(super) off: bool,
     /// File and line.
     pub(super) at: String,
+}
+
+impl Told {
+    /// What a log says of the all-reduce of its server.
+    pub(super) fn of_log(log: &LogScenario, shown: &str) -> Option<Self> {
+        let (over_pcie, switches) = (log.pcie_all_reduce, log.all_reduce_switches.as_ref());
+        let line = over_pcie.map(|found| found.1);
+        let off = log.custom_all_reduce.filter(|(on, _)| !on);
+        let line = line
+            .or_else(|| switches.map(|found| found.1))
+            .or_else(|| off.map(|found| found.1))?;
+        Some(Self {
+            off: off.is_some(),
+            switches: switches.map_or_else(Vec::new, |found| found.0.clone()),
+            over_pcie: over_pcie
+                .map(|(most, _)| most.map(|(bytes, rows)| (bytes.max(1.0) as u64, rows as u64))),
+            at: format!("{shown}:{line}"),
+        })
+    }
 }
 
 /// The all-reduces that can be asked for: every kernel that answers name, and the fastest.
@@ -42,12 +64,12 @@ pub(crate) fn names_allreduce(word: &str) -> bool {
 pub(super) fn resolve(
     merged: &merge::Merged,
     hardware: &Hardware,
-    engine: &EngineChoice,
-    (model, tp): (&kvplan::Model, u32),
+    (model, engine): (&kvplan::Model, &EngineChoice),
+    tp: u32,
     notes: &mut Notes,
 ) -> anyhow::Result<(String, String)> {
     let given = merged.allreduce.as_ref();
-    let found = told(merged, hardware, engine, (model, tp));
+    let found = told(merged, hardware, (model, engine), tp);
     // Another engine than the one that wrote the log chooses for itself.
     let own = found.as_ref().filter(|_| merged.lent_by.is_none());
     let chosen = match engine.kind {
@@ -147,8 +169,8 @@ struct Found {
 fn told(
     merged: &merge::Merged,
     hardware: &Hardware,
-    engine: &EngineChoice,
-    (model, tp): (&kvplan::Model, u32),
+    (model, engine): (&kvplan::Model, &EngineChoice),
+    tp: u32,
 ) -> Option<Found> {
     let told = merged.told_all_reduce.as_ref()?;
     if tp < 2 {
@@ -191,7 +213,16 @@ fn told(
     }
     let fuses = crate::predict::fuses_by_itself(engine, &model.architecture, hardware.gpu);
     let on = (&topology, &ranks[..]);
-    let algorithm = crate::predict::told_by(&told.switches, on, engine, fuses)?;
+    // Where its own choice is NCCL anyway that is what it is called.
+    let by_kernel = || {
+        let own = all_reduce(&topology, &ranks, Algorithm::Engine, TRIED_BYTES, &options);
+        own.is_ok_and(|time| !pcie_sim::is_nccl_plan(&time.algorithm_name))
+    };
+    let mut switches = told.switches.clone();
+    if told.off && by_kernel() {
+        switches.push(NO_CUSTOM.to_string());
+    }
+    let algorithm = crate::predict::told_by(&switches, on, engine, fuses)?;
     runs(algorithm).then(|| Found {
         name: algorithm.name().to_string(),
         at: at.clone(),

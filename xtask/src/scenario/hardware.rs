@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pcie_sim::box_spec::{BoxSpec, GpuLinks, GpuWiring, Node, NodeKind, P2p};
+use pcie_sim::box_spec::{BoxSpec, GpuLinks, GpuWiring, Link, LinkKind, Node, NodeKind, P2p};
 
 use super::served::{self, Served};
 use crate::gpus::{self, Gpu, Nvlink};
@@ -16,6 +16,8 @@ pub(crate) struct BoxRequest {
     pub(crate) gpus: Option<u32>,
     /// The log and line that say how many, where no flag does.
     pub(crate) gpus_by: Option<String>,
+    /// The log and line that show the engine's own all-reduce at work, which needs peer access.
+    pub(crate) peers_by: Option<String>,
     pub(crate) topology: Option<PathBuf>,
 }
 
@@ -84,8 +86,11 @@ pub(crate) fn resolve(request: &BoxRequest) -> anyhow::Result<Hardware> {
     let gpu = gpus::find(name)?;
     let count = request.gpus.unwrap_or(1);
     one_machine(gpu, count, request.gpus_by.as_deref())?;
-    let wiring = BoxSpec::flat(&wiring_of(gpu), count as usize, p2p_of(gpu))
+    let mut wiring = BoxSpec::flat(&wiring_of(gpu), count as usize, p2p_of(gpu))
         .map_err(|e| input::error(format!("--gpus {count}: {e}")))?;
+    if let Some(line) = request.peers_by.as_deref() {
+        with_peers(gpu, &mut wiring, line);
+    }
     Ok(Hardware {
         gpu,
         wiring,
@@ -99,6 +104,35 @@ pub(crate) fn resolve(request: &BoxRequest) -> anyhow::Result<Hardware> {
         ),
         served: Vec::new(),
     })
+}
+
+/// Peer access that a log shows where the stock driver refuses it over PCIe: by the bridge where two
+/// cards take one, else by a driver that grants it.
+fn with_peers(gpu: &Gpu, wiring: &mut BoxSpec, line: &str) {
+    let ids: Vec<String> = wiring.gpus().iter().map(|gpu| gpu.id.clone()).collect();
+    if gpu.p2p != gpus::P2p::Refused || ids.len() < 2 {
+        return;
+    }
+    let shown =
+        format!("as {line} shows the engine's own all-reduce at work, which needs peer access");
+    match (gpu.nvlink, ids.as_slice()) {
+        (Nvlink::Bridge, [a, b]) => {
+            wiring.assumptions.retain(|a| !a.what.contains("NVLink"));
+            wiring.links.push(Link {
+                a: a.clone(),
+                b: b.clone(),
+                kind: LinkKind::Nvlink,
+                gb_s: gpu.nvlink_gb_s,
+            });
+            let what = format!("an NVLink bridge joins the two, {shown}");
+            wiring.assume(what, "`nvidia-smi topo -m`");
+        }
+        _ => {
+            wiring.p2p = P2p::On;
+            let what = format!("the driver grants peer access over PCIe, {shown}");
+            wiring.assume(what, "`nvidia-smi topo -p2p r`");
+        }
+    }
 }
 
 /// Refuses more cards than one machine holds, of which nobody showed the wiring.

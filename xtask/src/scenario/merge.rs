@@ -150,8 +150,8 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
         box_name: file.box_name,
         gpu: file.gpu,
         gpus: file.gpus,
-        gpus_by: None,
         topology: file.topology.map(PathBuf::from),
+        ..BoxRequest::default()
     };
     merged.tp = number(file.tp);
     merged.ep = number(file.ep);
@@ -268,10 +268,13 @@ fn apply_log(
         .or(merged.mem_fraction.take());
     merged.kv_dtype = text(log.kv_dtype).or(merged.kv_dtype.take());
     super::context::load(merged, &whole, args, shown);
-    merged.told_all_reduce = told_all_reduce(&whole, shown);
+    merged.told_all_reduce = Told::of_log(&whole, shown);
     if merged.hardware.gpu.is_none() {
         merged.hardware.gpu = log.gpu.map(|(gpu, _)| gpu);
     }
+    note_died(&whole, shown, notes);
+    let peers = whole.custom_all_reduce.filter(|(on, _)| *on);
+    merged.hardware.peers_by = peers.map(|(_, line)| at(line));
     if args.gpus.is_none() && merged.hardware.gpus.is_none() {
         // As many as the server took, or as are asked for: a log seldom says what else is in the box.
         let took = log.tp.or(log.gpus);
@@ -282,17 +285,15 @@ fn apply_log(
     apply_log_speculation(merged, &whole, shown, notes);
 }
 
-/// What a log says of the all-reduce of its server.
-fn told_all_reduce(log: &explain::LogScenario, shown: &str) -> Option<Told> {
-    let (over_pcie, switches) = (log.pcie_all_reduce, log.all_reduce_switches.as_ref());
-    let line = over_pcie.map(|found| found.1);
-    let line = line.or_else(|| switches.map(|found| found.1))?;
-    Some(Told {
-        switches: switches.map_or_else(Vec::new, |found| found.0.clone()),
-        over_pcie: over_pcie
-            .map(|(most, _)| most.map(|(bytes, rows)| (bytes.max(1.0) as u64, rows as u64))),
-        at: format!("{shown}:{line}"),
-    })
+/// Says that a log's server was not seen to start.
+fn note_died(log: &explain::LogScenario, shown: &str, notes: &mut Notes) {
+    if let Some(line) = log.died {
+        let what = format!(
+            "{shown}:{line}: that server ended with an error before it took requests (explain names it), and \
+             the paste has its flags"
+        );
+        notes.assume(what, "a start that comes up");
+    }
 }
 
 /// The engine with the version that the log prints, else with the one that its lines are of.
@@ -460,6 +461,7 @@ fn apply_box(merged: &mut Merged, args: &ScenarioArgs) {
             Some(_) if args.box_name.is_none() => {
                 merged.hardware.gpus = before.gpus;
                 merged.hardware.gpus_by = before.gpus_by;
+                merged.hardware.peers_by = before.peers_by;
             }
             Some(_) => {}
             None => merged.tp = args.tp.map(|tp| Given::new(tp, "--tp")),

@@ -218,8 +218,8 @@ impl Scenario {
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let (merged, baseline) = &aside::of_this_server(merged, (tp, &hardware.gpu.name), notes)?;
         let draft = ran::head_of_log(model::draft(merged, &model, &engine, notes)?, merged, notes);
-        let reduced = (&model, tp);
-        let (allreduce, swept) = all_reduce::resolve(merged, &hardware, &engine, reduced, notes)?;
+        let target = (&model, &engine);
+        let (allreduce, swept) = all_reduce::resolve(merged, &hardware, target, tp, notes)?;
         let own = (model.name.as_str(), tp, allreduce.as_str());
         let served = sweep::served(merged, &hardware.served, own, notes);
         let measured = context::measured(baseline.as_ref(), served.as_ref());
@@ -233,7 +233,7 @@ impl Scenario {
         let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
         Ok(Self {
-            acceptance: acceptance::resolve(merged, &model, draft.as_ref(), context, steps, notes)?,
+            acceptance: acceptance::resolve(merged, target, draft.as_ref(), context, steps, notes)?,
             kv_dtype: cache::kv_dtype(merged, engine.kind, &model, notes)?,
             swept_kv_dtype: sweep::kv_dtype(baseline.as_ref(), merged, notes),
             mem_fraction: cache::mem_fraction(merged, notes)?,

@@ -24,11 +24,13 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
             .to_string(),
         )
     });
+    let during = facts.text("error_capturing");
+    let during = during.map_or_else(String::new, |what| format!(" as it captured {what}"));
     found.push(Finding::new(
         Severity::Broken,
         facts,
         "error",
-        format!("the server ended with an error: {error}"),
+        format!("the server ended with an error{during}: {error}"),
         why,
         mend,
     ));
@@ -74,6 +76,20 @@ fn known(facts: &Facts, error: &str) -> Option<Known> {
                 "where the head's max_position_embeddings is {bound}, raise it in a copy of the head, or \
                  --max-model-len {bound}, or a later vLLM (pull request 49343)"
             ),
+        ));
+    }
+    let of_draft = facts
+        .text("error_capturing")
+        .is_some_and(|what| what.contains("draft"));
+    if has("illegal memory access") && of_draft && engine == "vllm" {
+        return Some((
+            "a fault of vLLM's second model runner, open for 0.24.0 (vllm#47561): it comes and goes with \
+             the sizes captured"
+                .to_string(),
+            "a release with pull request 48261, which mends one cause; or another --max-num-seqs: on H200 \
+             two models that died so at 64 came up at 128; at last --enforce-eager, with which the host \
+             launches every kernel of every draft and verify"
+                .to_string(),
         ));
     }
     let weights = has("KeyError") && (has("weight") || has("layers."));

@@ -264,7 +264,10 @@ fn pool(plain: &Facts, drafted: &Facts, found: &mut Vec<Finding>) {
     let (but, mend) = match other.as_slice() {
         [] => (
             String::new(),
-            "plan --from-log with the plain log says what it is made of".to_string(),
+            format!(
+                "{} says what it is made of",
+                crate::explain::next::plan_line(plain)
+            ),
         ),
         _ => (
             format!("; they also differ in {}", other.join(", ")),

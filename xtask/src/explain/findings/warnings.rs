@@ -63,14 +63,25 @@ fn kernels(facts: &Facts, found: &mut Vec<Finding>) {
     let told = ["spec_algorithm", "accept_length", "decode_lines"];
     let eager = facts.text("cuda_graph_disabled").is_some();
     if eager && told.iter().all(|name| facts.get(name).is_none()) {
+        // What that costs a model of another kind is not known here.
+        let (severity, mend) = match facts.denoises() {
+            None => (
+                Severity::Costly,
+                "remove --enforce-eager (vLLM) or --disable-cuda-graph (SGLang)",
+            ),
+            Some(_) => (
+                Severity::Note,
+                "measure it with graphs and without: nothing here says what they gain for such a model",
+            ),
+        };
         found.push(Finding::new(
-            Severity::Costly,
+            severity,
             facts,
             "cuda_graph_disabled",
             "CUDA graphs are off",
             "every kernel of every step is launched by the host; its speeds are no baseline for a \
              server with graphs",
-            "remove --enforce-eager (vLLM) or --disable-cuda-graph (SGLang)",
+            mend,
         ));
     }
 }
