@@ -312,6 +312,19 @@ fn what_a_log_says_of_the_engine_s_own_all_reduce_is_followed() {
         time(&listed("'CUSTOM', 'PYNCCL'"), "rtx-3090") < time("", "rtx-3090") / 2.0,
         "{bridged}"
     );
+    let more = common::with_log("four", &said(&listed("'CUSTOM', 'PYNCCL'")), |log| {
+        predict(&[
+            "--from-log",
+            log,
+            "--gpu",
+            "rtx-3090",
+            "--gpus",
+            "4",
+            "--quant",
+            "int4",
+        ])
+    });
+    assert!(more.contains("no NVLink bridges fitted"), "{more}");
     let granted = text("rtx-4090");
     assert!(
         granted.contains("the driver grants peer access over PCIe, as "),

@@ -127,6 +127,8 @@ fn with_peers(gpu: &Gpu, wiring: &mut BoxSpec, line: &str) {
             let what = format!("an NVLink bridge joins the two, {shown}");
             wiring.assume(what, "`nvidia-smi topo -m`");
         }
+        // Which of several are in pairs nobody says.
+        (Nvlink::Bridge, _) => {}
         _ => {
             wiring.p2p = P2p::On;
             let what = format!("the driver grants peer access over PCIe, {shown}");
