@@ -28,7 +28,7 @@ mod weights;
 
 pub use config::{ConfigError, DENOISES, denoises};
 pub use cut::Uncut;
-pub use engine::sglang::sglang_graph_batch;
+pub use engine::sglang::{sglang_graph_batch, sglang_graph_flag};
 pub use engine::vllm::{
     VLLM_GRAPH_FLAG, default_utilisation, vllm_graph_flag, vllm_graph_size, vllm_graph_tokens,
     vllm_head_in_targets_format,

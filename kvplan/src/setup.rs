@@ -126,12 +126,14 @@ pub struct Observed {
     pub draft_gib: Option<f64>,
     /// Capacity as torch sees it, GiB (vLLM's base for the utilisation).
     pub torch_total_gib: Option<f64>,
-    /// What all graphs took, GiB.
+    /// What all graphs took, SGLang's of prefills left out, GiB.
     pub graph_gib: Option<f64>,
     /// What of `graph_gib` the draft's graphs took, where the log shows them apart.
     pub draft_graph_gib: Option<f64>,
     /// What the target's graphs alone took, GiB, where the log shows them apart.
     pub target_graph_gib: Option<f64>,
+    /// What SGLang's graphs of prefills took, 0 where it captured none, GiB.
+    pub prefill_graph_gib: Option<f64>,
     /// Whether the run whose graphs were seen drafted, whatever this setup does: SGLang then captures
     /// other sizes.
     pub graphs_with_draft: bool,

@@ -11,7 +11,7 @@ mod reserve;
 mod state;
 mod walls;
 
-pub use graphs::sglang_graph_batch;
+pub use graphs::{sglang_graph_batch, sglang_graph_flag};
 
 use auto::{Generation, automatic_fraction, generation};
 use cell::{cell_bytes, prices_draft};

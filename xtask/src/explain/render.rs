@@ -39,6 +39,7 @@ const SHOWN: &[&str] = &[
     "cuda_graphs",
     "graph_gib",
     "draft_graph_gib",
+    "prefill_graph_gib",
     "free_when_ready_gib",
     "max_running_requests",
     "context_len",

@@ -82,10 +82,12 @@ pub(crate) struct LogScenario {
     pub(crate) graph_max_batch: Option<(u32, usize)>,
     /// Whether vLLM runs a verify as one whole graph, where said.
     pub(crate) whole_graphs: Option<bool>,
-    /// What the graphs took, GiB.
+    /// What the graphs took, those of prefills left out, GiB.
     pub(crate) graph_gib: Option<(f64, usize)>,
     /// What of that is the draft's, where its captures are named, GiB.
     pub(crate) draft_graph_gib: Option<(f64, usize)>,
+    /// What the target's graphs of prefills took, 0 where only others were captured, GiB.
+    pub(crate) prefill_graph_gib: Option<(f64, usize)>,
     /// Line at which the draft's weights were there.
     pub(crate) draft_loaded: Option<usize>,
     /// The draft's weights of one card, GiB, where they were loaded apart from the target's.
@@ -275,6 +277,14 @@ fn steps(facts: &Facts) -> Option<(u32, usize)> {
     }
 }
 
+/// The version that a log's lines are of, what they leave open, and the line that shows it.
+fn version_by_lines(facts: &Facts) -> Option<(String, String, usize)> {
+    let taken = facts.get("engine_version_taken")?;
+    let version = facts.text("engine_version_taken")?.to_string();
+    let range = facts.text("engine_version_range").unwrap_or("");
+    Some((version, range.to_string(), taken.line))
+}
+
 /// The scenario among facts already read.
 pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     let text = |name: &str| -> Option<(String, usize)> {
@@ -284,16 +294,14 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     let number = |name: &str| Some((facts.number(name)?, facts.get(name)?.line));
     let whole = |name: &str| whole(facts, name);
     let (stands, came_up) = (pool_stands(facts), came_up(facts));
+    let prefills = facts.number("prefill_graph_gib").unwrap_or(0.0);
     LogScenario {
         file: facts.file.clone(),
         denoises: facts.denoises().map(|(f, name)| (name.to_string(), f.line)),
         model: text("model"),
         engine: text("engine"),
         engine_version: text("engine_version"),
-        version_by_lines: text("engine_version_taken").map(|(version, line)| {
-            let range = facts.text("engine_version_range").unwrap_or("");
-            (version, range.to_string(), line)
-        }),
+        version_by_lines: version_by_lines(facts),
         tp: whole("tp"),
         gpus: whole("gpus").filter(|_| facts.text("engine") == Some("llamacpp")),
         dcp: whole("dcp"),
@@ -328,8 +336,9 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         windows: facts.windows,
         graph_max_batch: whole("cuda_graph_max_bs"),
         whole_graphs: facts.text("cuda_graphs").map(|graphs| graphs == "whole"),
-        graph_gib: number("graph_gib"),
+        graph_gib: number("graph_gib").map(|(gib, line)| ((gib - prefills).max(0.0), line)),
         draft_graph_gib: number("draft_graph_gib"),
+        prefill_graph_gib: number("graph_gib").map(|(_, line)| (prefills, line)),
         draft_loaded: facts.get("draft_weights_gib").map(|fact| fact.line),
         draft_weights_gib: number("draft_weights_gib").filter(|(gib, _)| *gib > 0.0),
         weights_gib: number("weights_gib").filter(|_| facts.text("engine") == Some("vllm")),

@@ -24,8 +24,7 @@ enum Kind {
     PoolEnd,
     Budget,
     GraphBegin,
-    GraphEnd,
-    DraftGraphEnd,
+    GraphEnd(run::Graphs),
     Ready,
     Fired,
     Decode,
@@ -55,7 +54,7 @@ const PHRASES: &[(&str, Kind)] = &[
     ("Memory pool end", Kind::PoolEnd),
     ("The available memory for KV cache is", Kind::Budget),
     ("graph begin.", Kind::GraphBegin),
-    ("graph end.", Kind::GraphEnd),
+    ("graph end.", Kind::GraphEnd(run::Graphs::Decode)),
     ("max_total_num_tokens=", Kind::Ready),
     ("max_total_num_tokens: ", Kind::Ready),
     ("max_total_num_tokens = ", Kind::Ready),
@@ -150,11 +149,7 @@ fn recognised(doc: &Doc, events: &[Event]) -> bool {
     let own = |kind: Kind| {
         !matches!(
             kind,
-            Kind::OutOfMemory
-                | Kind::GraphBegin
-                | Kind::GraphEnd
-                | Kind::DraftGraphEnd
-                | Kind::Args
+            Kind::OutOfMemory | Kind::GraphBegin | Kind::GraphEnd(_) | Kind::Args
         )
     };
     let printed = |event: &Event| {
@@ -181,7 +176,7 @@ fn events(doc: &Doc) -> Vec<Event<'_>> {
         .into_iter()
         .filter_map(|(at, end, index)| {
             let kind = match PHRASES.get(index)?.1 {
-                Kind::GraphEnd if run::of_draft(doc, at) => Kind::DraftGraphEnd,
+                Kind::GraphEnd(_) => Kind::GraphEnd(run::Graphs::of(doc, at)),
                 kind => kind,
             };
             Some((at, end, kind))

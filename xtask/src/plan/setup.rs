@@ -237,6 +237,7 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
     seen.running = ran.max_running;
     seen.graph_max_batch = ran.graph_max_batch;
     seen.graphs_with_draft = ran.speculates;
+    seen.prefill_graph_gib = ran.prefill_graph_gib;
     let target_alone = ran.target_graphs && setup.engine.kind == EngineKind::Sglang;
     if target_alone {
         seen.target_graph_gib = ran.graph_gib;

@@ -40,10 +40,12 @@ pub(crate) struct Ran {
     pub(crate) graph_max_batch: Option<u64>,
     /// Whether a verify was, or would be, one whole graph, where told.
     pub(crate) whole_graphs: Option<bool>,
-    /// What the graphs took, GiB.
+    /// What the graphs took, those of prefills left out, GiB.
     pub(crate) graph_gib: Option<f64>,
     /// What of that is the draft's, where the log says, GiB.
     pub(crate) draft_graph_gib: Option<f64>,
+    /// What those of prefills took, 0 where a log of graphs has none, GiB.
+    pub(crate) prefill_graph_gib: Option<f64>,
     /// Whether these were captured before the draft was loaded: the target's alone.
     pub(crate) target_graphs: bool,
     /// Free before the weights, GiB.
@@ -246,6 +248,7 @@ impl Ran {
             whole_graphs: log.whole_graphs,
             graph_gib: size(log.graph_gib).filter(|gib| *gib >= 0.0),
             draft_graph_gib: size(log.draft_graph_gib).filter(|gib| *gib >= 0.0),
+            prefill_graph_gib: size(log.prefill_graph_gib),
             target_graphs: log
                 .graph_gib
                 .zip(log.draft_loaded)
@@ -355,8 +358,7 @@ impl Ran {
             self.draft_gib = None;
         }
         if cache {
-            self.graph_gib = None;
-            self.draft_graph_gib = None;
+            (self.graph_gib, self.draft_graph_gib, self.prefill_graph_gib) = (None, None, None);
             self.proves_room = false;
         }
         if cut || states {

@@ -4,6 +4,7 @@
 //! that differ by a few sizes.
 
 use super::auto::chunk_and_batch;
+use crate::engine::Version;
 use crate::ledger::{Added, Ledger};
 use crate::setup::{Setup, SpecKind};
 
@@ -54,6 +55,14 @@ pub fn sglang_graph_batch(setup: &Setup<'_>) -> u64 {
     let mut own = setup.clone();
     own.graph_max_batch = None;
     chunk_and_batch(&own).1 as u64
+}
+
+/// What a release of SGLang calls the flag of that batch: the older name left with 0.5.20.
+pub fn sglang_graph_flag(version: Version) -> &'static str {
+    match version.since((0, 5, 14), (2026, 7)) {
+        true => "--cuda-graph-max-bs-decode",
+        false => "--cuda-graph-max-bs",
+    }
 }
 
 /// Sizes that this setup captures.

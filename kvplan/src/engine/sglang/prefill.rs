@@ -3,6 +3,8 @@
 //! `_disable_*_cudagraph_if_incompatible` (0.5.14 to 0.5.18), cuda_graph_hook.py and memory_hook.py
 //! (0.5.19 to 0.5.23), the lists of classes in model_config.py.
 
+use super::graphs::SPREAD;
+use crate::ledger::Ledger;
 use crate::model::Attention;
 use crate::setup::Setup;
 
@@ -41,12 +43,39 @@ fn is_latent(setup: &Setup<'_>) -> bool {
     layers.any(|layer| matches!(layer.attention, Attention::Mla(_)))
 }
 
+/// The graphs of prefills of up to `chunk` tokens, GiB, and of them the estimated: as a server was
+/// seen, else as much as is reserved for them.
+pub(super) fn line(ledger: &mut Ledger, setup: &Setup<'_>, chunk: f64) -> (f64, f64) {
+    if off_by_draft(setup, setup.speculation.is_some()) {
+        return (0.0, 0.0);
+    }
+    let item = "target: graphs of prefills";
+    let seen = setup.observed.prefill_graph_gib;
+    match seen.filter(|_| !off_by_draft(setup, setup.observed.graphs_with_draft)) {
+        Some(gib) => {
+            ledger.exact(item, gib, "memory usage of the captures in the log");
+            (gib, 0.0)
+        }
+        None => {
+            let gib = reserve_mib(setup, chunk) / 1024.0;
+            ledger.estimate(item, gib, SPREAD, "as much as SGLang reserves for them");
+            (gib, gib)
+        }
+    }
+}
+
+/// Whether none are captured because the server drafts: 0.5.10 alone (`_handle_piecewise_cuda_graph`).
+fn off_by_draft(setup: &Setup<'_>, drafts: bool) -> bool {
+    drafts && !setup.engine.version.since((0, 5, 11), (2026, 5))
+}
+
 /// Whether prefills are captured where nobody says so.
 fn captures(setup: &Setup<'_>) -> bool {
     let since = |patch, date| setup.engine.version.since((0, 5, patch), date);
     let class = setup.model.architecture.as_str();
     let is = |name: &str| class.contains(name);
-    if !since(10, (2026, 4)) || is("DeepseekV4") {
+    let off = off_by_draft(setup, setup.speculation.is_some());
+    if off || !since(10, (2026, 4)) || is("DeepseekV4") {
         return false;
     }
     let [breakable, widened, most, all] = [
@@ -85,7 +114,7 @@ fn captures(setup: &Setup<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Engine, Sharding, catalog};
+    use crate::{Engine, Sharding, SpecKind, Speculation, catalog};
 
     fn mib(model: &str, engine: &str, chunk: f64) -> f64 {
         let model = catalog::find(model).expect("in the catalogue").model;
@@ -112,6 +141,29 @@ mod tests {
             ("qwen3-next-80b-a3b", "sglang@0.5.18", 8192.0, 58.0 * 8.0),
         ] {
             assert_eq!(mib(model, engine, chunk), expected, "{model} {engine}");
+        }
+    }
+
+    /// 0.5.10 alone captures none where it drafts: its own fraction was 0.745 here, not 0.755.
+    #[test]
+    fn speculation_switches_them_off_in_0_5_10() {
+        let model = catalog::find("qwen3-32b").expect("in the catalogue").model;
+        for (engine, drafted, fraction) in [
+            ("sglang@0.5.10", false, 0.870),
+            ("sglang@0.5.10", true, 0.755),
+            ("sglang@0.5.11", true, 0.745),
+        ] {
+            let engine = Engine::parse(engine).expect("an engine");
+            let mut setup = Setup::new(&model, Sharding::tp(2), engine, 32607.0 / 1024.0);
+            setup.speculation = drafted.then(|| Speculation {
+                kind: SpecKind::Eagle,
+                draft: None,
+                steps: 3,
+                topk: 1,
+                draft_tokens: 4,
+            });
+            let own = super::super::automatic_fraction(&setup);
+            assert!((own - fraction).abs() < 1e-9, "{engine:?}: {own}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! the draft.
 
 use super::auto::chunk_and_batch;
-use super::{Budget, DraftEra, draft_era, draft_spread, graphs, req_to_token_gib};
+use super::{Budget, DraftEra, draft_era, draft_spread, graphs, prefill, req_to_token_gib};
 use crate::GIB;
 use crate::ledger::Ledger;
 use crate::parts::{self, DraftParts};
@@ -32,6 +32,7 @@ pub(super) fn reserve_lines(
     );
     let (graphs, guessed_graphs) = graphs::lines(ledger, setup, running);
     let (chunk, _) = chunk_and_batch(setup);
+    let (prefills, guessed_prefills) = prefill::line(ledger, setup, chunk);
     let activations = parts::forward_gib(setup.model, &setup.sharding, chunk as u64);
     ledger.estimate(
         "activations of one prefill chunk",
@@ -65,7 +66,7 @@ pub(super) fn reserve_lines(
         outside += b.tokens as f64 * draft.kv_bytes_per_token as f64 / GIB;
     }
     Beside {
-        gib: table + buffers + graphs + activations + outside,
-        off: graphs::SPREAD * guessed_graphs + 0.5 * activations + draft_off,
+        gib: table + buffers + graphs + prefills + activations + outside,
+        off: graphs::SPREAD * (guessed_graphs + guessed_prefills) + 0.5 * activations + draft_off,
     }
 }

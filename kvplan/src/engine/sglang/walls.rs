@@ -234,16 +234,15 @@ fn widened(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> String {
     }
     let mut other = setup.clone();
     let graphs = other.graph_max_batch.unwrap_or(8).min(8);
+    let flag = super::sglang_graph_flag(setup.engine.version);
     other.graph_max_batch = Some(graphs);
     if opens(&other, draft) {
-        return format!("with --cuda-graph-max-bs {graphs} one does");
+        return format!("with {flag} {graphs} one does");
     }
     let chunk = other.batched_tokens.unwrap_or(1024).min(1024);
     other.batched_tokens = Some(chunk);
     if opens(&other, draft) {
-        return format!(
-            "with --cuda-graph-max-bs {graphs} and --chunked-prefill-size {chunk} one does"
-        );
+        return format!("with {flag} {graphs} and --chunked-prefill-size {chunk} one does");
     }
     if setup.speculation.is_some() && opens(&setup.plain(), &DraftParts::default()) {
         return "without the draft one does".to_string();

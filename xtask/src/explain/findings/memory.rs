@@ -430,6 +430,17 @@ fn unused(facts: &Facts) -> Option<String> {
     })
 }
 
+/// The flag of the largest batch that is captured, as the log's release knows it.
+pub(super) fn graph_flag(facts: &Facts) -> String {
+    let mut names = ["engine_version", "engine_version_taken"].iter();
+    let version = names.find_map(|name| kvplan::Version::find(facts.text(name)?));
+    match (facts.text("engine"), version) {
+        (Some("vllm"), _) => "--max-cudagraph-capture-size".to_string(),
+        (_, Some(version)) => kvplan::sglang_graph_flag(version).to_string(),
+        (_, None) => "--cuda-graph-max-bs (--cuda-graph-max-bs-decode from 0.5.14)".to_string(),
+    }
+}
+
 /// Graphs that cost more than the pool.
 fn graphs(facts: &Facts, found: &mut Vec<Finding>) {
     let (Some(graph), Some(kv)) = (facts.number("graph_gib"), facts.number("kv_gib")) else {
@@ -442,7 +453,7 @@ fn graphs(facts: &Facts, found: &mut Vec<Finding>) {
             "graph_gib",
             format!("graphs take {} GiB, the KV pool {}", show(graph), show(kv)),
             "every captured batch size keeps its buffers",
-            "capture fewer sizes (--cuda-graph-max-bs, --max-cudagraph-capture-size)",
+            format!("capture fewer sizes ({})", graph_flag(facts)),
         ));
     }
 }

@@ -146,6 +146,7 @@ fn outside_graphs(facts: &Facts, found: &mut Vec<Finding>) {
     ) {
         if eager >= 0.1 * lines && eager >= 2.0 {
             let pass = if speculative { "verify" } else { "decode" };
+            let flag = super::memory::graph_flag(facts);
             let limit = facts
                 .number("cuda_graph_max_bs")
                 .map_or(String::new(), |n| format!(" (now {n})"));
@@ -156,7 +157,7 @@ fn outside_graphs(facts: &Facts, found: &mut Vec<Finding>) {
                 format!("{eager} of {lines} decode lines ran outside CUDA graphs"),
                 format!("a {pass} pass without its graph pays the launch of every kernel"),
                 format!(
-                    "raise --cuda-graph-max-bs{limit} above the requests at a time, and check \
+                    "raise {flag}{limit} above the requests at a time, and check \
                          that graphs are not disabled"
                 ),
             ));

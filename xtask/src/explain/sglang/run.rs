@@ -43,6 +43,8 @@ struct Rank<'a> {
     graph_gib: Option<(f64, usize)>,
     /// The draft's share of it.
     draft_graph_gib: Option<(f64, usize)>,
+    /// The share of the target's prefills.
+    prefill_graph_gib: Option<(f64, usize)>,
 }
 
 /// One server start.
@@ -186,12 +188,7 @@ impl<'a> Run<'a> {
             }
             Kind::PoolEnd => self.rank(event.rank).pool_end(event.rest, line),
             Kind::GraphBegin => self.rank(event.rank).graph_begun = true,
-            Kind::GraphEnd => self.rank(event.rank).graph_end(event.rest, line),
-            Kind::DraftGraphEnd => {
-                let rank = self.rank(event.rank);
-                rank.graph_end(event.rest, line);
-                add_usage(&mut rank.draft_graph_gib, event.rest, line);
-            }
+            Kind::GraphEnd(of) => self.rank(event.rank).graph_end(of, event.rest, line),
             Kind::Budget => {
                 // `…full_token=15955.85, available_bytes=45.78 GB`: what is left for the pool.
                 let gib = number_after(event.rest, "available_bytes=")
@@ -348,6 +345,7 @@ impl<'a> Run<'a> {
         for (name, graph) in [
             ("graph_gib", rank.graph_gib),
             ("draft_graph_gib", rank.draft_graph_gib),
+            ("prefill_graph_gib", rank.prefill_graph_gib),
         ] {
             if let Some((gib, line)) = graph {
                 facts.set(name, round2(gib), line);
@@ -428,8 +426,13 @@ impl Rank<'_> {
         }
     }
 
-    fn graph_end(&mut self, rest: &str, line: usize) {
+    fn graph_end(&mut self, of: Graphs, rest: &str, line: usize) {
         add_usage(&mut self.graph_gib, rest, line);
+        match of {
+            Graphs::Decode => {}
+            Graphs::Draft => add_usage(&mut self.draft_graph_gib, rest, line),
+            Graphs::Prefill => add_usage(&mut self.prefill_graph_gib, rest, line),
+        }
     }
 }
 
@@ -440,11 +443,27 @@ fn add_usage(sum: &mut Option<(f64, usize)>, rest: &str, line: usize) {
     }
 }
 
-/// Whether a capture is the draft's: `Capture draft extend cuda graph end.`
-pub(super) fn of_draft(doc: &super::super::text::Doc, at: usize) -> bool {
-    let before = doc.flat.get(..at).unwrap_or("");
-    let words = before.rsplit([']', '.']).next().unwrap_or("");
-    words.contains("draft")
+/// What a capture is of: `Capture draft extend cuda graph end.`, `Capture piecewise CUDA graph end.`
+/// (0.5.10 to 0.5.13), `Capture target prefill CUDA graph end.` (since).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Graphs {
+    Decode,
+    Draft,
+    Prefill,
+}
+
+impl Graphs {
+    pub(super) fn of(doc: &super::super::text::Doc, at: usize) -> Self {
+        let before = doc.flat.get(..at).unwrap_or("");
+        let words = before.rsplit([']', '.']).next().unwrap_or("");
+        if words.contains("draft") {
+            Self::Draft
+        } else if words.contains("piecewise") || words.contains("prefill") {
+            Self::Prefill
+        } else {
+            Self::Decode
+        }
+    }
 }
 
 fn begin_gib(rest: &str) -> Option<f64> {
