@@ -269,8 +269,7 @@ fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
     }
     let weights = with.ledger.gib_of("draft: weights")
         + with.ledger.gib_of("draft: its own vocabulary tables");
-    let inside =
-        plain.engine.kind == EngineKind::Vllm && vllm::graphs_counted(plain.engine.version);
+    let inside = plain.engine.kind == EngineKind::Vllm && vllm::graphs_counted(plain);
     let graphs = with.ledger.gib_of("draft: graphs");
     let weights = weights + if inside { graphs } else { 0.0 };
     if let Some(pool) = &mut plain.observed.pool_gib {

@@ -5,6 +5,7 @@
 mod graphs;
 mod head;
 mod prefixes;
+mod runner;
 mod seen;
 mod tokens;
 mod walls;
@@ -13,6 +14,7 @@ mod workspace;
 pub use graphs::{VLLM_GRAPH_FLAG, vllm_graph_flag, vllm_graph_size, vllm_graph_tokens};
 pub use head::vllm_head_in_targets_format;
 pub(crate) use prefixes::prefix_states;
+pub(crate) use runner::graphs_counted;
 pub(crate) use seen::as_it_drafted;
 
 use walls::{interval, refusal};
@@ -153,11 +155,6 @@ fn activation_gib(setup: &Setup<'_>) -> f64 {
     forward.max(logits * bytes_per_logit / GIB)
 }
 
-/// Whether graphs are inside the utilisation, estimated before the pool is sized.
-pub(crate) fn graphs_counted(version: Version) -> bool {
-    version.since((0, 21, 0), (2026, 6))
-}
-
 /// The parts of the budget, GiB.
 struct Budget {
     total: f64,
@@ -220,7 +217,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, longest: u64) -> Budget {
         counted_before,
         graphs,
         draft_graphs,
-        graphs_counted: graphs_counted(version),
+        graphs_counted: graphs_counted(setup),
         outside: 0.0,
         rest: 0.0,
     };
