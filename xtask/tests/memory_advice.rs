@@ -165,7 +165,7 @@ fn the_engines_own_flags_of_a_remedy_are_taken() {
 /// out there.
 #[test]
 fn vllms_ledger_has_a_line_for_what_lies_beside_its_utilisation() {
-    let line = "plan --model qwen3-8b --engine vllm@0.22.1 --gpu rtx-3090 --gpus 2 --draft none \
+    let line = "plan --model qwen3-8b --engine vllm@0.21.0 --gpu rtx-3090 --gpus 2 --draft none \
                 --context 8k --mem-fraction 0.92";
     let text = common::answers(&line.split_whitespace().collect::<Vec<_>>());
     assert!(text.starts_with("TIGHT"), "{text}");
