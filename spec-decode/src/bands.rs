@@ -333,10 +333,10 @@ pub fn normal_cdf(z: f64) -> f64 {
 /// them again).
 const SHIPPED: ResidualModel = ResidualModel {
     sweep: Scale {
-        reach: 0.207,
-        beyond: 0.253,
-        slower: 0.346,
-        up_share: 0.92,
+        reach: 0.209,
+        beyond: 0.252,
+        slower: 0.315,
+        up_share: 1.06,
     },
     scratch: Scale {
         reach: 0.467,

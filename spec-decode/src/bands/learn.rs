@@ -173,24 +173,34 @@ fn order_statistic(mut sizes: Vec<(f64, f64)>) -> f64 {
         .map_or(0.0, |(size, _)| *size)
 }
 
-/// The shortest interval around 0 that holds [`LEVEL`] of weighted values: how far it reaches above
-/// 0, and below.
+/// Two quite different intervals may be all but the shortest, so that one row more makes the learned
+/// sides jump from one to the other: of those up to this many times as long the most even is taken.
+const EVEN_WITHIN: f64 = 1.05;
+
+/// The most even of the shortest intervals around 0 that hold [`LEVEL`] of weighted values: how far it
+/// reaches above 0, and below.
 fn shortest(mut values: Vec<(f64, f64)>) -> (f64, f64) {
     values.sort_by(|a, b| a.0.total_cmp(&b.0));
     let wanted = held(&values);
-    let (mut best, mut sum, mut next) = (None::<(f64, f64)>, 0.0, 0);
+    let (mut holding, mut sum, mut next) = (Vec::new(), 0.0, 0);
     for (first, weight) in &values {
         while let Some((_, more)) = values.get(next).filter(|_| sum < wanted) {
             sum += more;
             next += 1;
         }
         let last = values.get(next.saturating_sub(1)).map_or(0.0, |v| v.0);
-        let found = (last.max(0.0), (-first).max(0.0));
-        if sum >= wanted && best.is_none_or(|b| found.0 + found.1 < b.0 + b.1) {
-            best = Some(found);
+        if sum >= wanted {
+            holding.push((last.max(0.0), (-first).max(0.0)));
         }
         sum -= weight;
     }
+    let length = |ends: &(f64, f64)| ends.0 + ends.1;
+    let least = holding.iter().map(length).fold(f64::INFINITY, f64::min);
+    let uneven = |ends: &(f64, f64)| (ends.0 - ends.1).abs();
+    let best = holding
+        .into_iter()
+        .filter(|ends| length(ends) <= least * EVEN_WITHIN)
+        .min_by(|a, b| uneven(a).total_cmp(&uneven(b)));
     best.unwrap_or_else(|| {
         let ends = (values.last(), values.first());
         (

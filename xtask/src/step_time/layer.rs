@@ -39,7 +39,8 @@ pub(crate) struct LayerKind {
     layer: Layer,
     /// How many layers of the model are of this kind.
     pub(crate) count: f64,
-    touch: Option<Rc<TouchCurve>>,
+    /// Experts that tokens touch, of layers that route.
+    pub(crate) touch: Option<Rc<TouchCurve>>,
 }
 
 impl LayerKind {

@@ -194,6 +194,12 @@ impl<'a> Server<'a> {
         self.verify(sequences, 1.0, context)
     }
 
+    /// Share of the routed experts that a pass over `tokens` tokens touches, where there are any.
+    pub(crate) fn experts_touched(&self, tokens: f64) -> Option<f64> {
+        let mut curves = self.kinds.iter().filter_map(|kind| kind.touch.as_ref());
+        curves.next().map(|curve| curve.share(tokens))
+    }
+
     /// Total of [`Self::plain`], ms.
     pub(crate) fn plain_ms(&self, sequences: f64, context: f64) -> f64 {
         self.plain(sequences, context).total()

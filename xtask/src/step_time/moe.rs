@@ -160,6 +160,11 @@ impl TouchCurve {
         }
         .max(self.topk.min(self.touched.first().copied().unwrap_or(1.0)))
     }
+
+    /// The same as a share of all experts.
+    pub(crate) fn share(&self, tokens: f64) -> f64 {
+        (self.at(tokens) / self.experts).min(1.0)
+    }
 }
 
 /// Quantile of the standard normal distribution, 0 < `share` < 1. Tukey's lambda form, within 0.01

@@ -16,8 +16,11 @@ use crate::gpus::Gpu;
 const KV_BANDWIDTH_SHARE: f64 = 0.95;
 
 /// Trust in the step model's growth beyond a sweep beside the sweep's own (its fitted fixed part
-/// and slope), by their logarithms. For experts the model errs by 0.17 there and the sweep by 0.10
-/// (rows beyond the sweeps of `data/speculation/sweeps.jsonl`): a quarter, by inverse variance.
+/// and slope), by their logarithms, for experts. Over PCIe the model errs by 0.17 there and the sweep
+/// by 0.10 (rows beyond the sweeps of `data/speculation/sweeps.jsonl`): a quarter, by inverse
+/// variance. Elsewhere it is at least that, and the share of the experts that the sweep's last step
+/// touches: what the sweep saw grow is experts coming in, which then ends. 266 plain steps of public
+/// sweeps over NVLink, each told from the lighter loads, want that or as much (docs/step-law.md).
 const MODEL_SHARE_EXPERTS: f64 = 0.25;
 /// Dense models take the model's: it knows where compute takes over from reading the weights,
 /// which no plain sweep shows before it is reached (256 tokens on an H200, docs/HARDWARE.md).
@@ -123,7 +126,7 @@ impl Attention {
 pub(crate) struct SweepLaw {
     sweep: Sweep,
     draft: DraftStep,
-    model_share: f64,
+    experts: bool,
     /// The sweep without the reading of caches, which is then told apart.
     cache_apart: bool,
     /// Draft steps are one graph: the first pays what it does beyond the others.
@@ -150,7 +153,7 @@ impl SweepLaw {
                 None => sweep,
             },
             draft: constants.draft,
-            model_share: model_share(constants.growth),
+            experts: has_experts(constants.growth),
             cache_apart: by_sequence.is_some_and(|apart| apart.holds_cache),
             graph_draft: false,
             attention: Attention::default(),
@@ -180,7 +183,7 @@ impl SweepLaw {
                 fixed_ms: 0.0,
                 share_of_plain: 0.0,
             },
-            model_share: model_share(growth),
+            experts: has_experts(growth),
             cache_apart: true,
             graph_draft: true,
             attention,
@@ -240,18 +243,23 @@ impl SweepLaw {
         };
         let own_ms = self.sweep.core_ms(padded);
         let model_ms = self.sweep.core_ms(last) * (model_ms(padded) / model_ms(last)).max(1.0);
-        let more_ms = own_ms * ((model_ms / own_ms).powf(self.model_share) - 1.0);
+        let more_ms = own_ms * ((model_ms / own_ms).powf(self.model_share(known)) - 1.0);
         if more_ms.is_finite() { more_ms } else { 0.0 }
+    }
+
+    fn model_share(&self, known: &Known<'_>) -> f64 {
+        if !self.experts {
+            return MODEL_SHARE_DENSE;
+        }
+        let touched = known.server.experts_touched(self.sweep.last_tokens());
+        let touched = touched.filter(|_| !known.server.over_pcie);
+        MODEL_SHARE_EXPERTS.max(touched.unwrap_or(0.0))
     }
 }
 
-fn model_share(growth: Growth) -> f64 {
+fn has_experts(growth: Growth) -> bool {
     // A fitted exponent differs from the shipped one; dense models have none to fit.
-    if growth == Growth::DENSE {
-        MODEL_SHARE_DENSE
-    } else {
-        MODEL_SHARE_EXPERTS
-    }
+    growth != Growth::DENSE
 }
 
 impl Known<'_> {

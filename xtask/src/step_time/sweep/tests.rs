@@ -158,3 +158,42 @@ fn beyond_a_dense_sweep_the_step_turns_from_reading_to_computing() {
         );
     });
 }
+
+#[test]
+fn plain_points_beyond_the_asked_load_move_a_verify_of_experts_less_than_its_band() {
+    with_server("gpt-oss-120b", "h100", |server| {
+        let verify_ms = |server: &Server<'_>, loads: &[f64]| {
+            let points: Vec<(f64, f64)> = loads
+                .iter()
+                .map(|n| (*n, server.plain_ms(*n, 2048.0)))
+                .collect();
+            let apart = Some(BySequence::of(server, 2048.0));
+            let constants = Constants::of(server);
+            let law = SweepLaw::of_engine(&points, GraphLadder::Exact, constants, apart)
+                .unwrap_or_else(|e| panic!("{e}"));
+            let known = Known {
+                server,
+                draft: None,
+                draft_tp: 1,
+                context: 2048.0,
+            };
+            let at = Speculation {
+                concurrency: 64.0,
+                verified_tokens: 4.0,
+                draft_steps: 3.0,
+            };
+            law.cycle(Some(&known), &at).verify_ms
+        };
+        let swept_ms = verify_ms(server, &[1.0, 16.0, 64.0, 128.0, 256.0]);
+        // All but a few experts are in use at 64 tokens; the slope of those before says little.
+        let touched = server.experts_touched(64.0);
+        assert!(touched.is_some_and(|share| share > 0.6), "{touched:?}");
+        for (loads, within) in [
+            (&[1.0, 16.0, 64.0][..], 0.3),
+            (&[1.0, 16.0, 64.0, 128.0], 0.15),
+        ] {
+            let off = (verify_ms(server, loads) / swept_ms).ln();
+            assert!((0.0..within).contains(&off), "{loads:?}: {off}");
+        }
+    });
+}
