@@ -10,6 +10,7 @@ pub mod collectives;
 pub mod concurrent;
 pub mod constants;
 pub mod contention;
+mod cpu;
 pub mod maxmin;
 mod measured;
 pub mod nccl;

@@ -5,6 +5,7 @@
 
 use crate::box_spec::LinkKind;
 use crate::constants::Arch;
+use crate::cpu;
 use crate::topology::{RouteClass, Topology, Wire};
 
 /// NCCL algorithms for one box.
@@ -78,7 +79,7 @@ const NVLINK_CHANNELS: u32 = 24;
 /// NCCL's figure for a socket link, GB/s (topo.h): AMD Zen 3 and 4 24, Zen 5 32 (since 2.30; 16
 /// before), Intel Skylake 10, Sapphire Rapids 22, other Intel 6 to 40.
 pub(crate) fn socket_gb_s(cpu: Option<&str>, link: LinkKind) -> f64 {
-    let cpu = cpu.unwrap_or("").to_ascii_lowercase();
+    let cpu = cpu.map(cpu::family).unwrap_or_default();
     let has = |names: &[&str]| names.iter().any(|n| cpu.contains(n));
     if has(&["turin", "zen5"]) {
         32.0
@@ -179,14 +180,20 @@ fn linked_in_pairs(t: &Topology, ranks: &[usize]) -> bool {
 /// Known failure: two Turin sockets and more than one GPU on each, before 2.29: the search finds
 /// no ring at any speed. Published logs show bw 0.1, path SYS, 2 channels, and a graph file mends it.
 fn search_fails(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> bool {
-    let turin = t.cpu.as_deref().is_some_and(|c| {
-        let c = c.to_ascii_lowercase();
-        c.contains("turin") || c.contains("zen5")
-    });
+    let turin = cpu::is_turin(t.cpu.as_deref());
     let sockets: std::collections::BTreeSet<Option<usize>> =
         ranks.iter().map(|g| t.socket_of(*g)).collect();
     let old = setup.version.is_none_or(|v| v < (2, 29));
     turin && old && sockets.len() > 1 && ranks.len() > 2
+}
+
+/// The same box on a CPU for which the search finds no ring, where nobody said which CPU it has and
+/// that would matter to `ranks`.
+pub fn on_turin(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> Option<Topology> {
+    let open = cpu::may_be_turin(t.cpu.as_deref()) && !t.worst_class(ranks).is_gpu_link();
+    let mut other = open.then(|| t.clone())?;
+    other.cpu = Some("amd-turin".to_string());
+    search_fails(&other, ranks, setup).then_some(other)
 }
 
 /// Ranks so that near ones are neighbours: nearest first, from rank 0.
@@ -277,7 +284,8 @@ fn best_speed(t: &Topology, ranks: &[usize], order: &[usize], most: u32) -> (u32
 
 fn channels_that_fit(t: &Topology, ranks: &[usize], order: &[usize], speed: f64, most: u32) -> u32 {
     // Intel root complexes cut peer traffic into 64 B packets: charged 6/5.
-    let intel = t.cpu.as_deref().is_some_and(|c| c.contains("intel"));
+    let cpu = t.cpu.as_deref().map(cpu::family);
+    let intel = cpu.is_some_and(|cpu| cpu.contains("intel"));
     let mut taken = vec![0.0; t.links.len()];
     for (a, b) in ring_hops(ranks, order) {
         let Some(route) = t.route(a, b) else {

@@ -36,6 +36,8 @@ pub(crate) struct Answer {
     pub(crate) times: Vec<Vec<Option<CollectiveTime>>>,
     /// Why an algorithm cannot run here.
     pub(crate) refused: Vec<(Algorithm, String)>,
+    /// What was assumed of the box, with what settles it.
+    pub(crate) assumptions: Vec<(String, String)>,
 }
 
 impl Answer {
@@ -189,8 +191,9 @@ fn build(
         }
         times.push(row);
     }
-    Ok(Answer {
+    let mut answer = Answer {
         hardware,
+        assumptions: topology.assumptions.clone(),
         topology,
         ranks,
         groups: Vec::new(),
@@ -199,7 +202,10 @@ fn build(
         algorithms,
         times,
         refused,
-    })
+    };
+    let of_cpu = questions::cpu_assumed(&answer);
+    answer.assumptions.extend(of_cpu);
+    Ok(answer)
 }
 
 /// GPUs that take part: those named, else all that are simulated at most.
@@ -256,7 +262,7 @@ fn text(answer: &Answer, sources: bool) -> String {
         let why = alike.first().map_or("", |(_, why)| why.as_str());
         out.push_str(&format!("not here    {}: {why}\n", names.join(", ")));
     }
-    for (what, settles) in &t.assumptions {
+    for (what, settles) in &answer.assumptions {
         out.push_str(&format!("assumed     {what} (settled by: {settles})\n"));
     }
     if sources {

@@ -341,3 +341,102 @@ fn a_slot_of_fewer_lanes_is_named_whichever_card_it_holds() {
     assert!(told.contains("than the card's x16: gpu1 x4"), "{told}");
     std::fs::remove_file(file).ok();
 }
+
+/// Eight cards on the root ports of two sockets, as `nvidia-smi topo -m` prints them.
+fn two_sockets() -> String {
+    let names: Vec<String> = (0..8).map(|gpu| format!("GPU{gpu}")).collect();
+    let mut text = format!("\t{}\tCPU Affinity\tNUMA Affinity\n", names.join("\t"));
+    for (a, name) in names.iter().enumerate() {
+        let cells = (0..8).map(|b| match (a == b, a / 4 == b / 4) {
+            (true, _) => " X ",
+            (_, true) => "NODE",
+            _ => "SYS",
+        });
+        let cells: Vec<&str> = cells.collect();
+        let node = a / 4;
+        text.push_str(&format!("{name}\t{}\t{node}\t{node}\n", cells.join("\t")));
+    }
+    text
+}
+
+/// The host's CPU doubles NCCL's time on two sockets (AMD's Turin: it finds no ring), and was taken for
+/// another without a word; the listing that would settle it did not.
+#[test]
+fn the_cpu_that_nccls_search_depends_on_is_assumed_aloud_and_lscpu_or_lspci_settles_it() {
+    let flags = "predict --model qwen3-235b-a22b --quant int4 --gpu rtx-pro-6000-server --gpus 8 --engine \
+                 vllm@0.22 --draft eagle3";
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let told = answers(&flags);
+    assert!(told.contains("a CPU for which NCCL finds a ring"), "{told}");
+    let drawn = answers(&["simulate", "--gpu", "rtx-pro-6000-server", "--gpus", "8"]);
+    assert!(
+        drawn.contains("a CPU for which NCCL finds a ring"),
+        "{drawn}"
+    );
+    let with = |behind: &str| {
+        let name = format!("two-sockets-{}-{}", behind.len(), std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, two_sockets() + behind).expect("a topology");
+        let shown = path.display().to_string();
+        let drawn = [
+            "simulate",
+            "--gpu",
+            "rtx-pro-6000-server",
+            "--bytes",
+            "8192",
+        ];
+        let text = answers(&[&drawn[..], &["--topology", &shown]].concat());
+        let told = answers(&[&flags[..], &["--topology", &shown]].concat());
+        let assumed = |text: &str| text.contains("a CPU for which NCCL finds a ring");
+        assert_eq!(assumed(&text), assumed(&told), "{told}");
+        std::fs::remove_file(path).ok();
+        text
+    };
+    assert!(with("").contains("a CPU for which NCCL finds a ring"));
+    for (cpu, plan) in [
+        (
+            "Model name:    AMD EPYC 9575F 64-Core Processor\n",
+            "  nccl-ring-simple ",
+        ),
+        (
+            "model name\t: AMD EPYC 9654 96-Core Processor\n",
+            "  nccl-ring-ll ",
+        ),
+        (
+            "Model name:  Intel(R) Xeon(R) Platinum 8480+\n",
+            "  nccl-ring-ll ",
+        ),
+    ] {
+        let said = with(&format!("\nArchitecture:  x86_64\n{cpu}"));
+        assert!(said.contains(plan), "{cpu} {said}");
+        assert!(!said.contains("a CPU for which"), "{cpu} {said}");
+    }
+    // One socket, or a group of one: nothing hangs on it.
+    let four = [&flags[..], &["--tp", "4"]].concat();
+    assert!(!answers(&four).contains("a CPU for which"));
+}
+
+/// The advice went away as soon as a sweep of the same box was given, which the mended links were taken
+/// to have run.
+#[test]
+fn a_graph_file_for_nccl_is_advised_beside_a_sweep_of_the_same_box_too() {
+    let path = std::env::temp_dir().join(format!("graph-file-{}.csv", std::process::id()));
+    std::fs::write(&path, "concurrency,tok_s\n1,41.7\n4,107\n16,262\n").expect("a file");
+    let file = path.display().to_string();
+    let flags = "predict --model glm-4.6 --quant fp8 --tp 8 --engine vllm@0.22 --draft mtp --context 32k \
+                 --concurrency 1,4,16 --box 8x-rtx-pro-6000-direct";
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let gain = |more: &[&str]| {
+        let now = json(&[&flags[..], more].concat());
+        let advised = rows(&now, "changes").iter().find(|change| {
+            let what = change["change"].as_str().unwrap_or("");
+            what.contains("NCCL_GRAPH_FILE")
+        });
+        advised
+            .and_then(|change| change["gain"].as_f64())
+            .expect("the advice")
+    };
+    let (computed, swept) = (gain(&[]), gain(&["--baseline", &file]));
+    std::fs::remove_file(path).ok();
+    assert!((swept / computed - 1.0).abs() < 0.1, "{swept} {computed}");
+}

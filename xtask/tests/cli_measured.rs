@@ -360,3 +360,44 @@ fn a_load_too_light_to_say_what_it_held_is_measured_as_well_as_the_others() {
     );
     assert!(row(&answer, 64).contains("1.30"), "{answer}");
 }
+
+/// 236 tok/s of a bench's time per output token, prompts of others in it, were "below the band" of 390
+/// that hold none; the same run's log showed 360.
+#[test]
+fn a_benchs_figure_that_holds_prompts_of_others_is_not_judged_by_decoding_alone() {
+    let files = [
+        ("unlike-1", bench(1, 12.0, Some(2.3))),
+        ("unlike-16", bench(16, 90.0, Some(2.3))),
+    ];
+    let [one, many] = files.map(|(name, text)| {
+        let path = std::env::temp_dir().join(format!("{name}-{}.txt", std::process::id()));
+        std::fs::write(&path, text).expect("a bench");
+        path.display().to_string()
+    });
+    let given = format!("{one},{many}@3");
+    let answer = predict(&[
+        "--model",
+        "qwen3-32b",
+        "--context",
+        "4k",
+        "--concurrency",
+        "1,16",
+        "--accept",
+        &given,
+    ]);
+    let row = |users: &str| {
+        let head = format!("--accept: speculative, {users}");
+        let found = answer.lines().find(|line| line.contains(&head));
+        found.unwrap_or_else(|| panic!("{answer}"))
+    };
+    assert!(row("1 user,").contains("the band ("), "{answer}");
+    let several = row("16 users");
+    assert!(
+        several.contains("not judged: prompts of others in the observed alone"),
+        "{answer}"
+    );
+    assert!(!several.contains("the band"), "{answer}");
+    for file in [one, many] {
+        std::fs::remove_file(file).ok();
+    }
+}

@@ -353,3 +353,48 @@ fn of_depths_alike_in_the_mean_the_one_that_surely_gains_at_most_loads_is_pasted
     let flag = "where it reaches 320 users, the tokens of a verify (--max-num-seqs 320)";
     assert!(deeper.contains(flag), "{deeper}");
 }
+
+/// A log that says its context and a table that does not: the flag was refused for the table's sake, and
+/// without it the table was taken at the log's context without a word.
+#[test]
+fn the_context_told_by_a_flag_is_of_the_files_that_do_not_say() {
+    let line = "[2026-07-11 09:15:05 TP0] Decode batch, #running-req: 1, #token: 4096, token usage: 0.01, \
+                cuda graph: True, gen throughput (token/s): 60.0, #queue-req: 0\n";
+    let log = format!(
+        "[2026-07-11 09:14:02] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', tp_size=1, \
+         speculative_algorithm=None)\n{}",
+        line.repeat(3)
+    );
+    let table = |name: &str, rows: &str| {
+        let path = std::env::temp_dir().join(format!("of-two-{name}-{}.csv", std::process::id()));
+        std::fs::write(&path, format!("concurrency,tok_s\n{rows}\n")).expect("a file");
+        path.display().to_string()
+    };
+    common::with_log("of-two", &log, |log| {
+        let run = |table: &str, more: &[&str]| {
+            let files = format!("{log},{table}");
+            let words =
+                "predict --model qwen3-32b --gpu h100 --context 2k --accept 2.1@3 --baseline";
+            let words: Vec<&str> = words.split(' ').chain([files.as_str()]).collect();
+            common::answers(&[&words[..], more].concat())
+        };
+        let beyond = table("beyond", "8,400\n32,1300");
+        let said = run(&beyond, &[]);
+        assert!(
+            said.contains("does not say what its requests held: taken for the 4096 tokens"),
+            "{said}"
+        );
+        let said = run(&beyond, &["--baseline-context", "2500"]);
+        assert!(said.contains("requests of 2500 to 4096 tokens"), "{said}");
+        // Where the table replaces all that the log shows, its context is the sweep's.
+        let whole = table("whole", "1,55\n8,400\n32,1300");
+        let said = run(&whole, &["--baseline-context", "2500"]);
+        assert!(
+            said.contains("the plain sweep is of 2500 tokens of context"),
+            "{said}"
+        );
+        for file in [beyond, whole] {
+            std::fs::remove_file(file).ok();
+        }
+    });
+}

@@ -193,7 +193,8 @@ impl BoxSpec {
         if sockets.len() < 2 {
             return;
         }
-        let intel = self.cpu.as_deref().is_some_and(|c| c.contains("intel"));
+        let cpu = self.cpu.as_deref().map(crate::cpu::family);
+        let intel = cpu.is_some_and(|cpu| cpu.contains("intel"));
         let kind = if intel { LinkKind::Upi } else { LinkKind::Xgmi };
         let gb_s = socket_link_gb_s(pcie_gen);
         for (i, a) in sockets.iter().enumerate() {

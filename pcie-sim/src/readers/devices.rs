@@ -149,7 +149,7 @@ pub(super) fn nvidia_id(name: &str) -> Option<u32> {
     hex("[10de:").or_else(|| hex("Device "))
 }
 
-/// CPU vendor by the names of host bridges and root ports.
+/// CPU vendor, and family where it is named, by the names of host bridges and root ports.
 pub(super) fn cpu_vendor(lines: &[String]) -> Option<String> {
     let host = |l: &&String| {
         [
@@ -163,12 +163,19 @@ pub(super) fn cpu_vendor(lines: &[String]) -> Option<String> {
         .iter()
         .any(|m| l.contains(m))
     };
-    lines.iter().filter(host).find_map(|l| {
-        let amd = l.contains("Advanced Micro Devices") && !l.contains("[AMD/ATI]");
-        if amd {
+    let amd = |l: &str| l.contains("Advanced Micro Devices") && !l.contains("[AMD/ATI]");
+    let vendor = lines.iter().filter(host).find_map(|l| {
+        if amd(l) {
             Some("amd".to_string())
         } else {
             l.contains("Intel Corporation").then(|| "intel".to_string())
         }
-    })
+    });
+    if vendor.as_deref() != Some("amd") {
+        return vendor;
+    }
+    // Not every bridge carries the family's name.
+    let bridges = lines.iter().filter(host).filter(|l| amd(l));
+    let mut families = bridges.map(|l| crate::cpu::family(l));
+    families.find(|name| name.starts_with("amd-")).or(vendor)
 }

@@ -109,6 +109,10 @@ pub fn read(text: &str, hints: &Hints) -> Result<BoxSpec, ReadError> {
         Format::Unknown if text.trim().is_empty() => return refuse("the text is empty"),
         Format::Unknown => return refuse("no topology found in this text"),
     };
+    if crate::cpu::may_be_turin(spec.cpu.as_deref()) {
+        let named = crate::cpu::in_text(&clean::lines(text));
+        spec.cpu = named.or(spec.cpu);
+    }
     if let Some(wanted) = hints.gpus {
         spec = first_gpus(spec, wanted)?;
     }

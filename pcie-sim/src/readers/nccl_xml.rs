@@ -20,7 +20,13 @@ pub(super) fn read(text: &str, hints: &Hints) -> Result<BoxSpec, ReadError> {
             .and_then(|v| v.trim().parse::<u32>().ok())
             .filter(|v| *v < 1024);
         walk.cpu = walk.cpu.or(match cpu.get("vendor") {
-            Some("AuthenticAMD") => Some("amd"),
+            // CPUID's families as NCCL adds them up: 17h, 19h (Zen 3 and 4), 1Ah (Zen 5).
+            Some("AuthenticAMD") => Some(match cpu.get("familyid").map(str::trim) {
+                Some("143") => "amd-family-17h",
+                Some("175") => "amd-family-19h",
+                Some("191") => "amd-turin",
+                _ => "amd",
+            }),
             Some("GenuineIntel") => Some("intel"),
             _ => None,
         });

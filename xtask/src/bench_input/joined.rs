@@ -17,13 +17,20 @@ pub(crate) fn joined(parts: Vec<(String, Sweep)>) -> Sweep {
             .next()
             .map_or_else(Sweep::default, |p| p.1);
     }
-    let held: Vec<f64> = parts.iter().filter_map(|(_, p)| p.held_tokens).collect();
+    let held = lengths(&parts);
     let mut notes = Vec::new();
     let mut rows: BTreeMap<u64, Sweep> = BTreeMap::new();
     let contexts = || parts.iter().filter_map(|(_, part)| part.context);
     let shortest = contexts().min_by(f64::total_cmp);
     for (name, part) in &parts {
         notes.extend(part.notes.iter().map(|note| format!("{name}: {note}")));
+        let others = crate::score::quantile(&held, 0.5).or(shortest);
+        if let Some(others) = others.filter(|_| part.held_tokens.or(part.context).is_none()) {
+            notes.push(format!(
+                "{name} does not say what its requests held: taken for the {others:.0} tokens of the others \
+                 (--baseline-context tells)"
+            ));
+        }
         for row in std::iter::once(part).chain(&part.longer) {
             // What does not say its context is of the shortest.
             let context = row.context.or(shortest);
@@ -74,6 +81,19 @@ pub(crate) fn joined(parts: Vec<(String, Sweep)>) -> Sweep {
     }
 }
 
+/// Tokens that requests held, of the files that say. A file whose every load another replaces says nothing
+/// of what is taken.
+fn lengths(parts: &[(String, Sweep)]) -> Vec<f64> {
+    let taken = |at: usize, part: &Sweep| {
+        let later = || parts.iter().skip(at + 1).flat_map(|(_, p)| &p.points);
+        let replaced = |load: f64| later().any(|point| point.0 == load);
+        !part.longer.is_empty() || part.points.iter().any(|point| !replaced(point.0))
+    };
+    let all = parts.iter().enumerate();
+    let counting = all.filter(|(at, (_, part))| taken(*at, part));
+    counting.filter_map(|(_, (_, p))| p.held_tokens).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,9 +126,10 @@ mod tests {
 
     #[test]
     fn files_that_differ_in_a_load_or_in_length_say_so() {
-        let (one, two) = (at(1000.0, &[(8.0, 300.0)]), at(4000.0, &[(8.0, 200.0)]));
+        let one = at(1000.0, &[(1.0, 50.0), (8.0, 300.0)]);
+        let two = at(4000.0, &[(8.0, 200.0)]);
         let both = joined(vec![("a".to_string(), one), ("b".to_string(), two)]);
-        assert_eq!(both.points, [(8.0, 200.0)]);
+        assert_eq!(both.points, [(1.0, 50.0), (8.0, 200.0)]);
         assert!(both.notes[0].contains("200 tok/s of b") && both.notes[1].contains("1000 to 4000"));
     }
 }

@@ -44,7 +44,10 @@ pub(super) fn all(
     }));
     all.extend(sweep_context(scenario, setting.memory));
     all.extend(loads_between(scenario, points));
-    for (what, settled_by) in links.assumptions() {
+    let users = points.first().map_or(1, |point| point.concurrency);
+    let bytes = super::payload_bytes(scenario, users, 1);
+    let cpu = links.cpu_assumed(setting.allreduce, bytes);
+    for (what, settled_by) in links.assumptions().iter().chain(&cpu) {
         let line = format!("wiring: {what}");
         if !all.iter().any(|a| a.what == line) {
             all.push(Assumption {

@@ -89,9 +89,14 @@ fn of_the_links(
     if scenario.tp < 2 {
         return Ok(found);
     }
+    let now = links;
     let gain = |links: &Links<'_>, choice: Choice| -> anyhow::Result<f64> {
-        let all_reduce = all_reduces(scenario, links, choice);
-        let mut other = Costs::new(scenario, &all_reduce, links)?;
+        let mut all_reduce = all_reduces(scenario, links, choice);
+        if scenario.baseline.is_some() {
+            // The sweep ran on the links as they are.
+            all_reduce.swept_on(now, Choice::parse(&scenario.swept_allreduce)?);
+        }
+        let mut other = Costs::new(scenario, &all_reduce, now)?;
         other.pin = costs.pin;
         other.measured.clone_from(&costs.measured);
         Ok(tok_s(scenario, &other, users, first.steps) / first.spec_tok_s)

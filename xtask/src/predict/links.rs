@@ -11,6 +11,7 @@ use super::fusion;
 use crate::input;
 use crate::scenario::Scenario;
 use crate::step_time::Server;
+use crate::table;
 
 /// Element size of what is reduced: engines sum activations in 16 bits.
 pub(crate) const ELEMENT_BYTES: u64 = 2;
@@ -226,16 +227,32 @@ impl<'a> Links<'a> {
         }
         let mut options = self.options.clone();
         options.nccl.graph_file = true;
-        Some(Self {
+        Some(self.with(self.topology.clone(), options))
+    }
+
+    fn with(&self, topology: Topology, options: Options) -> Self {
+        Self {
             pushed_bytes: self.pushed_bytes,
             fuses: self.fuses,
-            topology: self.topology.clone(),
+            topology,
             ranks: self.ranks,
             groups: self.groups,
             table: self.table,
             options,
             known: RefCell::new(HashMap::new()),
-        })
+        }
+    }
+
+    /// What the CPU, which nobody named, is taken to be, where another makes the all-reduce another.
+    pub(super) fn cpu_assumed(&self, choice: Choice, bytes: u64) -> Option<(String, String)> {
+        let nccl = &self.options.nccl;
+        let other = pcie_sim::nccl::on_turin(&self.topology, self.ranks, nccl)?;
+        let other = self.with(other, self.options.clone());
+        let us = (
+            self.time(choice, bytes).ok()?,
+            other.time(choice, bytes).ok()?,
+        );
+        cpu_assumed(bytes, us.0.time_us, us.1.time_us)
     }
 
     /// A row of the answer.
@@ -253,6 +270,22 @@ impl<'a> Links<'a> {
             switched_by: None,
         })
     }
+}
+
+/// What is assumed of a CPU that nobody named, given the times of an all-reduce as assumed and on AMD's
+/// Turin, with what settles it; nothing where they are one.
+pub(crate) fn cpu_assumed(bytes: u64, us: f64, turin_us: f64) -> Option<(String, String)> {
+    let what = format!(
+        "a CPU for which NCCL finds a ring: on two AMD Turin (EPYC 9005) NCCL before 2.29 finds none, and \
+         {} take {} us, not {}",
+        table::bytes(bytes),
+        table::three(turin_us),
+        table::three(us)
+    );
+    let settles =
+        "`lscpu` behind `nvidia-smi topo -m` in the file of --topology, or `cpu` in a box file";
+    let differs = (turin_us / us).ln().abs() > 0.01;
+    differs.then(|| (what, settles.to_string()))
 }
 
 /// Time of one all-reduce by one algorithm.

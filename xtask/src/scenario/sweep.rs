@@ -34,7 +34,6 @@ pub(super) fn baseline(
     }
     let names: Vec<&str> = parts.iter().map(|(name, _)| name.as_str()).collect();
     let shown = names.join(",");
-    let mut sweep = bench_input::joined(parts);
     notes.input(
         "baseline",
         shown.clone(),
@@ -43,18 +42,34 @@ pub(super) fn baseline(
     if let Some(given) = &merged.baseline_context {
         let flag = given.named("--baseline-context");
         let tokens = parse::context(&flag, &given.value)?;
-        let known = sweep.held_tokens.or(sweep.context);
-        if let Some(own) = known.filter(|own| (own - tokens as f64).abs() >= 1.0) {
-            return Err(input::error(format!(
+        told(&mut parts, tokens as f64).map_err(|own| {
+            input::error(format!(
                 "{flag} {}: {shown} says itself that its requests held {own:.0} tokens; leave the \
                  flag out",
                 given.value
-            )));
-        }
-        sweep.held_tokens = sweep.held_tokens.or(Some(tokens as f64));
+            ))
+        })?;
         notes.input("baseline_context", tokens, given.source.clone());
     }
-    Ok(Some(sweep))
+    Ok(Some(bench_input::joined(parts)))
+}
+
+/// Gives the files that do not say what their requests held this many tokens; where all of them say, the
+/// first that says otherwise is the error.
+fn told(parts: &mut [(String, bench_input::Sweep)], tokens: f64) -> Result<(), f64> {
+    let said = |part: &bench_input::Sweep| part.held_tokens.or(part.context);
+    let by_context = parts.iter().any(|(_, part)| part.context.is_some());
+    let mut silent = parts.iter_mut().filter(|(_, part)| said(part).is_none());
+    if let Some((_, first)) = silent.next() {
+        for part in std::iter::once(first).chain(silent.map(|(_, part)| part)) {
+            part.held_tokens = Some(tokens);
+            part.context = by_context.then_some(tokens);
+        }
+        return Ok(());
+    }
+    let other = parts.iter().filter_map(|(_, part)| said(part));
+    let mut other = other.filter(|own| (own - tokens).abs() >= 1.0);
+    other.next().map_or(Ok(()), Err)
 }
 
 /// The sweep at the context of the scenario, with what it says of itself.

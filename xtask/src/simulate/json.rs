@@ -28,7 +28,6 @@ pub(super) fn of(answer: &Answer) -> Value {
         }
     }
     let assumptions: Vec<Value> = answer
-        .topology
         .assumptions
         .iter()
         .map(|(what, settles)| json!({"what": what, "settles_it": settles}))

@@ -2,7 +2,9 @@
 //! fight, which GPUs belong together, where does one algorithm overtake another.
 
 use pcie_sim::nccl::NcclSetup;
-use pcie_sim::{Access, Algorithm, Options, Transfer, all_reduce, alone_gb_s, contention};
+use pcie_sim::{
+    Access, Algorithm, Options, Topology, Transfer, all_reduce, alone_gb_s, contention,
+};
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -232,4 +234,16 @@ pub(super) fn json(answer: &Answer) -> Value {
         "nccl_graph_file_us": f.graph_file_us.map(|g| json!({"without": g.0, "with": g.1})),
         "kv_offload_slowdown": f.offload_slowdown,
     })
+}
+
+/// What is assumed of a CPU that nobody named, at the size of the details.
+pub(super) fn cpu_assumed(answer: &Answer) -> Option<(String, String)> {
+    let bytes = *answer.sizes.get(answer.detail())?;
+    let (ranks, options) = (&answer.ranks, &answer.options);
+    let other = pcie_sim::nccl::on_turin(&answer.topology, ranks, &options.nccl)?;
+    let us = |t: &Topology| {
+        let time = pcie_sim::all_reduce(t, ranks, Algorithm::Nccl, bytes, options);
+        time.ok().map(|time| time.time_us)
+    };
+    crate::predict::links::cpu_assumed(bytes, us(&answer.topology)?, us(&other)?)
 }

@@ -133,6 +133,12 @@ fn row(
         false => (Seen::Bench, "--accept"),
     };
     let file = run.map_or(&scenario.ran.file, |run| &run.file);
+    // A bench's figures of several users count the prompts of others, which nothing computed here does.
+    let judged = users == 1 || speed.by == By::Lines;
+    let placed = match judged {
+        true => format!("{} ({low:.0} to {high:.0})", place(speed.tok_s, low, high)),
+        false => "not judged: prompts of others in the observed alone".to_string(),
+    };
     let lines = match speed.by {
         By::Lines => format!(
             ", {} line{}",
@@ -146,13 +152,12 @@ fn row(
         seen,
         observed: speed.tok_s,
         computed: Some(computed),
-        computed_low: Some(low),
-        computed_high: Some(high),
+        computed_low: judged.then_some(low),
+        computed_high: judged.then_some(high),
         unit: "tok/s",
         source: format!("{file}:{}", speed.line),
         note: format!(
-            "{} ({low:.0} to {high:.0}){lines}{}",
-            place(speed.tok_s, low, high),
+            "{placed}{lines}{}",
             run.map_or_else(String::new, |run| over_plain(scenario, run, (users, speed))),
         ),
     })
