@@ -155,7 +155,7 @@ mod tests {
         ] {
             let engine = Engine::parse(engine).expect("an engine");
             let mut setup = Setup::new(&model, Sharding::tp(2), engine, 32607.0 / 1024.0);
-            setup.speculation = drafted.then(|| Speculation {
+            setup.speculation = drafted.then_some(Speculation {
                 kind: SpecKind::Eagle,
                 draft: None,
                 steps: 3,
