@@ -29,6 +29,8 @@ pub struct Ledger {
     pub lines: Vec<Line>,
     /// Capacity of the card, GiB.
     pub total_gib: f64,
+    /// The draft's vocabulary tables that are let go once the target's serve it, GiB: loaded, and in no line.
+    pub freed_gib: f64,
     /// Keeps no lines: for sums that are asked for many times.
     unwritten: bool,
 }
@@ -58,6 +60,7 @@ impl Ledger {
         Self {
             lines: Vec::with_capacity(16),
             total_gib,
+            freed_gib: 0.0,
             unwritten: false,
         }
     }
@@ -192,6 +195,12 @@ impl Ledger {
     /// That line, where there is one.
     pub fn unexplained_line(&self) -> Option<&Line> {
         self.lines.iter().find(|line| line.item == UNEXPLAINED)
+    }
+
+    /// What is loaded for the draft, its own vocabulary tables included, GiB.
+    pub fn draft_loaded_gib(&self) -> f64 {
+        let held = ["draft: weights", "draft: its own vocabulary tables"];
+        held.map(|item| self.gib_of(item)).iter().sum::<f64>() + self.freed_gib
     }
 
     /// What the lines of a server that ran take more than the card has, GiB; 0 where they fit.

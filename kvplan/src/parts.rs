@@ -228,11 +228,14 @@ pub(crate) fn draft_parts(
     let computed = computed_draft(setup, spec, own_tables);
     match setup.observed.draft_gib {
         // A log shows all that was loaded for it, tables included.
-        Some(gib) if spec.kind != SpecKind::Ngram => DraftParts {
-            weight_bytes: gib * GIB,
-            table_bytes: 0.0,
-            ..computed
-        },
+        Some(gib) if spec.kind != SpecKind::Ngram => {
+            let table_bytes = computed.table_bytes.min(gib * GIB);
+            DraftParts {
+                weight_bytes: gib * GIB - table_bytes,
+                table_bytes,
+                ..computed
+            }
+        }
         _ => computed,
     }
 }

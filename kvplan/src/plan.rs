@@ -267,8 +267,7 @@ fn without_the_draft(plain: &mut Setup<'_>, with: &Plan) {
     if with.ledger.speculation_gib() <= 0.0 {
         return;
     }
-    let weights = with.ledger.gib_of("draft: weights")
-        + with.ledger.gib_of("draft: its own vocabulary tables");
+    let weights = with.ledger.draft_loaded_gib();
     let inside = plain.engine.kind == EngineKind::Vllm && vllm::graphs_counted(plain);
     let graphs = with.ledger.gib_of("draft: graphs");
     let weights = weights + if inside { graphs } else { 0.0 };

@@ -96,7 +96,8 @@ fn the_ledger_of_an_sglang_log_has_the_logs_own_pool_and_graphs() {
     };
     for (item, gib) in [
         ("target: KV pool", 23.32),
-        ("draft: weights", 0.80),
+        // 0.80 as loaded, less the embedding that it lets go.
+        ("draft: weights", 0.44),
         ("draft: KV pool", 0.36),
         ("target: graphs", 0.81),
     ] {
@@ -366,7 +367,7 @@ fn a_cut_that_the_engine_refuses_does_not_fit() {
 fn a_fraction_above_the_legal_range_is_pasted_as_one_that_fits() {
     let asked = "predict --model qwen3-32b --quant awq --engine sglang --box 4x-rtx-3090-nvlink \
                  --draft eagle3 --context 8k --concurrency 1,16";
-    let shown = xtask(&format!("{asked} --mem-fraction 0.98"));
+    let shown = xtask(&format!("{asked} --mem-fraction 0.995"));
     assert!(shown.contains("DOES NOT FIT"), "{shown}");
     let paste = |shown: &str| {
         let line = shown.lines().find(|line| line.starts_with("  sglang: "));

@@ -34,9 +34,10 @@ const PIECEWISE: &str = "[2026-05-10 20:00:51 TP0] Capture piecewise CUDA graph 
 const PREFILL: &str = "[2026-05-10 20:00:51 TP0] Capture target prefill CUDA graph end. elapsed=14.10 s, \
                        mem usage=0.62 GB, avail mem=2.66 GB.\n";
 
-/// The rows of the ledger whose item begins so.
-fn rows<'a>(text: &'a str, item: &str) -> Vec<&'a str> {
-    let lines = text.lines().map(str::trim_start);
+/// The rows of the ledger whose item begins so, their columns one space apart.
+fn rows(text: &str, item: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| line.split_whitespace());
+    let lines = lines.map(|words| words.collect::<Vec<_>>().join(" "));
     lines.filter(|line| line.starts_with(item)).collect()
 }
 

@@ -230,7 +230,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let observed = observed_weights(setup);
     let weights_gib = observed.unwrap_or(computed);
     // Still so in September 2026 (#36452 and others): the draft's own tables are there while the
-    // pool is sized.
+    // pool is sized. `set_embed` and `set_embed_and_head` let them go before its graphs are captured.
     let draft = setup.speculation.map_or_else(DraftParts::default, |spec| {
         parts::draft_parts(setup, &spec, true)
     });
@@ -318,13 +318,7 @@ fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget, draft: &DraftP
             where_from,
         )
         .of_speculation();
-    ledger
-        .exact(
-            "draft: its own vocabulary tables",
-            draft.table_bytes / GIB,
-            where_from,
-        )
-        .of_speculation();
+    ledger.freed_gib = draft.table_bytes / GIB;
     ledger.exact(
         "target: state pool",
         b.state.slots_gib,

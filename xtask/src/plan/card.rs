@@ -109,8 +109,7 @@ fn other_weights(scenario: &Scenario, plan: &Plan) -> Option<String> {
         EngineKind::TrtLlm | EngineKind::LlamaCpp => return None,
     };
     let target = plan.computed_weights_gib;
-    let draft = plan.ledger.gib_of("draft: weights")
-        + plan.ledger.gib_of("draft: its own vocabulary tables");
+    let draft = plan.ledger.draft_loaded_gib();
     let other = seen * WEIGHTS_OFF < target || seen > (target + draft) * WEIGHTS_OFF;
     let computed = if seen < target {
         target

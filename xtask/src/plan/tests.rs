@@ -29,10 +29,10 @@ fn the_default_plan_tells_the_story_of_the_night() {
     expect_test::expect![[r#"
         FITS     --mem-fraction-static 0.880 (inferred from the observed pool)
                  10.42 GiB of KV, 159,215 tokens of 70272 B, 77.74 requests of 2,048 tokens
-                 with the draft 8.91 GiB of KV and 0.52 of the draft's, 136,134 tokens of 74368 B, 66.47 requests of 2,048 tokens: it takes 23,081 tokens (1.51 GiB), and 0.92 GiB beside the pool
+                 with the draft 8.91 GiB of KV and 0.52 of the draft's, 136,134 tokens of 74368 B, 66.47 requests of 2,048 tokens: it takes 23,081 tokens (1.51 GiB), and 0.65 GiB beside the pool
                  a request is taken to hold 2,048 tokens, as in predict (--context); the model takes up to 262,144
                  runs 48 requests at once: more is a matter of --max-running
-                 legal from 0.7797 (pool wall) to 0.966 (0.944 to 0.989, activation wall)
+                 legal from 0.7797 (pool wall) to 0.953 (0.918 to 0.988, activation wall)
                  with fp8 KV 272,268 tokens
                  the automatic fraction 0.758 would be refused: it must be set
                  the configured context of 262,144 tokens is not usable: 136,134 fit
@@ -55,14 +55,14 @@ fn the_default_plan_tells_the_story_of_the_night() {
         weights: engine's own (rotary table, padding, copies, modules)   0.377
         weights: observed less computed                                  0.106
         draft: weights                                                   0.718   (0.54 to 0.90)
-        draft: its own vocabulary tables                                 0.273
         target: KV pool                                                  8.909
         draft: KV pool                                                   0.519
         request-to-token table                                           0.047
         target: graphs                                                   0.920   (0.18 to 1.66)
         draft: graphs                                                    0.920   (0.18 to 1.66)
+        target: graphs of prefills                                       1.500   (0.30 to 2.70)
         activations of one prefill chunk                                 1.297   (0.65 to 1.95)
-        free                                                             8.096  (5.98 to 10.22)
+        free                                                             6.870  (3.55 to 10.19)
         the card                                                        95.593
 
         weights    computed from the architecture 72.19 GiB, observed 72.30 GiB

@@ -189,8 +189,7 @@ fn scenarios(data: &Path) -> anyhow::Result<Vec<Area>> {
             }
         };
         let expect = &row["expect"];
-        let draft_gib = plan.ledger.gib_of("draft: weights")
-            + plan.ledger.gib_of("draft: its own vocabulary tables");
+        let draft_gib = plan.ledger.draft_loaded_gib();
         refits.add(&id, &scenario, &plan);
         let loaded = plan.computed_weights_gib
             + if scenario.engine.kind == EngineKind::Vllm {

@@ -103,8 +103,9 @@ fn logged<'a>(ledger: &'a mut Ledger, item: &str, gib: f64, grown: f64) -> (f64,
     (now, moved, ledger.estimate(item, now, spread, source))
 }
 
-/// The graphs, as a log has them where there is one; GiB in all, and of them the estimated.
-pub(super) fn lines(ledger: &mut Ledger, setup: &Setup<'_>, running: u64) -> (f64, f64) {
+/// The graphs, as a log has them where there is one; GiB in all, of them the estimated, and the
+/// draft's.
+pub(super) fn lines(ledger: &mut Ledger, setup: &Setup<'_>, running: u64) -> (f64, f64, f64) {
     let drafts = setup
         .speculation
         .is_some_and(|spec| spec.kind != SpecKind::Ngram);
@@ -118,12 +119,12 @@ pub(super) fn lines(ledger: &mut Ledger, setup: &Setup<'_>, running: u64) -> (f6
                 "target: graphs"
             };
             let (gib, guessed, _) = logged(ledger, item, all, grown);
-            return (gib, guessed);
+            return (gib, guessed, 0.0);
         };
         let (target, guessed, _) = logged(ledger, "target: graphs", all - draft, grown);
         let (draft, guessed_draft, line) = logged(ledger, "draft: graphs", draft, grown);
         line.of_speculation();
-        return (target + draft, guessed + guessed_draft);
+        return (target + draft, guessed + guessed_draft, draft);
     }
     // Graphs of a run without the draft are the target's.
     let alone = seen.graph_gib.filter(|_| !seen.pool_with_draft);
@@ -147,7 +148,7 @@ pub(super) fn lines(ledger: &mut Ledger, setup: &Setup<'_>, running: u64) -> (f6
             "as many sizes as the target",
         )
         .of_speculation();
-    (graphs + draft, guessed + draft)
+    (graphs + draft, guessed + draft, draft)
 }
 
 #[cfg(test)]

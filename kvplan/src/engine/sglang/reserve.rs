@@ -30,7 +30,7 @@ pub(super) fn reserve_lines(
         buffers,
         "3 x 8 MiB; whoever holds them, the pool moves by no more than this",
     );
-    let (graphs, guessed_graphs) = graphs::lines(ledger, setup, running);
+    let (graphs, guessed_graphs, draft_graphs) = graphs::lines(ledger, setup, running);
     let (chunk, _) = chunk_and_batch(setup);
     let (prefills, guessed_prefills) = prefill::line(ledger, setup, chunk);
     let activations = parts::forward_gib(setup.model, &setup.sharding, chunk as u64);
@@ -58,15 +58,21 @@ pub(super) fn reserve_lines(
             .of_speculation();
         outside += extra;
     }
-    if era != DraftEra::Counted {
-        outside += (draft.weight_bytes + draft.table_bytes) / GIB;
+    let tables = draft.table_bytes / GIB;
+    if era == DraftEra::Counted {
+        // All pools, then this, then all graphs (scheduler.py of 0.5.14 and 0.5.17).
+        outside -= tables;
+    } else {
+        outside += draft.weight_bytes / GIB;
+        // Loaded into what graphs and passes take later.
+        outside += (tables - draft_graphs - activations).max(0.0);
         draft_off = draft_spread(setup) * draft.weight_bytes / GIB;
     }
     if !super::prices_draft(setup, era) {
         outside += b.tokens as f64 * draft.kv_bytes_per_token as f64 / GIB;
     }
     Beside {
-        gib: table + buffers + graphs + prefills + activations + outside,
+        gib: (table + buffers + graphs + prefills + activations + outside).max(table + buffers),
         off: graphs::SPREAD * (guessed_graphs + guessed_prefills) + 0.5 * activations + draft_off,
     }
 }
