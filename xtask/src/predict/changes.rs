@@ -10,6 +10,7 @@ use super::links::{Choice, Links};
 use super::measured::Measured;
 use super::of_one_kind::{self, Row};
 use super::points::{best, try_depths};
+use super::verdict::users as at;
 use spec_decode::HeadKind;
 
 use crate::cli::ScenarioArgs;
@@ -21,18 +22,15 @@ const WORTH: f64 = 1.02;
 /// The same beside a sweep, whose steps are moved by what the model says of the two.
 const WORTH_BESIDE_SWEEP: f64 = 1.05;
 
-/// Changes that are predicted to gain tokens a second, best first: at the lightest load, a depth also
-/// at the first load that another one serves better.
+/// Changes that are predicted to gain tokens a second, best first: in the mean of the loads, a depth
+/// also at the first load that another one serves better.
 pub(super) fn changes(
     scenario: &Scenario,
     links: &Links<'_>,
     costs: &Costs<'_>,
     points: &[Point],
 ) -> anyhow::Result<Vec<Change>> {
-    let Some(first) = points.first() else {
-        return Ok(Vec::new());
-    };
-    if scenario.draft.is_none() {
+    if points.is_empty() || scenario.draft.is_none() {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
@@ -42,7 +40,7 @@ pub(super) fn changes(
             true => WORTH_BESIDE_SWEEP,
             false => WORTH,
         };
-        found = of_the_box(scenario, links, costs, first)?;
+        found = of_the_box(scenario, links, costs, points)?;
         found.retain(|change| change.gain.is_finite() && change.gain > worth);
     }
     found.extend(depth::another(scenario, costs, points));
@@ -55,24 +53,19 @@ fn of_the_box(
     scenario: &Scenario,
     links: &Links<'_>,
     costs: &Costs<'_>,
-    first: &Point,
+    points: &[Point],
 ) -> anyhow::Result<Vec<Change>> {
-    let (users, now) = (first.concurrency, first.spec_tok_s);
-    let mut found = Vec::new();
-    found.extend(of_the_links(scenario, links, costs, first)?);
+    let mut found = of_the_links(scenario, links, costs, points)?;
     if costs.draft_tp > 1 {
         let all_reduce = all_reduces(scenario, links, Choice::parse(&scenario.allreduce)?);
         let mut other = Costs::new(scenario, &all_reduce, links)?;
         other.pin = costs.pin;
         other.measured.clone_from(&costs.measured);
         other.draft_tp = 1;
-        found.push(Change {
-            change: "draft at TP 1".to_string(),
-            gain: tok_s(scenario, &other, users, first.steps) / now,
-            why: "whole head on every GPU, no all-reduce in the draft (vLLM: \
-                  draft_tensor_parallel_size 1)"
-                .to_string(),
-        });
+        let why = "whole head on every GPU, no all-reduce in the draft (vLLM: \
+                   draft_tensor_parallel_size 1)";
+        let gain = over_loads(scenario, &other, points);
+        found.push(gain.change("draft at TP 1", why.to_string()));
     }
     Ok(found)
 }
@@ -82,15 +75,14 @@ fn of_the_links(
     scenario: &Scenario,
     links: &Links<'_>,
     costs: &Costs<'_>,
-    first: &Point,
+    points: &[Point],
 ) -> anyhow::Result<Vec<Change>> {
-    let users = first.concurrency;
     let mut found = Vec::new();
-    if scenario.tp < 2 {
+    let Some(first) = points.first().filter(|_| scenario.tp > 1) else {
         return Ok(found);
-    }
+    };
     let now = links;
-    let gain = |links: &Links<'_>, choice: Choice| -> anyhow::Result<f64> {
+    let gain = |links: &Links<'_>, choice: Choice| -> anyhow::Result<OverLoads> {
         let mut all_reduce = all_reduces(scenario, links, choice);
         if scenario.baseline.is_some() {
             // The sweep ran on the links as they are.
@@ -99,9 +91,9 @@ fn of_the_links(
         let mut other = Costs::new(scenario, &all_reduce, now)?;
         other.pin = costs.pin;
         other.measured.clone_from(&costs.measured);
-        Ok(tok_s(scenario, &other, users, first.steps) / first.spec_tok_s)
+        Ok(over_loads(scenario, &other, points))
     };
-    let bytes = super::payload_bytes(scenario, users, 1);
+    let bytes = super::payload_bytes(scenario, first.concurrency, 1);
     let group = Group::of(links);
     let mut bounds = Vec::new();
     for algorithm in pcie_sim::Algorithm::SHOWN {
@@ -112,16 +104,11 @@ fn of_the_links(
         let gain = gain(links, choice)?;
         let change = format!("all-reduce by {}", algorithm.name());
         match kernels::switch(algorithm, group, &scenario.engine) {
-            Ok(switch) => found.push(Change {
-                change,
-                gain,
-                why: switch.shown(),
-            }),
-            Err(why) => bounds.push(Change {
-                change,
-                gain,
-                why: format!("{why}; {}", kernels::BOUND),
-            }),
+            Ok(switch) => found.push(gain.change(&change, switch.shown())),
+            Err(why) => {
+                let why = format!("{why}; {}", kernels::BOUND);
+                bounds.push(gain.change(&change, why));
+            }
         }
     }
     // Of the kernels that cannot be had the fastest says it all, where it gains more than one that can.
@@ -132,15 +119,52 @@ fn of_the_links(
     }
     found.extend(bounds.into_iter().max_by(|a, b| a.gain.total_cmp(&b.gain)));
     if let Some(mended) = links.with_graph_file() {
-        found.push(Change {
-            change: "give NCCL a graph file (NCCL_GRAPH_FILE)".to_string(),
-            gain: gain(&mended, Choice::parse(&scenario.allreduce)?)?,
-            why: "its own search finds no ring on this wiring and takes Simple at small sizes: dump what \
-                  it found (NCCL_GRAPH_DUMP_FILE), write the ring of all GPUs into it, load that"
-                .to_string(),
-        });
+        let why = "its own search finds no ring on this wiring and takes Simple at small sizes: dump what \
+                   it found (NCCL_GRAPH_DUMP_FILE), write the ring of all GPUs into it, load that";
+        let gain = gain(&mended, Choice::parse(&scenario.allreduce)?)?;
+        found.push(gain.change("give NCCL a graph file (NCCL_GRAPH_FILE)", why.to_string()));
     }
     Ok(found)
+}
+
+/// What a change gains over the loads that the pool holds.
+struct OverLoads {
+    /// In their mean.
+    mean: f64,
+    /// Least, and at how many users.
+    least: (f64, u32),
+}
+
+impl OverLoads {
+    fn change(self, change: &str, why: String) -> Change {
+        let (least, users) = self.least;
+        let why = match (least - 1.0) * 100.0 {
+            percent if percent < -0.5 => format!("{why}; {percent:.0} % at {}", at(users)),
+            _ => why,
+        };
+        Change {
+            change: change.to_string(),
+            gain: self.mean,
+            why,
+        }
+    }
+}
+
+/// An all-reduce that gained at one user was advised to a server whose other loads lost by it.
+fn over_loads(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> OverLoads {
+    let held = points.iter().filter(|point| point.fits != Some(false));
+    let held: Vec<&Point> = held.chain(points.first()).collect();
+    let gains = held.iter().map(|point| {
+        let other = tok_s(scenario, costs, point.concurrency, point.steps);
+        (other / point.spec_tok_s, point.concurrency)
+    });
+    let gains: Vec<(f64, u32)> = gains.take(held.len().saturating_sub(1).max(1)).collect();
+    let logs = gains.iter().map(|(gain, _)| gain.ln()).sum::<f64>();
+    let least = gains.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    OverLoads {
+        mean: (logs / gains.len().max(1) as f64).exp(),
+        least: least.copied().unwrap_or((1.0, 1)),
+    }
 }
 
 /// Tokens a second with the steps that run; with the best ones where none do.

@@ -44,9 +44,10 @@ impl Setting<'_> {
     }
 }
 
-/// First vLLM release with a depth by batch size (PR 32374, merged in June 2026; downstream ports
-/// name 0.24.0 as the first that schedules it). Older ones refuse the key.
-const VLLM_DEPTH_BY_LOAD: ((u32, u32, u32), (u32, u32)) = ((0, 24, 0), (2026, 7));
+/// First vLLM release whose depth by batch size runs in whole CUDA graphs (PR 45953). 0.24 takes the key
+/// (PR 32374), but sends such a server to its first model runner and piecewise graphs, which cost more
+/// than the depth gains; older ones refuse it.
+const VLLM_DEPTH_BY_LOAD: ((u32, u32, u32), (u32, u32)) = ((0, 25, 0), (2026, 8));
 
 /// Flags by engine; only engines that can run the setting are listed. SGLang and vLLM stand beside
 /// each other, so that the answer carries over; TensorRT-LLM and llama.cpp where they are asked for.
@@ -149,7 +150,7 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
     let engine = scenario.engine.kind;
     let takes_none = match (engine, &scenario.engine.version) {
         (EngineKind::Vllm, Some(version)) => {
-            format!("vLLM {version} has no depth by load (0.24 has)")
+            format!("vLLM {version} has no depth by load in whole graphs (0.25 has)")
         }
         (EngineKind::Sglang, _) => "SGLang takes no fixed depth by load".to_string(),
         _ => format!("{} takes no list by load", engine.title()),
@@ -182,7 +183,7 @@ pub(super) fn depth_by_load(scenario: &Scenario, has_list: bool) -> Option<Strin
         return None;
     }
     scenario.engine.version.is_none().then(|| {
-        "num_speculative_tokens_per_batch_size needs vLLM 0.24 or newer; --engine vllm@VERSION \
+        "num_speculative_tokens_per_batch_size needs vLLM 0.25 or newer; --engine vllm@VERSION \
          leaves it out for older ones"
             .to_string()
     })

@@ -423,7 +423,7 @@ fn closing(answer: &Answer, out: &mut String) {
         answer.flips.iter().map(|f| f.note.clone()).collect(),
     );
     section(
-        "what to change first",
+        "what to change first (in the mean of the loads, where none is named)",
         answer
             .changes
             .iter()
