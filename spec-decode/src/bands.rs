@@ -339,7 +339,7 @@ const SHIPPED: ResidualModel = ResidualModel {
         up_share: 1.06,
     },
     scratch: Scale {
-        reach: 0.467,
+        reach: 0.449,
         beyond: 0.0,
         slower: 0.0,
         up_share: 1.0,
