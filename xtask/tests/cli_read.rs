@@ -230,3 +230,19 @@ fn a_baseline_without_rows_is_named() {
         "{error}"
     );
 }
+
+/// "Measure first" with 4 steps, and nothing said that 2, which are 3 % slower, surely pay.
+#[test]
+fn a_tied_depth_that_surely_pays_is_named_where_the_best_one_may_not() {
+    let server = "--model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --engine vllm@0.24.0 \
+                  --context 8k --concurrency 8 --task code --topology ../docs/examples/topo-4x3090.txt";
+    let server = server.replace("..", concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let text = predict(&server);
+    let row = text.lines().find(|line| line.starts_with("    8 "));
+    let (_, told) = row
+        .and_then(|row| row.split_once("measure first; pays with "))
+        .unwrap_or_else(|| panic!("{text}"));
+    let steps = told.split_whitespace().next().expect("a depth");
+    let sure = predict(&format!("{server} --steps {steps}"));
+    assert!(sure.starts_with("PAYS"), "{sure}");
+}

@@ -165,7 +165,8 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
         None => "in the mean of those shown",
     };
     let lightest = points.first();
-    let deeper = lightest.and_then(|point| Some((point.concurrency, point.faster?)));
+    let better = |point: &Point| point.faster.filter(|other| other.speedup > point.speedup);
+    let deeper = lightest.and_then(|point| Some((point.concurrency, better(point)?)));
     let alone = deeper.map_or_else(String::new, |(users, faster)| {
         let (load, steps) = (verdict::users(users), verdict::steps(faster.steps));
         format!("; for {load} alone it would be {steps} (--concurrency {users})")

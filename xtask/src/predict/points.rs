@@ -124,6 +124,17 @@ pub(super) fn ties(tried: &[Tried], best: &Tried) -> Vec<u32> {
         .collect()
 }
 
+/// The best depth, or one that ties with it and surely pays where it may not.
+fn surest<'a>(tried: &'a [Tried], best: &'a Tried, on: impl Fn(&Tried) -> Verdict) -> &'a Tried {
+    if on(best) == Verdict::Pays {
+        return best;
+    }
+    let ties = |t: &&Tried| t.speedup >= best.speedup * (1.0 - TIE_SHARE);
+    let sure = tried.iter().filter(ties).filter(|t| on(t) == Verdict::Pays);
+    let most = sure.max_by(|a, b| a.speedup.total_cmp(&b.speedup));
+    most.unwrap_or(best)
+}
+
 /// What a prediction rests on.
 fn conditions(
     scenario: &Scenario,
@@ -286,10 +297,12 @@ pub(super) fn row(
     let at = (users, context);
     let band = band(scenario, costs, at, run, &conditions);
     let per_second = f64::from(users) * 1000.0;
+    let on = |t: &Tried| verdict_on(scenario, costs, at, t);
+    let other = surest(&tried, fastest, on);
     let faster = Faster {
-        steps: fastest.depth.steps,
-        speedup: fastest.speedup,
-        verdict: verdict_on(scenario, costs, (users, context), fastest),
+        steps: other.depth.steps,
+        speedup: other.speedup,
+        verdict: on(other),
     };
     let point = Point {
         concurrency: users,
