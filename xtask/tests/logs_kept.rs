@@ -228,7 +228,7 @@ fn a_llama_cpp_server_with_a_small_model_is_planned_as_its_log_shows_it() {
         ]
     );
     let text = run("predict", log);
-    assert!(text.contains("draft model, 3 steps"), "{text}");
+    assert!(text.contains("draft model, 2 steps"), "{text}");
     assert!(text.contains(" -sm row -c 32768 -np 4 -md "), "{text}");
     // One cache for all slots.
     let shared = log.replace(
