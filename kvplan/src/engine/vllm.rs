@@ -15,6 +15,7 @@ pub use graphs::{VLLM_GRAPH_FLAG, vllm_graph_flag, vllm_graph_size, vllm_graph_t
 pub use head::vllm_head_in_targets_format;
 pub(crate) use prefixes::prefix_states;
 pub(crate) use runner::graphs_counted;
+pub use runner::{SecondRunner, vllm_second_runner};
 pub(crate) use seen::as_it_drafted;
 
 use walls::{interval, refusal};

@@ -150,15 +150,16 @@ impl OverLoads {
     }
 }
 
-/// An all-reduce that gained at one user was advised to a server whose other loads lost by it.
+/// The gains of other costs over the loads that the pool holds; of the lightest where it holds none.
 fn over_loads(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> OverLoads {
-    let held = points.iter().filter(|point| point.fits != Some(false));
-    let held: Vec<&Point> = held.chain(points.first()).collect();
-    let gains = held.iter().map(|point| {
+    let held = |(at, point): &(usize, &Point)| *at == 0 || point.fits != Some(false);
+    let held = points.iter().enumerate().filter(held);
+    let gains = held.map(|(_, point)| {
         let other = tok_s(scenario, costs, point.concurrency, point.steps);
         (other / point.spec_tok_s, point.concurrency)
     });
-    let gains: Vec<(f64, u32)> = gains.take(held.len().saturating_sub(1).max(1)).collect();
+    let gains: Vec<(f64, u32)> = gains.collect();
+    // What gains at one load may lose at others.
     let logs = gains.iter().map(|(gain, _)| gain.ln()).sum::<f64>();
     let least = gains.iter().min_by(|a, b| a.0.total_cmp(&b.0));
     OverLoads {

@@ -47,7 +47,7 @@ impl Setting<'_> {
 /// First vLLM release whose depth by batch size runs in whole CUDA graphs (PR 45953). 0.24 takes the key
 /// (PR 32374), but sends such a server to its first model runner and piecewise graphs, which cost more
 /// than the depth gains; older ones refuse it.
-const VLLM_DEPTH_BY_LOAD: ((u32, u32, u32), (u32, u32)) = ((0, 25, 0), (2026, 8));
+const VLLM_DEPTH_BY_LOAD: ((u32, u32, u32), (u32, u32)) = ((0, 25, 0), (2026, 7));
 
 /// Flags by engine; only engines that can run the setting are listed. SGLang and vLLM stand beside
 /// each other, so that the answer carries over; TensorRT-LLM and llama.cpp where they are asked for.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::kernels::at_least;
+use super::kernels::in_force;
 use super::launch;
 use crate::scenario::{EngineChoice, EngineKind, GraphBatch, Scenario};
 
@@ -21,10 +21,7 @@ const FLAGS: [&str; 4] = [
 
 /// What a release of SGLang calls it.
 pub(super) fn flag(engine: &EngineChoice) -> &'static str {
-    match at_least(engine, (0, 5, 14), (2026, 7)) {
-        true => SINCE,
-        false => FIRST,
-    }
+    kvplan::sglang_graph_flag(in_force(engine))
 }
 
 /// The scenario with the largest batch that the planned server captures, where that is neither what the

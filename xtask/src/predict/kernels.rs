@@ -270,9 +270,13 @@ fn pcie_ipc(engine: &EngineChoice) -> Result<Switch, String> {
 /// Whether the engine's version is that old at least; without one it is the version whose rules are
 /// used, as for the memory.
 pub(super) fn at_least(engine: &EngineChoice, number: (u32, u32, u32), date: (u32, u32)) -> bool {
+    in_force(engine).since(number, date)
+}
+
+/// The release whose rules hold; the newest where none is named.
+pub(super) fn in_force(engine: &EngineChoice) -> kvplan::Version {
     let version = engine.version.as_deref().and_then(kvplan::Version::find);
-    let in_force = || kvplan::Engine::newest(engine.kind.rules()).version;
-    version.unwrap_or_else(in_force).since(number, date)
+    version.unwrap_or_else(|| kvplan::Engine::newest(engine.kind.rules()).version)
 }
 
 /// Whose kernel a time of these ranks is of, in the words of [`switch`].

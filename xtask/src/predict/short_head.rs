@@ -1,6 +1,6 @@
 //! A head whose own config reaches fewer tokens than the server takes: what the engines make of it.
 
-use kvplan::Model;
+use kvplan::{Model, SecondRunner};
 use spec_decode::HeadKind;
 
 use super::answer::{Point, Verdict};
@@ -30,13 +30,6 @@ enum Beyond {
 /// 0.11.0, 0.11.1, 0.25.1, 0.26.0) it drafts nothing for a batch whose longest request and steps are
 /// more than the head's own length.
 const GATE: Release = ((0, 11, 0), (2025, 10));
-/// The second runner has no such gate (48894, 57964). By config/vllm.py it is the default of some dense
-/// models in 0.22 and 0.23, of all in 0.25, of every model in 0.29; it takes no whole draft model to 0.26.
-const SECOND_RUNNER: [Release; 3] = [
-    ((0, 22, 0), (2026, 6)),
-    ((0, 25, 0), (2026, 7)),
-    ((0, 29, 0), (2026, 9)),
-];
 /// config/speculative.py lengthens the table of EAGLE heads (49343): not in 0.26.0, in 0.27.0. The
 /// first runner's gate goes by the head's own length all the same.
 const LENGTHENS: Release = ((0, 27, 0), (2026, 8));
@@ -53,17 +46,18 @@ fn beyond(engine: &EngineChoice, target: &Model, draft: &Draft) -> Option<Beyond
     if !since(GATE) {
         return Some(Beyond::Stops);
     }
-    let [some_dense, dense, all] = SECOND_RUNNER;
+    // The second runner has no such gate (48894, 57964), and takes no whole draft model to 0.26.
+    let second = kvplan::vllm_second_runner(version);
     let is_dense = is_dense(target);
     let whole_model = draft.head == HeadKind::DraftModel;
     let eagle = matches!(draft.head, HeadKind::Eagle | HeadKind::Eagle3);
-    if since(all) || (is_dense && !whole_model && since(dense)) {
+    if second == SecondRunner::All || (is_dense && !whole_model && second == SecondRunner::Dense) {
         return match whole_model {
             true => Some(Beyond::Either),
             false => (!(eagle && since(LENGTHENS))).then_some(Beyond::Stops),
         };
     }
-    let maybe = is_dense && !whole_model && since(some_dense);
+    let maybe = is_dense && !whole_model && second == SecondRunner::SomeDense;
     Some(match maybe {
         true => Beyond::Either,
         false => Beyond::DraftsNothing,
