@@ -5,12 +5,30 @@ use crate::formats::WeightFormat;
 use crate::model::{Attention, Ffn, Model};
 use crate::setup::{Setup, SpecKind};
 
-/// Mixtures of experts that runner V2 serves by default from 0.24 to 0.28. Source: vLLM `config/vllm.py`,
-/// `DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES`.
-const EXPERTS_BY_V2: [&str; 3] = [
-    "DeepseekV2ForCausalLM",
-    "Qwen2MoeForCausalLM",
-    "GraniteMoeForCausalLM",
+/// A release by its number, and by the month of its date where only that is known.
+type Release = ((u32, u32, u32), (u32, u32));
+
+/// Mixtures of experts that runner V2 serves by default before it serves all, and since when. Source:
+/// vLLM `config/vllm.py`, `DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES` of 0.24.0 to 0.28.0.
+const EXPERTS_BY_V2: [(Release, &[&str]); 4] = [
+    (
+        ((0, 24, 0), (2026, 7)),
+        &[
+            "DeepseekV2ForCausalLM",
+            "Qwen2MoeForCausalLM",
+            "GraniteMoeForCausalLM",
+        ],
+    ),
+    (
+        ((0, 26, 0), (2026, 8)),
+        &[
+            "InklingForCausalLM",
+            "InklingForConditionalGeneration",
+            "LongcatFlashNgramForCausalLM",
+        ],
+    ),
+    (((0, 27, 0), (2026, 8)), &["KimiK3ForConditionalGeneration"]),
+    (((0, 28, 0), (2026, 9)), &["DeepseekV4ForCausalLM"]),
 ];
 
 /// Whether graphs are inside the utilisation, estimated before the pool is sized: since 0.21, but
@@ -61,7 +79,10 @@ fn serves_v2(setup: &Setup<'_>) -> bool {
         version.since((0, 24, 0), (2026, 7)),
         version.since((0, 23, 0), (2026, 6)),
     );
-    if some_experts && named(&EXPERTS_BY_V2) {
+    let of_experts = |((number, date), names): &(Release, &[&str])| {
+        version.since(*number, *date) && named(names)
+    };
+    if EXPERTS_BY_V2.iter().any(of_experts) {
         return true;
     }
     match vllm_second_runner(version) {
@@ -86,4 +107,24 @@ fn is_quantised(model: &Model) -> bool {
 
 fn keeps_no_state(attention: &Attention) -> bool {
     matches!(attention, Attention::Gqa(_) | Attention::Mla(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use crate::weights::Sharding;
+
+    #[test]
+    fn mixtures_of_experts_come_to_the_second_runner_one_by_one() {
+        let serves = |name: &str, text: &str| {
+            let found = crate::catalog::find(name).expect("a model");
+            let engine = Engine::parse(&format!("vllm@{text}")).expect("an engine");
+            serves_v2(&Setup::new(&found.model, Sharding::tp(8), engine, 139.8))
+        };
+        // A hybrid, which the list names all the same.
+        assert!(!serves("kimi-k3", "0.26.0") && serves("kimi-k3", "0.27.0"));
+        assert!(!serves("deepseek-v4-flash", "0.27.1") && serves("deepseek-v4-flash", "0.28.0"));
+        assert!(!serves("qwen3-next-80b-a3b", "0.28.0"));
+    }
 }
