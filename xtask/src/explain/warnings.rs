@@ -44,6 +44,13 @@ const PHRASES: [(&str, &str); 14] = [
     ("'cpu_offload_gb': ", "cpu_offload_gb"),
 ];
 
+/// How releases of vLLM say again that their arguments ask for no graphs, which is a finding.
+const EAGER: [&str; 3] = [
+    "Enforce eager set",
+    "under eager mode",
+    "enforce-eager is enabled",
+];
+
 /// Reads them, of the start that the facts are of; nothing where the text is no engine's log.
 pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     if facts.text("engine").is_none() {
@@ -114,6 +121,7 @@ fn sentence(doc: &Doc, end: usize) -> String {
 /// Lines that say WARNING or ERROR and are read by nothing here.
 fn not_judged(doc: &Doc, judged: &[usize], facts: &mut Facts) {
     let ended = facts.text("error").is_some();
+    let eager = facts.text("cuda_graph_disabled").is_some();
     let (mut count, mut first) = (0.0, 0);
     for (line, text) in &doc.lines {
         let head = super::text::cut(text, 120);
@@ -125,6 +133,7 @@ fn not_judged(doc: &Doc, judged: &[usize], facts: &mut Facts) {
             judged.binary_search(line).is_ok()
                 || (ended && head.contains("ERROR"))
                 || text.contains("Custom allreduce is disabled because")
+                || (eager && EAGER.iter().any(|words| text.contains(words)))
         };
         if warns && *line >= facts.run_line && !known() {
             count += 1.0;
@@ -218,6 +227,23 @@ mod tests {
                 .iter()
                 .any(|f| f.contains("host memory"))
         );
+    }
+
+    #[test]
+    fn a_warning_of_graphs_that_the_arguments_leave_out_is_judged_with_them() {
+        let more = "WARNING 06-19 05:50:53 [vllm.py:1067] Enforce eager set, disabling torch.compile and \
+                    CUDAGraphs. This is equivalent to setting -cc.mode=none\n\
+                    WARNING 06-19 05:51:18 [symm_mem.py:66] SymmMemCommunicator: Device capability 8.6 not \
+                    supported, communicator is not available.\n";
+        let counted = |text: &str| {
+            let facts = facts_from_text(&format!("{text}{more}"), "b.log");
+            facts.number("warnings_not_judged")
+        };
+        let eager = PLAIN.replace(
+            "speculative_config=None",
+            "enforce_eager=True, speculative_config=None",
+        );
+        assert_eq!((counted(&eager), counted(PLAIN)), (Some(1.0), Some(2.0)));
     }
 
     #[test]
