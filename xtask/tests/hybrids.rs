@@ -225,3 +225,28 @@ fn state_slots_that_no_request_runs_with_are_refused() {
     let engine = refused("qwen3-next-80b-a3b", "vllm", "5");
     assert!(engine.contains("has none to set"), "{engine}");
 }
+
+/// vLLM counts a hybrid's tokens as requests times their length, so that one pool came to 4.0 and to 5.4
+/// million tokens at two contexts, and the cost line did not say at which.
+#[test]
+fn the_tokens_that_a_draft_costs_say_of_which_requests_they_are() {
+    for (context, said) in [("8k", "8,192"), ("64k", "65,536")] {
+        let words = ["--engine", "vllm", "--context", context];
+        let model = ["predict", "--model", "qwen3-next-80b-a3b", "--quant", "fp8"];
+        let text = answers(&[&model[..], &words, &["--gpu", "h100", "--gpus", "4"]].concat());
+        let line = text.lines().find(|line| line.contains("  costs "));
+        let line = line.unwrap_or_else(|| panic!("{text}"));
+        assert!(
+            line.contains(&format!("KV tokens in requests of {said} (")),
+            "{line}"
+        );
+    }
+    // A dense model holds as many whatever they are.
+    let dense = of_dense(&["--engine", "vllm", "--context", "8k"]);
+    assert!(!dense.contains("in requests of"), "{dense}");
+}
+
+fn of_dense(words: &[&str]) -> String {
+    let model = ["predict", "--model", "qwen3-32b", "--gpu", "h100"];
+    answers(&[&model[..], words].concat())
+}

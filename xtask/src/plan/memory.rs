@@ -322,9 +322,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         cost_of_choice: None,
         fraction: Some(plan.fraction),
         fraction_min: Some(plan.interval.min),
-        tokens_in_requests_of: plan
-            .tokens_in_requests_of
-            .filter(|of| *of != report.context),
+        tokens_in_requests_of: plan.tokens_in_requests_of,
         legal_for: match report.engine.kind {
             // The lower wall is that of an empty pool.
             EngineKind::Sglang => None,

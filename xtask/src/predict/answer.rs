@@ -265,7 +265,7 @@ pub(crate) struct Memory {
     pub(crate) cost_of_choice: Option<CostOfChoice>,
     pub(crate) fraction: Option<f64>,
     pub(crate) fraction_min: Option<f64>,
-    /// Length of the requests that a hybrid's tokens are counted in, where that is not the context.
+    /// Length of the requests that a hybrid's tokens are counted in.
     #[serde(skip)]
     pub(crate) tokens_in_requests_of: Option<u64>,
     /// Tokens of the one request that the legal fractions hold.

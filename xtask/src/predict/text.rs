@@ -163,17 +163,19 @@ fn memory_cost(answer: &Answer) -> Option<String> {
         return Some(format!("costs no KV tokens{at}"));
     }
     let gib = memory.pool_gib_lost;
-    // Of a hybrid shorter requests take more for a token.
-    let counted = memory.tokens_in_requests_of;
-    let counted = counted.map_or_else(String::new, |of| {
-        format!(" in requests of {}", thousands(of as f64))
-    });
+    let counted = counted_in(memory);
     Some(format!(
         "costs {} of {} KV tokens{counted}{}{at}",
         thousands(without.saturating_sub(with) as f64),
         thousands(without as f64),
         gib.map_or_else(String::new, |gib| format!(" ({gib:.2} GiB)"))
     ))
+}
+
+/// At which length of requests vLLM counts a hybrid's tokens: of shorter ones it counts fewer.
+pub(super) fn counted_in(memory: &super::answer::Memory) -> String {
+    let of = memory.tokens_in_requests_of.map(|of| thousands(of as f64));
+    of.map_or_else(String::new, |of| format!(" in requests of {of}"))
 }
 
 /// What the draft costs where SGLang chooses the fraction.

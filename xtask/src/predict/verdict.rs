@@ -161,8 +161,9 @@ fn does_not_fit(scenario: &Scenario, memory: &Memory) -> String {
         memory.kv_tokens_without_speculation,
     ) {
         words.push_str(&format!(
-            "; without the draft the pool holds {} tokens",
-            thousands(tokens as f64)
+            "; without the draft the pool holds {} tokens{}",
+            thousands(tokens as f64),
+            super::text::counted_in(memory)
         ));
     }
     if scenario.weights_assumed_bf16() {
