@@ -147,8 +147,16 @@ fn loads_that_a_sweep_does_not_have_are_said_to_be_modelled() {
     let said = "plain steps were measured at 1, 4, 8 and 16 users; 2 and 32 are modelled from them";
     assert!(few.contains(said), "{few}");
     assert!(few.contains("modelled from your own sweep"), "{few}");
-    let (_, all, _) = with("all", &["--context", "4k"]);
-    assert!(!all.contains("modelled from"), "{all}");
+    // Verifies of more tokens than any plain step had are not the user's own figures either.
+    let (_, all, _) = with("all", &["--context", "4k", "--steps", "3"]);
+    let beyond =
+        "at 1, 4, 8 and 16 users; verifies of more than 16 tokens (at 8 and 16 users) are modelled";
+    assert!(all.contains(beyond), "{all}");
+    let (_, inside, _) = with(
+        "in",
+        &["--context", "4k", "--steps", "3", "--concurrency", "1,4"],
+    );
+    assert!(!inside.contains("modelled from"), "{inside}");
     assert!(
         all.contains("(from your own sweep: it has no parts)"),
         "{all}"

@@ -11,6 +11,8 @@ pub(super) struct DecodeSpeed {
     pub(super) tok_s: f64,
     /// Which figure was taken, in words, where it is not the throughput alone.
     pub(super) note: Option<String>,
+    /// Whether prompts, of others or its own, were read in that time.
+    pub(super) holds_prompts: bool,
 }
 
 /// Concurrency over the time of a pass, where the bench prints one; else, and where the
@@ -20,6 +22,7 @@ pub(super) fn speed(point: &BenchPoint, users: f64, throughput: f64) -> DecodeSp
     let whole = DecodeSpeed {
         tok_s: throughput,
         note: None,
+        holds_prompts: true,
     };
     let Some((name, ms)) = pass_time(point, users).filter(|_| !point.paced) else {
         return whole;
@@ -58,7 +61,8 @@ pub(super) fn speed(point: &BenchPoint, users: f64, throughput: f64) -> DecodeSp
     let first = ttft.map_or(String::new(), |ms| {
         format!(" ({ms:.0} ms to the first token)")
     });
-    let holds = match users > 1.0 && name != MEDIAN_ITL {
+    let holds_prompts = users > 1.0 && name != MEDIAN_ITL;
+    let holds = match holds_prompts {
         true => {
             ", and in a smaller part that time does: prompts of others are read between a request's \
              tokens, which the median ITL leaves out"
@@ -67,6 +71,7 @@ pub(super) fn speed(point: &BenchPoint, users: f64, throughput: f64) -> DecodeSp
     };
     DecodeSpeed {
         tok_s,
+        holds_prompts,
         note: Some(format!(
             "the decode speed is taken: {against} = {tok_s:.1} tok/s; the output throughput of \
              {throughput} tok/s counts prefill too{first}{holds}"

@@ -303,9 +303,10 @@ impl BenchPoint {
     pub(crate) fn load_speed(&self, running: f64) -> Option<LoadSpeed> {
         let output_tok_s = self.output_tok_s.filter(|tok_s| *tok_s > 0.0)?;
         let tpot_ms = self.mean_tpot_ms.or(self.median_tpot_ms);
+        let decode = decode::speed(self, running, output_tok_s);
         Some(LoadSpeed {
             running,
-            tok_s: decode::speed(self, running, output_tok_s).tok_s,
+            tok_s: decode.tok_s,
             held_tokens: self.held_tokens(),
             held_line: self.line,
             accept_length: self.accept_length,
@@ -316,6 +317,7 @@ impl BenchPoint {
                 false => By::Bench {
                     tpot_ms: tpot_ms.filter(|ms| ms.is_finite() && *ms > 0.0),
                     output_tok_s,
+                    holds_prompts: decode.holds_prompts,
                 },
             },
         })

@@ -27,6 +27,8 @@ pub(crate) enum By {
         tpot_ms: Option<f64>,
         /// Output tokens a second over all users, prompts and queue counted.
         output_tok_s: f64,
+        /// Whether the speed holds prompts that were read meanwhile.
+        holds_prompts: bool,
     },
     /// A bench that set no limit to what runs at once.
     Unlimited,
@@ -70,6 +72,15 @@ impl LoadSpeed {
         }
     }
 
+    /// Whether the speed holds prompts that were read meanwhile, which no computed step does.
+    pub(crate) fn holds_prompts(&self) -> bool {
+        match self.by {
+            By::Bench { holds_prompts, .. } => holds_prompts,
+            By::Unlimited => true,
+            By::Lines => false,
+        }
+    }
+
     /// How many times as fast as plain decoding at the same load, where both were measured alike: by
     /// lines of logs, or by the time per output token of benches (of several tokens a pass the time
     /// between arrivals says nothing); one user waits for no prompts of others, so that there the two are
@@ -104,10 +115,12 @@ impl LoadSpeed {
                 By::Bench {
                     tpot_ms: own,
                     output_tok_s: own_tok_s,
+                    ..
                 },
                 By::Bench {
                     tpot_ms: other,
                     output_tok_s: other_tok_s,
+                    ..
                 },
             ) => match (own, other) {
                 (Some(own), Some(other)) => other / own,

@@ -70,23 +70,55 @@ pub(super) fn all(
     all
 }
 
-/// Loads shown that the user's own steps were not measured at.
+/// Loads shown that the user's own steps were not measured at, and those whose verify is of more tokens
+/// than any of them.
 fn loads_between(scenario: &Scenario, points: &[Point]) -> Option<Assumption> {
     let measured = scenario.own_loads();
-    let others = points.iter().filter(|point| !point.load_measured);
-    let others: Vec<u32> = others.map(|point| point.concurrency).collect();
-    if measured.is_empty() || others.is_empty() {
-        return None;
-    }
-    let is = if others.len() == 1 { "is" } else { "are" };
-    Some(Assumption {
-        what: format!(
-            "plain steps were measured at {} users; {} {is} modelled from them",
-            listed(&measured),
-            listed(&others)
+    let most = measured.iter().copied().max()?;
+    let loads = |points: Vec<&Point>| -> Vec<u32> {
+        points.into_iter().map(|point| point.concurrency).collect()
+    };
+    let others = loads(points.iter().filter(|point| !point.load_measured).collect());
+    let swept = scenario.baseline.is_some() && scenario.observed.verify_ms.is_none();
+    let beyond = |point: &&Point| {
+        let verified = u64::from(point.concurrency) * u64::from(point.draft_tokens);
+        swept && point.steps > 0 && !point.speedup_measured && verified > u64::from(most)
+    };
+    let beyond = loads(points.iter().filter(beyond).collect());
+    let users = users_of(&measured);
+    let s = if most == 1 { "" } else { "s" };
+    let verifies = format!(
+        "verifies of more than {most} token{s} (at {})",
+        users_of(&beyond)
+    );
+    let (modelled, settled_by) = match (others.as_slice(), beyond.as_slice()) {
+        ([], []) => return None,
+        ([], _) => (
+            format!("{verifies} are modelled from them"),
+            "a speculative run there",
         ),
-        settled_by: "a plain sweep over those loads".into(),
+        (_, _) => {
+            let is = if others.len() == 1 { "is" } else { "are" };
+            let too = match beyond.is_empty() {
+                true => String::new(),
+                false => format!(", as are {verifies}"),
+            };
+            (
+                format!("{} {is} modelled from them{too}", listed(&others)),
+                "a plain sweep over those loads",
+            )
+        }
+    };
+    Some(Assumption {
+        what: format!("plain steps were measured at {users}; {modelled}"),
+        settled_by: settled_by.into(),
     })
+}
+
+/// `1, 2 and 4 users`.
+fn users_of(loads: &[u32]) -> String {
+    let s = if loads == [1] { "" } else { "s" };
+    format!("{} user{s}", listed(loads))
 }
 
 /// `1, 2 and 4`.

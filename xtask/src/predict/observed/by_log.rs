@@ -26,6 +26,9 @@ pub(super) const SCRATCH_90: f64 = 0.26;
 /// about that, and a log's windows hold some prefill.
 const SWEEP_90: f64 = 0.1;
 
+/// Of a bench's figure that counts the prompts of others, which nothing computed here does.
+pub(super) const NOT_JUDGED: &str = "not judged: prompts of others in the observed alone";
+
 /// Context of a load whose lines do not say it, tokens: the server's limit is no measure of it.
 const UNSAID: u64 = 2048;
 
@@ -133,11 +136,10 @@ fn row(
         false => (Seen::Bench, "--accept"),
     };
     let file = run.map_or(&scenario.ran.file, |run| &run.file);
-    // A bench's figures of several users count the prompts of others, which nothing computed here does.
     let judged = users == 1 || speed.by == By::Lines;
     let placed = match judged {
         true => format!("{} ({low:.0} to {high:.0})", place(speed.tok_s, low, high)),
-        false => "not judged: prompts of others in the observed alone".to_string(),
+        false => NOT_JUDGED.to_string(),
     };
     let lines = match speed.by {
         By::Lines => format!(

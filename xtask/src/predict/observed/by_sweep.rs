@@ -6,8 +6,9 @@ use pcie_sim::box_spec::{Fabric, FabricState};
 use super::super::answer::Assumption;
 use super::super::costs::{Costs, all_reduces};
 use super::super::links::{Choice, Links};
-use super::by_log::{SCRATCH_90, place};
+use super::by_log::{NOT_JUDGED, SCRATCH_90, place};
 use super::{Observed, Seen};
+use crate::explain::speeds::LoadSpeed;
 use crate::scenario::Scenario;
 
 /// The lightest and the heaviest load of the sweep, computed from scratch.
@@ -36,19 +37,26 @@ pub(super) fn rows(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Vec
         let computed = f64::from(load) * 1000.0 / plain_ms;
         let (low, high) = (computed * (-SCRATCH_90).exp(), computed * SCRATCH_90.exp());
         let s = if load == 1 { "" } else { "s" };
+        // Prompts read in between only make it slower.
+        let mut swept = scenario.swept.iter().filter(|speed| speed.running == users);
+        let judged = load == 1 || tok_s >= low || !swept.any(LoadSpeed::holds_prompts);
+        let note = match judged {
+            true => format!(
+                "{} ({low:.0} to {high:.0}) of a computation from scratch",
+                place(tok_s, low, high)
+            ),
+            false => NOT_JUDGED.to_string(),
+        };
         (computed.is_finite() && computed > 0.0).then(|| Observed {
             what: format!("your sweep: plain, {load} user{s}"),
             seen: Seen::Sweep,
             observed: tok_s,
             computed: Some(computed),
-            computed_low: Some(low),
-            computed_high: Some(high),
+            computed_low: judged.then_some(low),
+            computed_high: judged.then_some(high),
             unit: "tok/s",
             source: source.unwrap_or_default().to_string(),
-            note: format!(
-                "{} ({low:.0} to {high:.0}) of a computation from scratch",
-                place(tok_s, low, high)
-            ),
+            note,
         })
     };
     Ok(ends.into_iter().filter_map(row).collect())
