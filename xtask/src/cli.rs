@@ -315,8 +315,9 @@ pub(crate) struct AcceptCommandArgs {
     /// token included), `rates:.65,.40,.24` (cumulative), `counts:1000:650,400,240` (cycles,
     /// accepted by position), `alphas:.65,.6`, `no-bonus:1.3@3`, `vllm-rate:.43@3`,
     /// `sglang-rate-old:.54@4` and `sglang-rate-new:.39@4` (rate @ draft tokens),
-    /// `llamacpp:36/7@16` (accepted / cycles @ drafts a cycle), or a log
-    #[arg(long, value_name = "FIGURE|LOG")]
+    /// `llamacpp:36/7@16` (accepted / cycles @ drafts a cycle), a log, or benches
+    /// (`FILE[,FILE…]@DEPTH`)
+    #[arg(long, value_name = "FIGURE|LOG|BENCH[,BENCH…]@DEPTH")]
     pub(crate) accept: Vec<String>,
     /// Verify passes behind the figures that do not say: tightens the band
     #[arg(long, value_name = "N", allow_hyphen_values = true)]

@@ -401,3 +401,69 @@ fn a_benchs_figure_that_holds_prompts_of_others_is_not_judged_by_decoding_alone(
         std::fs::remove_file(file).ok();
     }
 }
+
+/// `accept` refused the `FILE,FILE@3` that `predict` takes.
+#[test]
+fn accept_takes_the_benches_and_the_depth_that_predict_takes() {
+    let files = [(1, 12.0, 2.3), (16, 90.0, 2.5)].map(|(users, tpot_ms, length)| {
+        let name = format!("both-{users}-{}.txt", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, bench(users, tpot_ms, Some(length))).expect("a bench");
+        path.display().to_string()
+    });
+    let json = |line: &[&str], given: &str| -> serde_json::Value {
+        let given = [line, &["--accept", given, "--json"]].concat();
+        serde_json::from_str(&answers(&given)).expect("JSON")
+    };
+    for (given, length) in [
+        (format!("{}@3", files[0]), 2.3),
+        (format!("{},{}@3", files[0], files[1]), 2.4),
+    ] {
+        let accept = json(&["accept", "--depths", "3"], &given);
+        let predict = json(
+            &["predict", "--model", "qwen3-32b", "--box", "2x-rtx-5090"],
+            &given,
+        );
+        let same = [
+            &accept["depths"][0]["accept_length"],
+            &predict["scenario"]["accept_length"]["value"],
+        ];
+        for figure in same {
+            let figure = figure.as_f64().expect("a figure");
+            assert!((figure - length).abs() < 0.02, "{given}: {figure} {length}");
+        }
+    }
+    for file in files {
+        std::fs::remove_file(file).ok();
+    }
+}
+
+/// A plain sweep by times per output token, prompts of others in them, was "below the band" of a
+/// computation that holds none.
+#[test]
+fn a_sweep_that_holds_prompts_of_others_is_not_judged_as_too_slow() {
+    let files = [(1, 16.0), (16, 90.0)].map(|(users, tpot_ms)| {
+        let name = format!("prompts-{users}-{}.txt", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let text = bench(users, tpot_ms, None);
+        let median = text.find("Median ITL").expect("a line");
+        std::fs::write(&path, &text[..median]).expect("a bench");
+        path.display().to_string()
+    });
+    let answer = predict(&["--model", "qwen3-32b", "--baseline", &files.join(",")]);
+    let row = |users: &str| {
+        let head = format!("your sweep: plain, {users}");
+        let found = answer.lines().find(|line| line.contains(&head));
+        found.unwrap_or_else(|| panic!("{answer}"))
+    };
+    assert!(row("1 user ").contains("the band ("), "{answer}");
+    let several = row("16 users");
+    assert!(
+        several.contains("not judged: prompts of others"),
+        "{answer}"
+    );
+    assert!(!answer.contains("the plain sweep is up to"), "{answer}");
+    for file in files {
+        std::fs::remove_file(file).ok();
+    }
+}

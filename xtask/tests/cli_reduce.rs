@@ -331,3 +331,63 @@ fn what_a_log_says_of_the_engine_s_own_all_reduce_is_followed() {
         "{granted}"
     );
 }
+
+/// The log's server runs with the flag; the row of the kernel that it keeps off said "by itself".
+#[test]
+fn a_kernel_that_the_logs_flag_keeps_off_is_not_there_by_itself() {
+    let log = |more: &str| {
+        format!(
+            "INFO 11-20 10:00:00 [utils.py:253] non-default args: {{'model': 'Qwen/Qwen3-32B', \
+             'max_model_len': 16384, 'tensor_parallel_size': 2{more}}}\n\
+             INFO 11-20 10:00:03 [core.py:94] Initializing a V1 LLM engine (v0.24.0) with config: \
+             model='Qwen/Qwen3-32B', speculative_config=None, max_seq_len=16384, tensor_parallel_size=2, \
+             kv_cache_dtype=auto\n"
+        )
+    };
+    let table = |name: &str, more: &str| {
+        let file = file(name, &log(more));
+        let answer = predict(&["--from-log", &file, "--gpu", "rtx-pro-6000"]);
+        std::fs::remove_file(file).ok();
+        let row = |name: &str| {
+            let found = answer
+                .lines()
+                .find(|line| line.trim_start().starts_with(name));
+            found.unwrap_or_else(|| panic!("{answer}")).to_string()
+        };
+        (row("engine"), row("nccl"), answer.clone())
+    };
+    let (engine, nccl, answer) = table("off", ", 'disable_custom_all_reduce': True");
+    assert!(
+        engine.ends_with("without --disable-custom-all-reduce"),
+        "{engine}"
+    );
+    assert!(nccl.ends_with("  --disable-custom-all-reduce"), "{nccl}");
+    assert!(!answer.contains("(by itself)"), "{answer}");
+    let (engine, ..) = table("on", "");
+    assert!(engine.ends_with("by itself"), "{engine}");
+}
+
+/// Both NCCL and the engine's own kernel stood "by itself" in the table of TensorRT-LLM, and its paste for
+/// `--allreduce nccl` ran the other.
+#[test]
+fn nccl_is_asked_of_tensorrt_llm_by_its_extra_options() {
+    let given = [
+        "--model",
+        "gpt-oss-120b",
+        "--box",
+        "2x-rtx-pro-6000",
+        "--engine",
+        "trtllm",
+    ];
+    let own = predict(&given);
+    let row = own.lines().find(|line| line.starts_with("  nccl"));
+    let row = row.unwrap_or_else(|| panic!("{own}"));
+    assert!(row.ends_with("  allreduce_strategy: NCCL"), "{row}");
+    assert!(
+        own.contains("  engine-one-shot") && own.contains("extra.yml: "),
+        "{own}"
+    );
+    let pasted = |answer: &str| answer.matches("allreduce_strategy: NCCL").count();
+    let asked = predict(&[&given[..], &["--allreduce", "nccl"]].concat());
+    assert_eq!((pasted(&own), pasted(&asked)), (1, 2), "{asked}");
+}

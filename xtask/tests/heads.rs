@@ -410,3 +410,41 @@ fn a_head_of_another_width_than_its_target_has_an_embedding_table_of_its_own() {
         "{text}"
     );
 }
+
+/// vLLM 0.24.0 on an H200 loaded 15.0 GiB of Llama-3.1-8B and 15.58 with an EAGLE-3 head of random weights
+/// (no checkpoint brings the head's own output table, so that it takes the target's); 15.78 were computed.
+#[test]
+fn a_draft_of_random_weights_borrows_the_targets_output_head() {
+    let log = |format: &str| {
+        format!(
+            "INFO 11-29 14:26:25 [utils.py:253] non-default args: {{'model': 'llama-3.1-8b', {format}\
+             'max_model_len': 10240, 'speculative_config': {{'method': 'eagle3', 'model': 'models/llama8b-e3', \
+             'num_speculative_tokens': 3}}}}\n\
+             INFO 11-29 14:26:40 [core.py:94] Initializing a V1 LLM engine (v0.24.0) with config: \
+             model='llama-3.1-8b', max_seq_len=10240, tensor_parallel_size=1, kv_cache_dtype=auto\n"
+        )
+    };
+    let weights = |format: &str, more: &[&str]| -> (f64, bool) {
+        common::with_log("dummy", &log(format), |file| {
+            let of_log = ["--gpu", "h200", "--from-log", file];
+            let plan = answers(&[&["plan"], &of_log[..], more].concat());
+            let line = plan
+                .lines()
+                .find_map(|line| line.strip_prefix("draft: weights"));
+            let gib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+            let predict = answers(&[&["predict"], &of_log[..], more].concat());
+            let lent = predict.contains("lends it the target's output head");
+            (gib.unwrap_or_else(|| panic!("{plan}")), lent)
+        })
+    };
+    let (dummy, lent) = weights("'load_format': 'dummy', ", &[]);
+    assert!(lent && (dummy - 0.58).abs() < 0.05, "{dummy}");
+    let (trained, lent) = weights("", &[]);
+    assert!(
+        !lent && (trained - dummy - 0.244).abs() < 0.01,
+        "{trained} {dummy}"
+    );
+    // A flag asks for a trained one.
+    let by_flag = weights("'load_format': 'dummy', ", &["--draft", "eagle3"]);
+    assert_eq!(by_flag, (trained, false));
+}

@@ -263,7 +263,9 @@ fn the_pool_with_a_draft_foretold_from_a_plain_log_is_the_one_that_was_measured(
     };
     let ((foretold, plain), (measured, without)) = (of("base"), of("e3k3"));
     assert_eq!((plain, measured), (891_872, 855_488));
-    let close = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.005;
+    // The head's weights are the log's (random ones hold no output head); what a drafting server's
+    // passes hold more than a plain one's is in no row.
+    let close = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.006;
     assert!(close(foretold, measured), "{foretold} {measured}");
     assert!(close(without, plain), "{without} {plain}");
 }

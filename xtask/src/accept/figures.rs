@@ -10,8 +10,8 @@ use spec_decode::{AcceptanceError, Evidence};
 use crate::cli::AcceptCommandArgs;
 use crate::explain::{AcceptReading, accept_from_log, scenario_from_log};
 use crate::input;
-use crate::scenario::LoggedHead;
 use crate::scenario::parse::{self, AcceptFlag};
+use crate::scenario::{LoggedHead, named_files as named};
 use crate::table::thousands;
 
 /// One measurement as evidence, and for the checks.
@@ -65,7 +65,7 @@ fn one(text: &str, cycles: Option<f64>) -> anyhow::Result<Figure> {
         },
         AcceptFlag::Rates(cumulative) => Evidence::PositionRates { cumulative, cycles },
         AcceptFlag::Counts { cycles, accepted } => Evidence::PositionCounts { cycles, accepted },
-        AcceptFlag::File(path) => return from_log(&path, cycles),
+        AcceptFlag::File(path) => return from_files(&path, cycles),
     };
     evidence.check().map_err(refuse)?;
     Ok(figure(evidence, format!("--accept {text}")))
@@ -224,7 +224,43 @@ fn assumed_cycles(shown: &str) -> String {
     )
 }
 
-fn from_log(path: &Path, cycles: Option<f64>) -> anyhow::Result<Figure> {
+/// Files, as `predict --accept` takes them: several are one measurement, their mean.
+fn from_files(given: &Path, cycles: Option<f64>) -> anyhow::Result<Figure> {
+    let (paths, said) = named(given);
+    let read = paths.iter().map(|path| from_log(path, said, cycles));
+    let mut figures = read.collect::<anyhow::Result<Vec<Figure>>>()?;
+    let depth = figures.first().and_then(|first| first.observed.depth);
+    let shown = given.display();
+    if figures.iter().any(|figure| figure.observed.depth != depth) {
+        return Err(input::error(format!(
+            "--accept {shown}: the files are of different draft steps; give those of one"
+        )));
+    }
+    let lengths = figures
+        .iter()
+        .filter_map(|figure| figure.observed.accept_length);
+    let accept_length = lengths.sum::<f64>() / figures.len().max(1) as f64;
+    let first = match figures.len() {
+        0 | 1 => figures.pop(),
+        _ => None,
+    };
+    if let Some(first) = first {
+        return Ok(first);
+    }
+    let evidence = Evidence::AcceptLength {
+        depth: depth.unwrap_or(1),
+        accept_length,
+        cycles,
+    };
+    let mean = format!("accept length {accept_length:.2} from {shown}, the mean of the files");
+    Ok(Figure {
+        logged: figures.into_iter().find_map(|figure| figure.logged),
+        ..figure(evidence, mean)
+    })
+}
+
+/// `said` is the depth of what does not say its own.
+fn from_log(path: &Path, said: Option<u32>, cycles: Option<f64>) -> anyhow::Result<Figure> {
     let shown = path.display().to_string();
     if !path.exists() {
         return Err(input::error(format!(
@@ -233,11 +269,12 @@ fn from_log(path: &Path, cycles: Option<f64>) -> anyhow::Result<Figure> {
     }
     let text = input::read_text(path)?;
     let log = accept_from_log(&text, &shown)?;
+    let depth = log.depth.or(said);
     let needs_depth = || {
         input::error(format!(
             "--accept {shown}: accept length {:.2}, but the log does not say at which depth; give \
-             it as {:.2}@DEPTH",
-            log.accept_length, log.accept_length
+             --accept {shown}@N with the draft steps of that run for N",
+            log.accept_length
         ))
     };
     let counted = cycles.is_none().then_some(log.passes).flatten();
@@ -248,12 +285,12 @@ fn from_log(path: &Path, cycles: Option<f64>) -> anyhow::Result<Figure> {
             cycles,
         },
         AcceptReading::Length { accept_length, .. } => Evidence::AcceptLength {
-            depth: log.depth.ok_or_else(needs_depth)?,
+            depth: depth.ok_or_else(needs_depth)?,
             accept_length: *accept_length,
             cycles,
         },
         AcceptReading::Counts { .. } => Evidence::AcceptLength {
-            depth: log.depth.ok_or_else(needs_depth)?,
+            depth: depth.ok_or_else(needs_depth)?,
             accept_length: log.accept_length,
             cycles,
         },

@@ -68,6 +68,8 @@ pub(crate) struct LogScenario {
     pub(crate) accept_rates: Option<String>,
     /// Why that is none of the model's: the server was told it, or has random weights.
     pub(crate) accept_forced: Option<String>,
+    /// Whether its weights are random.
+    pub(crate) random_weights: bool,
     /// Most requests at a time.
     pub(crate) max_running_requests: Option<(u32, usize)>,
     /// Whether the server took that number by itself.
@@ -329,6 +331,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         prefix_states: prefix_states(facts),
         accept_rates: facts.get("accept_rates").map(|_| facts.file.clone()),
         accept_forced: super::forced::words(facts),
+        random_weights: facts.get("random_weights").is_some(),
         max_running_requests: whole("max_running_requests"),
         max_running_taken: facts.get("max_running_taken").is_some(),
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),

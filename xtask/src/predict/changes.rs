@@ -104,7 +104,10 @@ fn of_the_links(
         let gain = gain(links, choice)?;
         let change = format!("all-reduce by {}", algorithm.name());
         match kernels::switch(algorithm, group, &scenario.engine) {
-            Ok(switch) => found.push(gain.change(&change, switch.shown())),
+            Ok(switch) => {
+                let typed = kernels::beside_the_log(scenario, (algorithm, group), switch.shown());
+                found.push(gain.change(&change, typed));
+            }
             Err(why) => {
                 let why = format!("{why}; {}", kernels::BOUND);
                 bounds.push(gain.change(&change, why));

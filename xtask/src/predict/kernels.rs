@@ -13,6 +13,9 @@ use crate::scenario::{EngineChoice, EngineKind, Scenario};
 /// What stands beside a kernel that cannot be had.
 pub(super) const BOUND: &str = "a bound on what a better kernel would give";
 
+/// What stands beside a kernel that needs nothing typed.
+const BY_ITSELF: &str = "by itself";
+
 /// Variables and flags that make an engine run a kernel; none where it does so by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Switch {
@@ -27,7 +30,7 @@ impl Switch {
     pub(super) fn shown(&self) -> String {
         let words: Vec<&str> = self.env.iter().chain(&self.flags).copied().collect();
         match words.is_empty() {
-            true => "by itself".to_string(),
+            true => BY_ITSELF.to_string(),
             false => words.join(" "),
         }
     }
@@ -82,6 +85,24 @@ pub(super) fn switched_by(
     let switch = switch(algorithm, group, &scenario.engine);
     own.map(str::to_string)
         .or_else(|| switch.ok().map(|switch| switch.shown()))
+        .map(|shown| beside_the_log(scenario, (algorithm, group), shown))
+}
+
+/// The same for a server whose log names the flag that keeps its engine from its own kernel.
+pub(super) fn beside_the_log(
+    scenario: &Scenario,
+    (algorithm, group): (Algorithm, Group),
+    shown: String,
+) -> String {
+    let own = matches!(algorithm, Algorithm::Engine | Algorithm::EnginePush);
+    let runs = own && (group.mesh || group.gpus == 2);
+    if !(runs && scenario.told_no_custom) {
+        return shown;
+    }
+    match shown == BY_ITSELF {
+        true => format!("without {NO_CUSTOM}"),
+        false => format!("{shown}, without {NO_CUSTOM}"),
+    }
 }
 
 /// What switches `algorithm` on in the engine; otherwise why nothing does.
@@ -148,6 +169,9 @@ const NO_FUSION: &str = "--enforce-disable-flashinfer-allreduce-fusion";
 /// The flag of SGLang and vLLM that leaves every size to NCCL.
 const NO_CUSTOM: &str = "--disable-custom-all-reduce";
 
+/// The line of TensorRT-LLM's extra options that does; by itself it chooses by size (`TorchLlmArgs`).
+pub(super) const TRTLLM_NCCL: &str = "allreduce_strategy: NCCL";
+
 /// What gives the engine's own kernel where its newer releases run another by themselves.
 pub(super) fn replaced(
     algorithm: Algorithm,
@@ -206,6 +230,9 @@ fn nccl(group: Group, engine: &EngineChoice) -> Switch {
     let mut switch = Switch::default();
     if engines_flag {
         switch.flags.push(NO_CUSTOM);
+    }
+    if engine.kind == EngineKind::TrtLlm {
+        switch.flags.push(TRTLLM_NCCL);
     }
     if group.fused_by_sglang(engine) && at_least(engine, (0, 5, 10), (2026, 4)) {
         switch.flags.push(NO_FUSION);

@@ -3,7 +3,7 @@
 use spec_decode::HeadKind;
 
 use super::flags::{Setting, draft_path, fraction, head, memory_of, push};
-use super::launch;
+use super::{kernels, launch};
 use crate::scenario::{EngineKind, Scenario};
 
 /// Flags of trtllm-serve; speculation stands in the file of [`trtllm_extra`].
@@ -39,7 +39,7 @@ pub(super) fn trtllm(setting: &Setting<'_>) -> Vec<String> {
 }
 
 /// Lines of TensorRT-LLM's extra options (YAML): speculation, where it is on and the engine has such a
-/// method, and a cache in another format.
+/// method, a cache in another format, and NCCL, where it is asked for.
 pub(super) fn trtllm_extra(setting: &Setting<'_>) -> Option<Vec<String>> {
     let cache = matches!(setting.scenario.kv_dtype, kvplan::KvDtype::Fp8).then(|| {
         // The file's word replaces that of the flags.
@@ -53,7 +53,18 @@ pub(super) fn trtllm_extra(setting: &Setting<'_>) -> Option<Vec<String>> {
             fraction.unwrap_or_default()
         )
     });
-    let lines: Vec<String> = drafting(setting).into_iter().chain(cache).collect();
+    let nccl = setting
+        .allreduce
+        .kernel()
+        .filter(|_| setting.scenario.tp > 1);
+    let nccl = nccl
+        .filter(|kernel| kernel.is_nccl())
+        .map(|_| kernels::TRTLLM_NCCL.to_string());
+    let lines: Vec<String> = drafting(setting)
+        .into_iter()
+        .chain(cache)
+        .chain(nccl)
+        .collect();
     (!lines.is_empty()).then_some(lines)
 }
 

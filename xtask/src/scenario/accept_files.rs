@@ -21,7 +21,7 @@ pub(super) struct Found {
 }
 
 /// `FILE`, several joined by commas, or the same with `@STEPS` where they do not say their depth.
-fn named(given: &Path) -> (Vec<PathBuf>, Option<u32>) {
+pub(crate) fn named(given: &Path) -> (Vec<PathBuf>, Option<u32>) {
     let text = given.to_string_lossy();
     let split = text.rsplit_once('@').filter(|_| !given.exists());
     let split = split.and_then(|(files, steps)| Some((files, steps.parse::<u32>().ok()?)));

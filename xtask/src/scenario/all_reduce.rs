@@ -102,6 +102,13 @@ pub(super) fn resolve(
     Ok((name, swept.to_string()))
 }
 
+/// Whether the start line of the log keeps the engine, which is asked for too, from its own kernel.
+pub(super) fn told_no_custom(merged: &merge::Merged) -> bool {
+    let told = merged.told_all_reduce.as_ref();
+    let told = told.filter(|_| merged.lent_by.is_none());
+    told.is_some_and(|told| told.switches.iter().any(|word| word == NO_CUSTOM))
+}
+
 /// Says that the steps of a sweep are moved to another all-reduce.
 fn note_moved((swept, at): (&str, &str), name: &str, notes: &mut Notes) {
     let shown = |name: &str| match name {

@@ -29,6 +29,7 @@ pub(crate) mod shapes;
 mod sweep;
 pub(crate) mod tree;
 
+pub(crate) use accept_files::named as named_files;
 pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH, unmeasured_band};
 pub(crate) use all_reduce::{allreduce_names, names_allreduce};
 pub(crate) use default_draft::is_own as drafts_by_itself;
@@ -98,6 +99,8 @@ pub(crate) struct Scenario {
     pub(crate) allreduce: String,
     /// What a plain sweep is taken to have run with: the log's, else the engine's own choice.
     pub(crate) swept_allreduce: String,
+    /// Whether the start line of a log keeps its engine, this one, from its own all-reduce.
+    pub(crate) told_no_custom: bool,
     /// The user's own all-reduce times: (bytes, µs).
     pub(crate) allreduce_table: Option<Vec<(u64, f64)>>,
     pub(crate) observed: ObservedFile,
@@ -211,14 +214,13 @@ impl Scenario {
     }
 
     fn from_merged(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Self> {
-        let hardware = hardware::resolve(&merged.hardware)?;
-        note_hardware(&hardware, notes);
+        let hardware = noted_hardware(merged, notes)?;
         let engine = engine::resolve(merged, notes)?;
         let model = ran::stretched(model::target(merged, notes)?, merged);
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let (merged, baseline) = &aside::of_this_server(merged, (tp, &hardware.gpu.name), notes)?;
-        let draft = ran::head_of_log(model::draft(merged, &model, &engine, notes)?, merged, notes);
         let target = (&model, &engine);
+        let draft = heads::resolve(merged, target, notes)?;
         let (allreduce, swept) = all_reduce::resolve(merged, &hardware, target, tp, notes)?;
         let own = (model.name.as_str(), tp, allreduce.as_str());
         let served = sweep::served(merged, &hardware.served, own, notes);
@@ -245,6 +247,7 @@ impl Scenario {
             baseline: baseline.map(|sweep| sweep.points),
             allreduce,
             swept_allreduce: swept,
+            told_no_custom: all_reduce::told_no_custom(merged),
             served,
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
             observed: merged.observed.clone(),
@@ -366,7 +369,8 @@ impl Scenario {
 }
 
 /// The box and its card, with what is assumed of the wiring.
-fn note_hardware(hardware: &hardware::Hardware, notes: &mut Notes) {
+fn noted_hardware(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<hardware::Hardware> {
+    let hardware = hardware::resolve(&merged.hardware)?;
     notes.input("box", hardware.wiring.name.clone(), hardware.source.clone());
     notes.input(
         "gpu",
@@ -387,6 +391,7 @@ fn note_hardware(hardware: &hardware::Hardware, notes: &mut Notes) {
     if let Some(narrow) = hardware.narrow_slots() {
         notes.assume(narrow, "another slot or riser");
     }
+    Ok(hardware)
 }
 
 fn tensor_parallel(

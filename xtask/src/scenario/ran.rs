@@ -34,6 +34,8 @@ pub(crate) struct Ran {
     pub(crate) batched_tokens: Option<u64>,
     /// Tokens of context that the config of its draft reaches.
     pub(crate) draft_reach: Option<u64>,
+    /// Whether its weights are random, so that no checkpoint brought a head's own tables.
+    pub(crate) random_weights: bool,
     /// Which of its throughput windows drafted.
     pub(crate) windows: Option<Windows>,
     /// Largest batch that it captured as a graph, where told.
@@ -204,22 +206,6 @@ pub(super) fn stretched(mut model: kvplan::Model, merged: &Merged) -> kvplan::Mo
     model
 }
 
-/// The draft, with how far a log says that the head of its server reaches.
-pub(super) fn head_of_log(
-    draft: Option<Draft>,
-    merged: &Merged,
-    notes: &mut Notes,
-) -> Option<Draft> {
-    let mut draft = draft?;
-    super::heads::note_beyond(merged, notes);
-    let reach = super::heads::reach_of_log(merged);
-    if let (Some(head), Some(reach)) = (&mut draft.model, reach) {
-        head.max_positions = Some(reach);
-        draft.reach_known = true;
-    }
-    Some(draft)
-}
-
 impl Ran {
     /// Of a log.
     pub(super) fn of(log: &LogScenario, shown: &str) -> Self {
@@ -243,6 +229,7 @@ impl Ran {
             context_limit: whole(log.context),
             batched_tokens: whole(log.batched_tokens),
             draft_reach: whole(log.draft_reach),
+            random_weights: log.random_weights,
             windows: log.windows,
             graph_max_batch: whole(log.graph_max_batch),
             whole_graphs: log.whole_graphs,
