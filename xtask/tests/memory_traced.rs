@@ -224,3 +224,14 @@ fn graphs_of_vllms_second_runner_are_not_taken_out_of_the_pool() {
         assert!(off.abs() < 0.006, "{flags}: {off:+.4}");
     }
 }
+
+/// Rounding of the shares of a dense model's pool was a row of its own, "draft: padding … 0.00".
+#[test]
+fn a_dense_models_draft_has_no_row_of_padding() {
+    let flags = "--model llama-3.3-70b --quant fp8 --box 4x-l40s --engine vllm --context 8k";
+    for command in ["plan", "predict"] {
+        let text = run(&format!("{command} {flags}"));
+        assert!(text.contains("draft: KV pool"), "{text}");
+        assert!(!text.contains("draft: padding"), "{text}");
+    }
+}

@@ -365,7 +365,12 @@ fn pool_lines(ledger: &mut Ledger, setup: &Setup<'_>, groups: &Groups, pool: f64
     let (context, batched) = (setup.context(), batched_tokens(setup));
     let beyond = groups.share_beyond(&Groups::of(&setup.plain()), context, batched);
     // States and windows do not grow with a request, so a layer's share follows the context.
-    let layers = groups.draft_share(context, batched).min(beyond);
+    let layers = groups.draft_share(context, batched);
+    // Without groups to pad the two are one but for rounding.
+    let layers = match pool * (beyond - layers) < 5e-4 {
+        true => beyond,
+        false => layers,
+    };
     let rest = match groups.keeps_drafted_states() {
         true => "draft: states of drafted tokens, padding",
         false => "draft: padding of the groups of layers",

@@ -87,10 +87,11 @@ fn loads_between(scenario: &Scenario, points: &[Point]) -> Option<Assumption> {
     let beyond = loads(points.iter().filter(beyond).collect());
     let users = users_of(&measured);
     let s = if most == 1 { "" } else { "s" };
-    let verifies = format!(
-        "verifies of more than {most} token{s} (at {})",
-        users_of(&beyond)
-    );
+    let at = match beyond.len() == points.len() {
+        true => String::new(),
+        false => format!(" (at {})", users_of(&beyond)),
+    };
+    let verifies = format!("verifies of more than {most} token{s}{at}");
     let (modelled, settled_by) = match (others.as_slice(), beyond.as_slice()) {
         ([], []) => return None,
         ([], _) => (
