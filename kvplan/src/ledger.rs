@@ -49,6 +49,8 @@ impl Added<'_> {
 
 /// The line of what the others have too much beside a server that ran.
 const OVER: &str = "estimates above what the server took";
+/// The line of weights that were loaded beyond the tensors and what an engine adds to them.
+pub(crate) const WEIGHTS_OFF: &str = "weights: observed less computed";
 /// The line of what the pool that was seen falls short of that of its flags.
 const UNEXPLAINED: &str = "taken by what the log does not show";
 /// The line of what the others have too little beside a server that ran out.
@@ -195,6 +197,11 @@ impl Ledger {
     /// That line, where there is one.
     pub fn unexplained_line(&self) -> Option<&Line> {
         self.lines.iter().find(|line| line.item == UNEXPLAINED)
+    }
+
+    /// The line of weights that neither the tensors nor what an engine adds explain.
+    pub fn weights_off_line(&self) -> Option<&Line> {
+        self.lines.iter().find(|line| line.item == WEIGHTS_OFF)
     }
 
     /// What is loaded for the draft, its own vocabulary tables included, GiB.

@@ -295,8 +295,11 @@ pub(crate) fn forward_gib(model: &Model, sharding: &Sharding, tokens: u64) -> f6
     2.0 * elements.fold(0.0, f64::max) * tokens as f64 / GIB
 }
 
-/// Adds weight lines by group, what the engine adds, and (where weights were observed) the
-/// difference that closes the gap.
+/// How far what an engine adds to the tensors may be off, as a share.
+const ENGINES_OWN_SPREAD: f64 = 0.5;
+
+/// Adds weight lines by group and what the engine adds, which weights that were observed tell; where
+/// they are beyond that, the difference.
 pub(crate) fn weight_lines(
     ledger: &mut crate::ledger::Ledger,
     weights: &Weights,
@@ -321,16 +324,21 @@ pub(crate) fn weight_lines(
         ledger.exact(item, line.bytes / GIB, SHAPES);
     }
     let own = "weights: engine's own (rotary table, padding, copies, modules)";
-    let (own_gib, source) = (weights.engine_bytes / GIB, "per engine: parts.rs");
-    if let Some(observed) = observed_gib {
-        // What it is wrong by stands in the next line: the sum is known.
-        ledger.exact(own, own_gib, source);
-        ledger.exact(
-            "weights: observed less computed",
-            observed - weights.gib(),
-            "free before less free after, as observed",
-        );
+    let own_gib = weights.engine_bytes / GIB;
+    let Some(observed) = observed_gib else {
+        ledger.estimate(own, own_gib, ENGINES_OWN_SPREAD, "per engine: parts.rs");
+        return;
+    };
+    // The tensors are known, so what was loaded tells the rest, unless it is no such rest.
+    let off = observed - weights.gib();
+    if (-own_gib..=ENGINES_OWN_SPREAD * own_gib).contains(&off) {
+        ledger.exact(own, own_gib + off, "what was loaded less the tensors");
     } else {
-        ledger.estimate(own, own_gib, 0.5, source);
+        ledger.exact(own, own_gib, "per engine: parts.rs");
+        ledger.exact(
+            crate::ledger::WEIGHTS_OFF,
+            off,
+            "what was loaded, as observed",
+        );
     }
 }

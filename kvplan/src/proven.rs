@@ -15,11 +15,13 @@ pub struct Fate {
     pub stayed_up: bool,
 }
 
-/// What lies outside the fraction, GiB, and how far that may be off either way.
+/// What lies outside the fraction, GiB, how far that may be off either way, and the sum of how far each
+/// part of it may be: more than that where they are off each by itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beside {
     pub(crate) gib: f64,
     pub(crate) off: f64,
+    pub(crate) parts_off: f64,
 }
 
 /// The same of a server that was seen, with the room that its fraction left for it, GiB.
@@ -57,7 +59,8 @@ impl Off {
             return Self::even(asked.off);
         };
         let both = asked.off.min(seen.beside.off);
-        let (own, theirs) = (asked.off - both, seen.beside.off - both);
+        let more = asked.parts_off - seen.beside.parts_off;
+        let (own, theirs) = (more.max(0.0), (-more).max(0.0));
         let left = seen.room - seen.beside.gib;
         let cut = match seen.stayed_up {
             true if left + theirs < both => {
@@ -68,7 +71,7 @@ impl Off {
                 let low = left - theirs;
                 Self::between(low, both.max(low + both / 2.0))
             }
-            _ => Self::even(both),
+            _ => return Self::even(asked.off),
         };
         Self {
             low: cut.low - own,
@@ -113,9 +116,18 @@ impl Setup<'_> {
 mod tests {
     use super::*;
 
+    fn beside(gib: f64, off: f64) -> Beside {
+        let parts_off = off;
+        Beside {
+            gib,
+            off,
+            parts_off,
+        }
+    }
+
     fn seen(gib: f64, off: f64, room: f64, stayed_up: bool) -> Option<SeenBeside> {
         Some(SeenBeside {
-            beside: Beside { gib, off },
+            beside: beside(gib, off),
             room,
             stayed_up,
         })
@@ -123,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_a_server_rules_out_is_cut_off_the_band_and_the_middle_is_of_what_is_left() {
-        let asked = Beside { gib: 3.0, off: 1.0 };
+        let asked = beside(3.0, 1.0);
         assert_eq!(Off::of(asked, None), Off::even(1.0));
         // Room enough for the whole band says nothing.
         assert_eq!(Off::of(asked, seen(3.0, 1.0, 4.0, true)), Off::even(1.0));
@@ -140,14 +152,14 @@ mod tests {
 
     #[test]
     fn what_a_draft_adds_keeps_its_own_band() {
-        let asked = Beside { gib: 3.3, off: 1.2 };
+        let asked = beside(3.3, 1.2);
         let off = Off::of(asked, seen(3.0, 1.0, 3.0, true));
         let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} and {b}");
         close(off.low, -1.2);
         close(off.middle, -0.5);
         close(off.high, 0.2);
         // The other way round: the server had a draft, at its least, that this one has not.
-        let plain = Beside { gib: 3.0, off: 1.0 };
+        let plain = beside(3.0, 1.0);
         let off = Off::of(plain, seen(3.3, 1.2, 3.3, true));
         close(off.high, 0.2);
     }

@@ -120,7 +120,7 @@ pub struct Observed {
     pub running: Option<u64>,
     /// Largest batch that the run whose graphs were seen captured; `None`: the engine's own.
     pub graph_max_batch: Option<u64>,
-    /// Weights as the engine printed them, GiB.
+    /// The target's weights as the engine printed them, GiB, less a draft's that it loads with them.
     pub weights_gib: Option<f64>,
     /// The draft's weights as the engine printed them, GiB, where it loads them apart.
     pub draft_gib: Option<f64>,

@@ -40,7 +40,7 @@ const SERVED: &[Server] = &[
 /// first is not known, and moves no wall.
 #[rustfmt::skip]
 const RAN_OUT: &[Server] = &[
-    ("qwen3-8b", None, 1, "vllm@0.29.0", 31.36, 0.98, Some(4), Some(16), true),
+    ("qwen3-8b", None, 1, "vllm@0.29.0", 31.36, 0.98, Some(4), Some(16), false),
     ("kimi-k2.5", None, 8, "vllm@2026-02", 95.0, 0.97, None, None, false),
 ];
 

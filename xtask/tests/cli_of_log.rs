@@ -206,7 +206,7 @@ fn beside_another_kv_format_a_log_keeps_what_does_not_depend_on_it() {
     assert!(!fp8.contains("not observed"), "{fp8}");
     for item in [
         "driver, CUDA context, NCCL",
-        "weights: observed less computed",
+        "weights: engine's own",
         "draft: weights",
         "target: graphs",
         "draft: graphs",

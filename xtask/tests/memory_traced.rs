@@ -63,27 +63,27 @@ fn the_rows_of_a_draft_add_up_to_what_it_costs_though_a_hybrid_keeps_states() {
 /// that start.
 #[test]
 fn a_fraction_that_is_chosen_is_pasted_with_the_context_that_fits_it_and_is_plans() {
-    for quant in ["int4", "fp8"] {
-        let flags = format!("{HYBRID} --quant {quant} --task code --steps 3");
-        let predict = run(&format!("predict {flags}"));
-        let set = after(&predict, "set --gpu-memory-utilization ").to_string();
-        assert!(
-            predict.contains(&format!(
-                "--gpu-memory-utilization {set} --max-model-len 16384"
-            )),
-            "{predict}"
-        );
-        let flags = format!("{HYBRID} --quant {quant} --mem-fraction {set}");
-        let plan = run(&format!("plan {flags}"));
-        assert!(
-            !plan.starts_with("REFUSED") && !plan.contains("activation wall, 0"),
-            "{plan}"
-        );
-        let cost = after(&predict, "costs ");
-        assert_eq!(cost, after(&plan, "it takes "), "{predict}{plan}");
-        let least = after(&predict, "legal fraction: ");
-        assert_eq!(least, after(&plan, "legal from "), "{predict}{plan}");
-    }
+    // Its graphs lie outside the utilisation.
+    let hybrid = HYBRID.replace("vllm@0.22.1", "vllm@0.20.1");
+    let flags = format!("{hybrid} --quant fp8 --task code --steps 3");
+    let predict = run(&format!("predict {flags}"));
+    let set = after(&predict, "set --gpu-memory-utilization ").to_string();
+    assert!(
+        predict.contains(&format!(
+            "--gpu-memory-utilization {set} --max-model-len 16384"
+        )),
+        "{predict}"
+    );
+    let flags = format!("{hybrid} --quant fp8 --mem-fraction {set}");
+    let plan = run(&format!("plan {flags}"));
+    assert!(
+        !plan.starts_with("REFUSED") && !plan.contains("activation wall, 0"),
+        "{plan}"
+    );
+    let cost = after(&predict, "costs ");
+    assert_eq!(cost, after(&plan, "it takes "), "{predict}{plan}");
+    let least = after(&predict, "legal fraction: ");
+    assert_eq!(least, after(&plan, "legal from "), "{predict}{plan}");
 }
 
 /// A plain server on two H100 with the pool that its flags give; weights and pool are put in.
@@ -118,7 +118,7 @@ fn a_logs_pool_far_below_its_flags_is_said_and_is_no_activation() {
     ] {
         let text = of_log(&short, line);
         assert!(
-            text.contains("the log's pool is 11.2 GiB (8.7 to 13.6) smaller"),
+            text.contains("the log's pool is 11.1 GiB (8.7 to 13.6) smaller"),
             "{text}"
         );
         let row = after(&text, "activations of the profile run");
@@ -134,15 +134,48 @@ fn a_logs_pool_far_below_its_flags_is_said_and_is_no_activation() {
 }
 
 #[test]
-fn weights_of_a_log_outside_the_band_of_those_computed_are_said() {
+fn weights_of_a_log_beyond_what_those_computed_may_be_off_are_said() {
     let line = "plan --draft none";
     let more = of_log(&log("33.3562", "31.05", "904,480", "12.98"), line);
     assert!(
-        more.contains("loaded 33.36 GiB of weights, 32.28 (31.32 to 33.23) are computed"),
+        more.contains("loaded 33.36 GiB of weights, 32.28 are computed"),
         "{more}"
     );
     let same = of_log(&log("32.40", "31.05", "904,480", "12.98"), line);
     assert!(!same.contains("of weights"), "{same}");
+}
+
+/// "Model loading took 57.82 GiB" stood beside weights of 57.88 (57.85 to 57.91), and what they were too
+/// much was taken from the activations.
+#[test]
+fn weights_that_a_vllm_log_prints_are_those_of_the_ledger_a_drafts_with_them() {
+    let plain = log("32.40", "31.05", "904,480", "12.98");
+    let drafts = plain.replace(
+        "speculative_config=None",
+        "speculative_config=SpeculativeConfig(method='eagle3', model='head', num_spec_tokens=3)",
+    );
+    let loaded = |text: &str| -> f64 {
+        let rows = text
+            .lines()
+            .filter(|line| line.starts_with("weights: ") || line.starts_with("draft: weights"));
+        let gib = |line: &str| {
+            let mut words = line
+                .split_whitespace()
+                .filter_map(|w| w.parse::<f64>().ok());
+            words.next().unwrap_or_default()
+        };
+        rows.map(gib).sum()
+    };
+    for (log, draft) in [(&plain, "none"), (&drafts, "eagle3")] {
+        let text = of_log(log, &format!("plan --draft {draft}"));
+        assert!((loaded(&text) - 32.40).abs() < 0.006, "{text}");
+    }
+    let text = of_log(&plain, "plan --draft eagle3");
+    let head = after(&text, "draft: weights");
+    assert!(
+        head > 0.1 && (loaded(&text) - head - 32.40).abs() < 0.006,
+        "{text}"
+    );
 }
 
 /// "1,700,791 tokens (requests x the longest it is told to take), 439.92 requests of 2,048 tokens" is no

@@ -7,11 +7,11 @@ use common::{SGLANG_LOG, answers, with_log};
 
 /// A plain vLLM server of four RTX 3090 until its graphs are there.
 const CAPTURED: &str = "\
-(EngineCore pid=2) INFO 11-29 19:02:28 [core.py:105] Initializing a V1 LLM engine (v0.20.1) with config: model='Qwen/Qwen3-32B-AWQ', speculative_config=None, max_seq_len=16384, tensor_parallel_size=4, quantization=awq_marlin, kv_cache_dtype=auto, gpu_memory_utilization=0.9, max_num_seqs=64, max_num_batched_tokens=2048
+(EngineCore pid=2) INFO 11-29 19:02:28 [core.py:105] Initializing a V1 LLM engine (v0.20.1) with config: model='Qwen/Qwen3-32B-AWQ', speculative_config=None, max_seq_len=16384, tensor_parallel_size=4, quantization=awq_marlin, kv_cache_dtype=auto, gpu_memory_utilization=0.94, max_num_seqs=64, max_num_batched_tokens=2048
 (Worker_TP0 pid=3) INFO 11-29 19:02:53 [gpu_model_runner.py:4820] Model loading took 4.59 GiB memory and 12.917354 seconds
-(Worker_TP0 pid=3) INFO 11-29 19:03:38 [gpu_worker.py:436] Available KV cache memory: 15.52 GiB
-(EngineCore pid=2) INFO 11-29 19:03:38 [kv_cache_utils.py:1319] GPU KV cache size: 254,272 tokens
-(EngineCore pid=2) INFO 11-29 19:03:38 [kv_cache_utils.py:1324] Maximum concurrency for 16,384 tokens per request: 15.52x
+(Worker_TP0 pid=3) INFO 11-29 19:03:38 [gpu_worker.py:436] Available KV cache memory: 16.46 GiB
+(EngineCore pid=2) INFO 11-29 19:03:38 [kv_cache_utils.py:1319] GPU KV cache size: 269,664 tokens
+(EngineCore pid=2) INFO 11-29 19:03:38 [kv_cache_utils.py:1324] Maximum concurrency for 16,384 tokens per request: 16.46x
 (Worker_TP0 pid=3) INFO 11-29 19:03:46 [gpu_model_runner.py:6046] Graph capturing finished in 8 secs, took 0.31 GiB
 ";
 
@@ -38,8 +38,8 @@ fn wall(plan: &str) -> [f64; 3] {
     [middle, low, high].map(|figure| figure.parse().unwrap_or_else(|_| panic!("{plan}")))
 }
 
-/// A plain server stood at 0.900, and with a draft that adds 0.12 to 0.50 GiB beside the pool the wall
-/// began at 0.823; with look-up, which adds nothing, at 0.844.
+/// A plain server stood at 0.940, and with a draft that adds 0.12 to 0.50 GiB beside the pool the wall
+/// began well below; with look-up, which adds nothing, too.
 #[test]
 fn the_fraction_of_a_plain_server_that_ran_bounds_the_wall_with_a_draft() {
     let log = format!("{CAPTURED}{READY}");
@@ -48,34 +48,37 @@ fn the_fraction_of_a_plain_server_that_ran_bounds_the_wall_with_a_draft() {
         of(&log, &flags)
     };
     let plain = wall(&plan("none"));
-    assert_eq!(plain, [0.931, 0.900, 0.963]);
+    assert_eq!(plain, [0.952, 0.940, 0.964]);
     assert_eq!(wall(&plan("ngram")), plain);
     assert!(!plan("none").contains("-0.00"), "{}", plan("none"));
     let text = plan("eagle3");
     let [middle, low, high] = wall(&text);
     let added = |gib: f64| gib / 23.58;
     let near = |a: f64, b: f64| assert!((a - b).abs() < 0.0015, "{a} and {b}: {text}");
-    near(low, 0.900 - added(0.50));
+    near(low, 0.940 - added(0.50));
     near(middle, plain[0] - added(0.31));
     near(high, plain[2] - added(0.12));
     // The ledger ends with the room under that wall.
-    let free = text.lines().find_map(|line| line.strip_prefix("free "));
+    let ends = ["free ", "missing (negative)"];
+    let free = text
+        .lines()
+        .find_map(|line| ends.iter().find_map(|end| line.strip_prefix(*end)));
     let free: f64 = free
         .and_then(|line| line.split_whitespace().next()?.parse().ok())
         .expect("what is free");
-    assert!((free - (middle - 0.900) * 23.58).abs() < 0.03, "{text}");
+    assert!((free - (middle - 0.940) * 23.58).abs() < 0.03, "{text}");
 }
 
-/// 0.900 was "measure first" for memory alone and 0.890 paid without a word, of a wall at 0.890 (0.823 to
-/// 0.958).
+/// A fraction at the middle of the wall was "measure first" for memory alone and one just below paid
+/// without a word.
 #[test]
 fn a_fraction_inside_the_band_is_told_with_one_that_is_clear_of_it_in_both_halves() {
     let flags = "--gpu rtx-3090 --context 8k --draft eagle3 --accept 2.9@3 --concurrency 1,2";
     let log = format!("{CAPTURED}{READY}");
     for (fraction, word, half) in [
-        (0.890, "PAYS", "inside the band"),
-        (0.900, "PAYS", "inside the band"),
-        (0.940, "MEASURE FIRST", "above the middle"),
+        (0.925, "PAYS", "inside the band"),
+        (0.935, "PAYS", "inside the band"),
+        (0.950, "MEASURE FIRST", "above the middle"),
     ] {
         let asked = format!("{flags} --mem-fraction {fraction:.3}");
         let text = of(&log, &format!("predict {asked}"));
@@ -83,19 +86,19 @@ fn a_fraction_inside_the_band_is_told_with_one_that_is_clear_of_it_in_both_halve
         let said = format!("{fraction:.3} is {half} of the activation wall");
         for text in [&text, &of(&log, &format!("plan {asked}"))] {
             assert!(
-                text.contains(&said) && text.contains("0.878 is clear of it"),
+                text.contains(&said) && text.contains("0.918 is clear of it"),
                 "{text}"
             );
         }
         let pasted = if half == "above the middle" {
-            0.878
+            0.918
         } else {
             fraction
         };
         let flag = format!("--gpu-memory-utilization {pasted:.3}");
         assert!(text.contains(&flag), "{text}");
     }
-    let clear = of(&log, &format!("predict {flags} --mem-fraction 0.878"));
+    let clear = of(&log, &format!("predict {flags} --mem-fraction 0.918"));
     assert!(clear.starts_with("PAYS"), "{clear}");
     assert!(!clear.contains("clear of it"), "{clear}");
 }
@@ -105,7 +108,7 @@ fn a_fraction_inside_the_band_is_told_with_one_that_is_clear_of_it_in_both_halve
 fn a_log_that_ends_before_its_server_took_requests_proves_no_fraction() {
     let flags = "--gpu rtx-3090 --context 8k --draft none";
     let text = of(CAPTURED, &format!("plan {flags}"));
-    assert_eq!(wall(&text), [0.903, 0.844, 0.963], "{text}");
+    assert_eq!(wall(&text), [0.943, 0.922, 0.964], "{text}");
     let text = of(CAPTURED, &format!("predict {flags}"));
     assert!(text.contains("its fraction is not known to hold"), "{text}");
     assert!(!text.contains("that server ran"), "{text}");

@@ -204,7 +204,7 @@ fn budget(setup: &Setup<'_>, weights_gib: f64, longest: u64) -> Budget {
         parts::draft_parts(setup, &spec, false)
     });
     // V0 did not profile the draft; V1 loads it inside the model.
-    let draft_counted = v1(version) && setup.observed.weights_gib.is_none();
+    let draft_counted = v1(version);
     let (graphs, draft_graphs) = graphs::gib(setup, max_seqs(setup));
     let non_torch = non_torch_gib(setup);
     let mut b = Budget {
@@ -342,7 +342,7 @@ fn ledger_lines(
         "capacity less what torch sees",
     );
     parts::weight_lines(ledger, weights, observed);
-    draft_lines(ledger, setup, b);
+    draft_lines(ledger, b);
     pool_lines(ledger, setup, groups, b.rest.max(0.0));
     ledger.estimate(
         "activations of the profile run",
@@ -424,28 +424,23 @@ fn beside_torch(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget) {
         "workspaces on demand (NCCL, experts)",
         beside.on_demand,
         1.0,
-        "1 % of the card: servers at 0.97 and 0.98 that ran out, and others that served",
+        "1 % of the card: for want of that servers at 0.97 and 0.98 ran out",
     );
 }
 
-/// The draft's weights, by where they come from; a log's weight figure holds them already.
-fn draft_lines(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget) {
-    if setup.observed.weights_gib.is_none() {
-        let source = if b.draft_counted {
-            "loaded with the target, inside the utilisation"
-        } else {
-            "V0: not profiled, comes on top"
-        };
-        ledger
-            .exact("draft: weights", b.draft.weight_bytes / GIB, source)
-            .of_speculation();
-        ledger
-            .exact(
-                "draft: its own vocabulary tables",
-                b.draft.table_bytes / GIB,
-                source,
-            )
-            .of_speculation();
+/// The draft's weights, by where they come from.
+fn draft_lines(ledger: &mut Ledger, b: &Budget) {
+    let source = if b.draft_counted {
+        "loaded with the target, inside the utilisation"
+    } else {
+        "V0: not profiled, comes on top"
+    };
+    let lines = [
+        ("draft: weights", b.draft.weight_bytes),
+        ("draft: its own vocabulary tables", b.draft.table_bytes),
+    ];
+    for (item, bytes) in lines {
+        ledger.exact(item, bytes / GIB, source).of_speculation();
     }
 }
 

@@ -160,32 +160,18 @@ pub(super) fn beyond_its_flags(scenario: &Scenario, cost: &SpeculationCost) -> V
         .collect()
 }
 
-/// Weights that the server loaded outside the band of those computed, and by more than that is known to
-/// be off.
+/// Weights that the server loaded beyond what those computed may be off, and by more than that is known
+/// to be off.
 fn weights_off(scenario: &Scenario, cost: &SpeculationCost) -> Option<String> {
     let ran = &scenario.ran;
     let vllm = scenario.engine.kind == EngineKind::Vllm && !ran.file.is_empty();
     let seen = ran.weights_gib.filter(|_| vllm)?;
-    let plan = match (ran.speculates, scenario.draft.is_some()) {
-        (true, true) => &cost.with,
-        (false, _) => &cost.without,
-        (true, false) => return None,
-    };
-    let loaded = [
-        "weights",
-        "draft: weights",
-        "draft: its own vocabulary tables",
-    ];
-    let lines = plan.ledger.lines.iter();
-    let lines = lines.filter(|line| loaded.iter().any(|item| line.item.starts_with(item)));
-    let (gib, low, high) = lines.fold((0.0, 0.0, 0.0), |sum, line| {
-        (sum.0 + line.gib, sum.1 + line.low, sum.2 + line.high)
-    });
-    let out = (seen < low || seen > high) && (seen - gib).abs() > WEIGHTS_KNOWN * gib;
-    out.then(|| {
+    let off = cost.with.ledger.weights_off_line()?.gib;
+    let gib = seen - off;
+    (off.abs() > WEIGHTS_KNOWN * gib).then(|| {
         format!(
-            "the log's server loaded {seen:.2} GiB of weights, {gib:.2} ({low:.2} to {high:.2}) are computed: \
-             another checkpoint, adapters, or kernels that keep copies"
+            "the log's server loaded {seen:.2} GiB of weights, {gib:.2} are computed: another checkpoint, \
+             adapters, or kernels that keep copies"
         )
     })
 }

@@ -309,6 +309,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         kv_tokens: Some(plan.kv_tokens),
         kv_tokens_without_speculation: Some(report.cost.without.kv_tokens),
         pool_gib_lost: Some(report.cost.pool_lost_gib()),
+        computed_weights_gib: plan.computed_weights_gib,
         holds_without_draft: None,
         pool: Some(plan.pool.clone()),
         state_slots: plan.state_slots,

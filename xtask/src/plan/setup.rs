@@ -203,8 +203,25 @@ pub(crate) fn setup<'a>(
     free_of_the_log(&mut setup, scenario);
     setup.observed.fate = fate(&setup, &scenario.ran);
     setup.observed.torch_total_gib = Some(torch_total);
-    setup.observed.weights_gib = scenario.observed.weights_gib.as_ref().map(|f| f.value);
+    setup.observed.weights_gib = weights_seen(&setup, scenario);
     Ok(setup)
+}
+
+/// The target's weights, as the scenario observed them or vLLM's log prints them: that counts a draft's
+/// with them, so the log of another draft does not say.
+fn weights_seen(setup: &Setup<'_>, scenario: &Scenario) -> Option<f64> {
+    if let Some(figure) = &scenario.observed.weights_gib {
+        return Some(figure.value);
+    }
+    let ran = &scenario.ran;
+    let vllm = setup.engine.kind == EngineKind::Vllm;
+    let loaded = ran.weights_gib.filter(|_| vllm && !ran.of_another_draft)?;
+    if !ran.speculates {
+        return Some(loaded);
+    }
+    setup.speculation?;
+    let draft = kvplan::plan(setup).ok()?.ledger.draft_loaded_gib();
+    Some(loaded - draft).filter(|gib| *gib > 0.0)
 }
 
 /// Longest request that the pasted line serves: the limit by flag, of the log's server, or the model's.

@@ -52,8 +52,7 @@ fn the_default_plan_tells_the_story_of_the_night() {
         weights: routers                                                 0.308
         weights: norms and biases                                        0.002
         weights: vision tower                                            0.867
-        weights: engine's own (rotary table, padding, copies, modules)   0.377
-        weights: observed less computed                                  0.106
+        weights: engine's own (rotary table, padding, copies, modules)   0.483
         draft: weights                                                   0.718   (0.54 to 0.90)
         target: KV pool                                                  8.909
         draft: KV pool                                                   0.519

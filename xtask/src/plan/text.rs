@@ -329,7 +329,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
             .filter(|b| !b.agrees)
             .map(|b| b.sentence.clone()),
     );
-    if (plan.weights_gib - plan.computed_weights_gib).abs() > 0.005 {
+    if weights_differ(report) {
         out.push(format!(
             "weights computed from the architecture {:.2} GiB, observed {:.2}",
             plan.computed_weights_gib, plan.weights_gib
@@ -442,10 +442,17 @@ fn ledger(report: &Report, sources: bool, out: &mut String) {
     out.push_str(&text(&table, 0));
 }
 
+/// Whether weights were observed that are not those computed; of a vLLM log's `beyond_flags` says so.
+fn weights_differ(report: &Report) -> bool {
+    let plan = &report.cost.with;
+    let apart = (plan.weights_gib - plan.computed_weights_gib).abs() > 0.005;
+    apart && report.engine.kind != EngineKind::Vllm
+}
+
 fn assumed(report: &Report, scenario: &Scenario, out: &mut String) {
     let plan = &report.cost.with;
     out.push('\n');
-    if (plan.weights_gib - plan.computed_weights_gib).abs() > 0.005 {
+    if weights_differ(report) {
         out.push_str(&format!(
             "weights    computed from the architecture {:.2} GiB, observed {:.2} GiB\n",
             plan.computed_weights_gib, plan.weights_gib

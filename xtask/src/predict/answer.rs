@@ -231,6 +231,9 @@ pub(crate) struct Memory {
     /// The tokens that speculation takes of the pool, GiB.
     #[serde(skip)]
     pub(crate) pool_gib_lost: Option<f64>,
+    /// Weights of the target as computed, whatever was observed, GiB.
+    #[serde(skip)]
+    pub(crate) computed_weights_gib: f64,
     /// How many requests of any context the pool holds.
     #[serde(skip)]
     pub(crate) pool: Option<kvplan::Pool>,

@@ -59,13 +59,7 @@ pub(super) fn rows(
     let seen = &scenario.observed;
     let mut rows = Vec::new();
     if let Some(figure) = &seen.weights_gib {
-        // The ledger's own lines, without the one that closes the gap to what was observed.
-        let computed = memory
-            .ledger
-            .iter()
-            .filter(|l| l.item.starts_with("weights") && !l.item.contains("observed"))
-            .map(|l| l.gib)
-            .sum::<f64>();
+        let computed = memory.computed_weights_gib;
         rows.push(row("weights of one GPU", figure, Some(computed), "GiB", ""));
     }
     let own = scenario.has_own_steps();

@@ -71,8 +71,10 @@ pub(super) fn reserve_lines(
     if !super::prices_draft(setup, era) {
         outside += b.tokens as f64 * draft.kv_bytes_per_token as f64 / GIB;
     }
+    let off = graphs::SPREAD * (guessed_graphs + guessed_prefills) + 0.5 * activations + draft_off;
     Beside {
         gib: (table + buffers + graphs + prefills + activations + outside).max(table + buffers),
-        off: graphs::SPREAD * (guessed_graphs + guessed_prefills) + 0.5 * activations + draft_off,
+        off,
+        parts_off: off,
     }
 }

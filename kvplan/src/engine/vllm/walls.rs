@@ -59,6 +59,7 @@ fn outside(setup: &Setup<'_>, b: &Budget) -> proven::Beside {
     proven::Beside {
         gib: b.outside + beside.before + beside.on_demand,
         off: graphs_off.hypot(before_off).hypot(beside.on_demand),
+        parts_off: graphs_off + before_off + beside.on_demand,
     }
 }
 
