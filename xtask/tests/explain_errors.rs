@@ -261,3 +261,71 @@ fn graphs_that_are_off_cost_nothing_known_where_blocks_are_denoised() {
     let text = explained("decodes.log", &start("Qwen/Qwen3-32B"));
     assert!(text.contains("COSTS  CUDA graphs are off"), "{text}");
 }
+
+/// A start of SGLang up to its pool.
+const POOLED: &str = "[2026-11-30 09:00:01] server_args=ServerArgs(model_path='Qwen/Qwen3-32B', mem_fraction_static=0.9, tp_size=1)\n\
+    [2026-11-30 09:00:10 TP0] Load weight begin. avail mem=78.68 GB\n\
+    [2026-11-30 09:00:40 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=17.41 GB, mem \
+    usage=61.27 GB.\n\
+    [2026-11-30 09:00:41 TP0] KV Cache is allocated. #tokens: 39000, K size: 4.77 GB, V size: 4.77 GB\n\
+    [2026-11-30 09:00:41 TP0] Memory pool end. avail mem=7.80 GB\n\
+    [2026-11-30 09:00:42 TP0] Capture cuda graph begin. This can take up to several minutes. avail mem=7.80 GB\n";
+
+fn scheduler_hit(error: &str) -> String {
+    format!(
+        "{POOLED}[2026-11-30 09:00:50 TP0] Scheduler hit an exception: Traceback (most recent call last):\n  File \
+         \"/s/scheduler.py\", line 3013, in run_scheduler_process\n    scheduler = Scheduler(\n  File \
+         \"/s/cuda_graph_runner.py\", line 5, in capture\n    raise Exception(\n{error}\n\n\
+         [2026-11-30 09:00:50] Received sigquit from a child process. It usually means the child failed.\n"
+    )
+}
+
+/// Only torch's own words were known: the rest was an error like any other, and `predict` planned on.
+#[test]
+fn a_scheduler_without_memory_is_out_of_memory_in_whatever_words_it_says_so() {
+    for error in [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        "torch.AcceleratorError: CUDA error: out of memory\nCUDA kernel errors might be reported at some other call",
+        "RuntimeError: cudaMalloc failed: out of memory",
+        "Exception: Capture cuda graph failed: CUDA error: out of memory\nPossible solutions:\n1. set --mem-fraction-static",
+        "torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.cpp:77, unhandled cuda error, NCCL version 2.27.3\n\
+         ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "RuntimeError: Failed to allocate memory for batch_prefill_tmp_v with size 559939584",
+        "ValueError: Not enough memory for the draft worker",
+    ] {
+        let text = explained("no-memory.log", &scheduler_hit(error));
+        assert!(
+            text.starts_with("WRONG  out of memory beside the KV pool"),
+            "{error}: {text}"
+        );
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-memory.log");
+        let log = path.to_str().expect("a path");
+        let answer = answers(&[
+            "predict",
+            "--from-log",
+            log,
+            "--gpu",
+            "h100",
+            "--engine",
+            "sglang@0.5.9",
+        ]);
+        assert!(
+            answer.contains("the log's server ran out of memory"),
+            "{error}: {answer}"
+        );
+    }
+}
+
+#[test]
+fn a_scheduler_that_dies_of_something_else_is_dead_of_what_it_says() {
+    for error in [
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 106496",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: not enough memory: you tried 9 bytes",
+        "AssertionError",
+    ] {
+        let text = explained("dead.log", &scheduler_hit(error));
+        let says = format!("WRONG  the server ended with an error: {error}");
+        assert!(text.starts_with(&says), "{text}");
+    }
+}

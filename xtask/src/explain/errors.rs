@@ -43,6 +43,18 @@ const RELAYED: [&str; 10] = [
 /// Said when a server that is up is told to end; what its processes print then is of that end.
 const TOLD_TO_END: [&str; 2] = ["API server: shutdown triggered", "INFO:     Shutting down"];
 
+/// What a device that has no memory left says, in small letters; the processor's allocator says the last
+/// of them too.
+const NO_MEMORY: [&str; 7] = [
+    "out of memory",
+    "outofmemory",
+    "out_of_memory",
+    "status_alloc_failed",
+    "errormemoryallocation",
+    "failed to allocate memory",
+    "not enough memory",
+];
+
 /// What captures graphs, the last to begin being the one that an error falls into; `None` behind them.
 const CAPTURES: [(&str, Option<&str>); 3] = [
     ("Capturing CUDA graph", Some("CUDA graphs")),
@@ -70,19 +82,23 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     let mut ends: Option<(usize, &str)> = None;
     let mut errors: Vec<(usize, &str, &str)> = Vec::new();
     let mut place = "";
+    // NCCL says why it failed in a line of its own.
+    let mut nccl_without_memory = false;
     for (line, text) in own {
         if UP.iter().any(|phrase| text.contains(phrase)) {
             (up, ends, place) = (true, None, "");
+            nccl_without_memory = false;
             errors.clear();
             continue;
         }
         if up && ends.is_none() && TOLD_TO_END.iter().any(|phrase| text.contains(phrase)) {
             break;
         }
+        nccl_without_memory |= text.contains("Cuda failure") && without_memory(text);
         let said = message(text);
         if said.starts_with("File \"") {
             place = said;
-        } else if is_error(said) {
+        } else if is_error(said) || !place.is_empty() && is_qualified(said) {
             errors.push((*line, said, place));
             place = "";
         } else if let Some(told) = said.find("CUDA error: ").and_then(|at| said.get(at..)) {
@@ -105,6 +121,16 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     };
     facts.remove("ends_in");
     facts.remove("error_kind");
+    let by_nccl = nccl_without_memory && ["NCCL", "nccl"].iter().any(|name| said.contains(name));
+    if without_memory(said) || by_nccl {
+        facts.set("error_kind", "out-of-memory", line);
+        return;
+    }
+    tell(doc, facts, (line, said, place));
+}
+
+/// The error, the place that raised it, and what lines before it say of it.
+fn tell(doc: &Doc, facts: &mut Facts, (line, said, place): (usize, &str, &str)) {
     let first = cut(said, LONGEST);
     let more = if first.len() < said.len() { "…" } else { "" };
     facts.set("error", format!("{first}{more}"), line);
@@ -125,6 +151,13 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
         let name = file.rsplit('/').next().unwrap_or(file);
         facts.set("error_at", name, line);
     }
+}
+
+/// Whether a device says that it has no memory left.
+fn without_memory(text: &str) -> bool {
+    let small = text.to_ascii_lowercase();
+    let said = NO_MEMORY.iter().any(|phrase| small.contains(phrase));
+    said && !small.contains("cpuallocator")
 }
 
 /// What was being captured behind these lines.
@@ -174,4 +207,16 @@ fn is_error(said: &str) -> bool {
         && ["Error", "Exception", "Interrupt"]
             .iter()
             .any(|end| last.ends_with(end))
+}
+
+/// The same by another name, with the module that it is of: `triton.runtime.errors.OutOfResources: out
+/// of resource: shared memory`.
+fn is_qualified(said: &str) -> bool {
+    let Some((name, _)) = said.split_once(": ") else {
+        return false;
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    let last = name.rsplit_once('.').map(|(_, last)| last);
+    name.chars().all(plain)
+        && last.is_some_and(|last| last.starts_with(|c: char| c.is_ascii_uppercase()))
 }
