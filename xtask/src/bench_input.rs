@@ -18,7 +18,9 @@ mod tables;
 use crate::explain::text::{Doc, leading_number};
 
 pub(crate) use joined::joined;
-pub(crate) use sweep::{RanOn, Sweep, sweep_from_text, sweep_of_points, sweep_with_notes};
+pub(crate) use sweep::{
+    PlainPool, RanOn, Sweep, sweep_from_text, sweep_of_points, sweep_with_notes,
+};
 
 /// One measured operating point.
 #[derive(Debug, Clone, Default, PartialEq)]

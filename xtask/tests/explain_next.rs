@@ -16,12 +16,13 @@ fn xtask(words: &[&str], folder: &Path) -> anyhow::Result<Output> {
 /// What stands in capitals, and what a reader of any of the samples could put there. Models with
 /// MTP layers, with many heads, and small: one of them goes with each sample. Some ran on 16 cards,
 /// which few machines have.
-const FILL: [(&str, &str); 5] = [
+const FILL: [(&str, &str); 6] = [
     ("GPU", "gb200"),
     ("GPUS", "8"),
     ("ENGINE", "sglang"),
     ("DRAFT", "eagle3"),
     ("USERS", "16"),
+    ("VERSION", "0.5.12"),
 ];
 const MODELS: [&str; 2] = ["deepseek-v3", "llama-3.1-8b"];
 

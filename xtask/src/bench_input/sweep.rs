@@ -36,6 +36,30 @@ pub(crate) struct RanOn {
     pub(crate) gpu: Option<(String, usize)>,
     /// Format of its KV cache.
     pub(crate) kv_dtype: Option<(String, usize)>,
+    /// Its KV pool.
+    pub(crate) pool: Option<PlainPool>,
+}
+
+/// The pool of a plain server.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PlainPool {
+    /// Engine and model, as its log names them.
+    pub(crate) of: (String, String),
+    pub(crate) tokens: u64,
+    /// The fraction that it ran with.
+    pub(crate) fraction: Option<f64>,
+}
+
+impl PlainPool {
+    fn of(facts: &Facts) -> Option<Self> {
+        let seen = crate::explain::scenario_from_facts(facts);
+        let (tokens, _) = seen.kv_tokens.filter(|(tokens, _)| *tokens < 1e15)?;
+        Some(Self {
+            of: (seen.engine?.0, seen.model?.0),
+            tokens: tokens as u64,
+            fraction: seen.mem_fraction.map(|(fraction, _)| fraction),
+        })
+    }
 }
 
 impl RanOn {
@@ -50,6 +74,7 @@ impl RanOn {
             kv_dtype: facts
                 .text("kv_dtype")
                 .map(|dtype| (dtype.to_string(), line("kv_dtype"))),
+            pool: PlainPool::of(facts),
         }
     }
 }

@@ -144,7 +144,7 @@ pub(super) fn environment(doc: &Doc, facts: &mut Facts) {
 const GRAPHS_OUTSIDE: &str = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0";
 
 /// Of SGLang's `ServerArgs(…)`.
-pub(super) fn sglang(arguments: &str, facts: &mut Facts) {
+pub(super) fn sglang(arguments: &str, line: usize, facts: &mut Facts) {
     let entries = entries(arguments);
     let mut found = Carried::default();
     take(SGLANG, &entries, &mut found);
@@ -154,6 +154,8 @@ pub(super) fn sglang(arguments: &str, facts: &mut Facts) {
     });
     found.left = left.map(|(name, _)| (*name).to_string()).collect();
     facts.carried = found;
+    let names: Vec<&str> = entries.iter().map(|(name, _)| *name).collect();
+    facts.printed_by = Some((super::arguments::bounds(&names), line));
 }
 
 /// Of SGLang's start line, where no arguments were printed: the ranks of whole experts.
@@ -288,6 +290,7 @@ mod tests {
             "model_path='a/b', dtype='auto', quantization=None, served_model_name='a/b', \
              attention_backend='fa3', chunked_prefill_size=8192, reasoning_parser='qwen3', \
              disable_cuda_graph=False, trust_remote_code=False)",
+            1,
             &mut facts,
         );
         assert_eq!(
@@ -295,7 +298,7 @@ mod tests {
             "--attention-backend fa3 --chunked-prefill-size 8192"
         );
         assert_eq!(facts.carried.left, ["reasoning_parser"]);
-        sglang("model_path='a/b, dtype=", &mut facts);
+        sglang("model_path='a/b, dtype=", 1, &mut facts);
         assert!(facts.carried.flags.is_empty());
     }
 }

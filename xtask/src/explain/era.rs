@@ -1,10 +1,8 @@
 //! Which versions of an engine print the lines that a log has, where it does not name its version.
 
+use super::arguments::{self, Version};
 use super::facts::Facts;
 use super::text::Doc;
-
-/// A version of an engine.
-type Version = (u32, u32, u32);
 
 /// A version and the line that shows it.
 type Seen = Option<(Version, usize)>;
@@ -71,14 +69,9 @@ const SIGNS: &[Sign] = &[
     since("vllm", "GiB memory and", (0, 12, 0)),
 ];
 
-/// When a version of SGLang came out: (version, year and month).
-const SGLANG_DATES: &[(Version, (u32, u32))] = &[
-    ((0, 2, 0), (2024, 7)),
-    ((0, 4, 0), (2024, 12)),
-    ((0, 4, 6), (2025, 4)),
-    ((0, 5, 3), (2025, 10)),
-    ((0, 5, 13), (2026, 6)),
-];
+/// The release of SGLang from which on its flags go by the names that they have now: the batches of its
+/// graphs, and what a draft on a hybrid wants.
+const RENAMED: Version = (0, 5, 14);
 
 /// Sets `engine_version_range` and, where it settles which rules hold, `engine_version_taken`.
 pub(super) fn read(doc: &Doc, facts: &mut Facts) {
@@ -115,7 +108,14 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     }
     if engine == "sglang" {
         draft_order(facts, &mut from, &mut before);
+        by_arguments(facts, &mut from, &mut before);
     }
+    let month = month(doc).filter(|_| engine == "sglang");
+    let older = month.zip(arguments::built(RENAMED));
+    facts.version_open = engine == "sglang"
+        && before.is_none()
+        && from.is_none_or(|(from, _)| from < RENAMED)
+        && older.is_none_or(|((month, _), renamed)| month >= renamed);
     // Lines of two builds in one file say nothing.
     if from
         .zip(before)
@@ -123,7 +123,6 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     {
         return;
     }
-    let month = month(doc).filter(|_| engine == "sglang");
     write(from, before, month, facts);
 }
 
@@ -146,8 +145,21 @@ fn draft_order(facts: &Facts, from: &mut Seen, before: &mut Seen) {
     }
 }
 
+/// A server prints all of its arguments.
+fn by_arguments(facts: &Facts, from: &mut Seen, before: &mut Seen) {
+    let Some(((first, end), line)) = facts.printed_by else {
+        return;
+    };
+    *from = first.map(|first| (first, line)).max(*from);
+    let both = [end.map(|end| (end, line)), *before];
+    *before = both.into_iter().flatten().min();
+}
+
 fn write(from: Seen, before: Seen, month: Option<((u32, u32), usize)>, facts: &mut Facts) {
     let show = |(a, b, c): Version| format!("{a}.{b}.{c}");
+    let built = |seen: Seen| arguments::built(seen?.0);
+    // A build from before the end still runs later: its date says nothing.
+    let dated = month.filter(|(month, _)| built(before).is_none_or(|end| *month < end));
     let mut words = Vec::new();
     if let Some((version, _)) = from {
         words.push(format!("{} or later", show(version)));
@@ -155,46 +167,37 @@ fn write(from: Seen, before: Seen, month: Option<((u32, u32), usize)>, facts: &m
     if let Some((version, _)) = before {
         words.push(format!("before {}", show(version)));
     }
-    if let Some(((year, month), _)) = month {
+    if let Some(((year, month), _)) = dated {
         words.push(format!("out by {year}-{month:02}"));
     }
-    let line = [from.map(|f| f.1), before.map(|b| b.1), month.map(|m| m.1)];
+    let line = [before.map(|b| b.1), from.map(|f| f.1), dated.map(|m| m.1)];
     let Some(line) = line.into_iter().flatten().next() else {
         return;
     };
     let how = "by the lines it prints and their dates";
     facts.derive("engine_version_range", words.join(", "), line, how);
-    let dated = month.map(|(month, _)| month);
-    let released = |version: Version| {
-        let known = SGLANG_DATES.iter().find(|(v, _)| *v == version);
-        known.map(|(_, month)| *month)
-    };
-    let too_new = |month: (u32, u32)| {
-        before.is_some_and(|(version, _)| released(version).is_some_and(|out| month >= out))
-    };
-    let too_old = |month: (u32, u32)| {
-        from.is_some_and(|(version, _)| released(version).is_some_and(|out| month < out))
-    };
-    let taken = match (dated, before, from) {
-        (Some(month), _, _) if !too_new(month) && !too_old(month) => {
-            Some(format!("{}-{:02}", month.0, month.1))
+    let last = before.map(|(end, _)| last_before(end, from.map(|from| from.0)));
+    let first = from.map(|from| from.0);
+    let taken = match (dated, last, first) {
+        (_, Some(last), Some(first)) if first == last => Some(show(last)),
+        (Some((month, _)), _, Some(first)) if built(from).is_some_and(|out| month <= out) => {
+            Some(show(first))
         }
-        (_, Some((version, _)), from) => Some(show(last_before(version, from.map(|from| from.0)))),
-        (Some(_), None, Some((version, _))) => Some(show(version)),
-        _ => None,
+        (Some(((year, month), _)), _, _) => Some(format!("{year}-{month:02}")),
+        (None, last, _) => last.map(show),
     };
     if let Some(taken) = taken {
         facts.derive("engine_version_taken", taken, line, how);
     }
 }
 
-/// The release to take for a log of before one of the versions that [`SIGNS`] name, and of `from` or
-/// later.
+/// The release to take for a log of before one of the versions that [`SIGNS`] name or the arguments
+/// show, and of `from` or later.
 fn last_before(version: Version, from: Option<Version>) -> Version {
-    let last = SIGNS
-        .iter()
-        .find(|sign| sign.before == Some(version))
+    let signs = SIGNS.iter().find(|sign| sign.before == Some(version));
+    let last = signs
         .and_then(|sign| sign.last)
+        .or_else(|| arguments::last_before(version))
         .unwrap_or(NOT_COUNTED);
     from.map_or(last, |from| last.max(from))
 }
@@ -287,15 +290,45 @@ mod tests {
             }
         }
         assert!(NOT_COUNTED < COUNTED && last_before(COUNTED, None) == NOT_COUNTED);
-        let dated = |version: &Version| SGLANG_DATES.iter().any(|(known, _)| known == version);
         let sglang = SIGNS.iter().filter(|sign| sign.engine == "sglang");
         let ends = sglang.filter_map(|sign| sign.before).chain([COUNTED]);
         for end in ends {
             assert!(
-                dated(&end),
+                arguments::built(end).is_some(),
                 "{end:?} has no date: a month cannot contradict it"
             );
         }
+    }
+
+    #[test]
+    fn a_sglang_log_is_dated_by_the_fields_of_its_server_arguments() {
+        let log = |fields: &str, stamp: &str| {
+            format!(
+                "[{stamp} 09:00:01] server_args=ServerArgs(model_path='a/b', mem_fraction_static=0.8, \
+                 tp_size=1{fields})\n[{stamp} 09:01:01] Decode batch, #running-req: 1, #token: 48\n"
+            )
+        };
+        let open = |text: &str| facts_from_text(text, "f").version_open;
+        let old = log(
+            ", cuda_graph_max_bs=512, disable_radix_cache=False",
+            "2026-11-30",
+        );
+        let (range, version) = taken(&old);
+        assert_eq!(range.as_deref(), Some("0.5.3 or later, before 0.5.14"));
+        assert_eq!(version.as_deref(), Some("0.5.13"));
+        assert!(!open(&old));
+        // Nothing that a release lost: it may be any, and its flags have had two names.
+        let any = log("", "2026-11-30");
+        let (range, version) = taken(&any);
+        assert_eq!(range.as_deref(), Some("0.5.3 or later, out by 2026-11"));
+        assert_eq!(version.as_deref(), Some("2026-11"));
+        assert!(open(&any));
+        let new = log(", cuda_graph_config={}", "2026-06-30");
+        assert_eq!(taken(&new).1.as_deref(), Some("0.5.14"));
+        assert!(!open(&new));
+        // Another start in the same file says nothing of this one.
+        let both = format!("{}{any}", log(", cuda_graph_max_bs=512", "2026-11-30"));
+        assert!(open(&both), "{:?}", taken(&both));
     }
 
     #[test]

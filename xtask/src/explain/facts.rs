@@ -90,6 +90,11 @@ pub(crate) struct Facts {
     pub(crate) nameless_sweep: bool,
     /// What a start line of the same engine takes over from the printed arguments.
     pub(crate) carried: super::carried::Carried,
+    /// The releases by whose server arguments it was printed, the first and the first after them, and the
+    /// line.
+    pub(crate) printed_by: Option<(super::arguments::Bounds, usize)>,
+    /// Whether releases that are told other flags may have printed it.
+    pub(crate) version_open: bool,
     /// Whether `--topology` reads more than one GPU's wiring from it.
     pub(crate) wired: bool,
 }

@@ -95,6 +95,7 @@ pub(crate) fn find(files: &[Facts]) -> Vec<Finding> {
         all_reduce::check(facts, &mut found);
     }
     speculation::pools(files, &mut found);
+    all_reduce::told_off(files, &mut found);
     alike::check(files, &mut found);
     found.sort_by_key(|finding| finding.severity);
     found

@@ -5,6 +5,7 @@
 
 mod accept;
 mod args;
+mod arguments;
 mod bench_facts;
 pub(crate) mod carried;
 mod config;
@@ -53,7 +54,7 @@ pub(crate) use facts::{Facts, Value};
 use findings::Finding;
 pub(crate) use look_up::{OVER_ALL, UPPER_BOUND};
 pub(crate) use nccl::times_us as nccl_times_us;
-pub(crate) use scenario::{LogScenario, NO_CUSTOM, scenario_from_log};
+pub(crate) use scenario::{LogScenario, NO_CUSTOM, scenario_from_facts, scenario_from_log};
 
 use crate::input;
 

@@ -3,15 +3,15 @@
 mod accept;
 mod baseline;
 mod machine;
+mod served;
 
 use super::drafting;
 use super::facts::Facts;
 use super::scenario::{LogScenario, scenario_from_facts};
 use crate::predict::text::shell_word as word;
-use crate::scenario::merge::weight_format;
-use crate::scenario::parse;
 use accept::accept;
 use baseline::{Baseline, baseline};
+use served::{memory, served, version};
 
 /// A command to run next.
 #[derive(Debug, Clone, PartialEq)]
@@ -129,6 +129,9 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
         served(&mut line, &said, bench);
     }
     hardware(&mut line, &said, (log_or_bench, files), own.is_some());
+    if own.as_ref().is_some_and(|own| own.version_open) {
+        version(&mut line);
+    }
     not_modelled(&mut line, log);
     let settings = line.words.len();
     if own.is_none() {
@@ -155,27 +158,6 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     let shown = said.tp.is_some() || named.is_some() || class || speed || by_log;
     let says = line.words.len() > settings || shown || said.context.is_some();
     says.then(|| line.next())
-}
-
-/// The `plan` command of a plain server's log, between backticks, and what to put in.
-pub(crate) fn plan_line(log: &Facts) -> String {
-    let named = log.text("model");
-    let mut line = Words {
-        words: vec!["cargo xtask plan".to_string()],
-        ..Words::default()
-    };
-    line.file("--from-log", log);
-    if named.is_none_or(|path| kvplan::catalog::find(path).is_err()) {
-        let known = named.map(model_name);
-        let known = known.filter(|name| kvplan::catalog::find(name).is_ok());
-        model(&mut line, named, known, Some(log));
-    }
-    gpu(&mut line, std::slice::from_ref(log));
-    let with = match line.fill_in.as_slice() {
-        [] => String::new(),
-        gaps => format!(", with {},", gaps.join(", ")),
-    };
-    format!("`{}`{with}", line.words.join(" "))
 }
 
 /// Whether what a log says can be taken whole: not where drafts are named that the model of the
@@ -227,46 +209,6 @@ fn model(line: &mut Words, named: Option<&str>, known: Option<String>, log: Opti
             },
         ),
     }
-}
-
-/// The weights' format and the engine.
-fn served(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
-    let quant = said.quant.clone().and_then(weight_format);
-    line.push("--quant", quant.map(|(quant, _)| quant));
-    engine(line, said, bench);
-}
-
-/// The fraction and the KV format.
-fn memory(line: &mut Words, said: &LogScenario) {
-    line.push("--mem-fraction", said.mem_fraction.map(|(f, _)| short(f)));
-    let kv_dtype = said.kv_dtype.as_ref().map(|(dtype, _)| dtype.clone());
-    let known = kv_dtype.filter(|dtype| kvplan::KvDtype::parse(dtype).is_some());
-    line.push("--kv-dtype", known);
-}
-
-fn engine(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
-    let by_bench = bench.and_then(|bench| bench.text("bench_engine"));
-    let named = said.engine.as_ref().map(|(engine, _)| engine.as_str());
-    let word = match named.or(by_bench) {
-        Some(engine) => {
-            let version = said.engine_version.as_ref().map(|(version, _)| version);
-            let version = version.filter(|version| parse::is_version(version));
-            let by_lines = said
-                .version_by_lines
-                .as_ref()
-                .map(|(version, _, _)| version);
-            match version.or(by_lines) {
-                Some(version) => format!("{engine}@{version}"),
-                None => engine.to_string(),
-            }
-        }
-        None => {
-            let what = "the engine that was measured for ENGINE (sglang, vllm, trtllm, llamacpp)";
-            line.gap("--engine", "ENGINE", what.to_string());
-            return;
-        }
-    };
-    line.push("--engine", Some(word));
 }
 
 fn hardware(

@@ -18,6 +18,8 @@ pub(crate) struct LogScenario {
     pub(crate) engine_version: Option<(String, usize)>,
     /// The version whose rules hold where none is printed, and why.
     pub(crate) version_by_lines: Option<(String, String, usize)>,
+    /// Whether releases that are told other flags may have written it.
+    pub(crate) version_open: bool,
     /// Tensor-parallel size.
     pub(crate) tp: Option<(u32, usize)>,
     /// Cards that llama.cpp found: it takes them all.
@@ -289,10 +291,7 @@ fn version_by_lines(facts: &Facts) -> Option<(String, String, usize)> {
 
 /// The scenario among facts already read.
 pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
-    let text = |name: &str| -> Option<(String, usize)> {
-        let fact = facts.get(name)?;
-        Some((facts.text(name)?.to_string(), fact.line))
-    };
+    let text = |name: &str| Some((facts.text(name)?.to_string(), facts.get(name)?.line));
     let number = |name: &str| Some((facts.number(name)?, facts.get(name)?.line));
     let whole = |name: &str| whole(facts, name);
     let (stands, came_up) = (pool_stands(facts), came_up(facts));
@@ -304,6 +303,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         engine: text("engine"),
         engine_version: text("engine_version"),
         version_by_lines: version_by_lines(facts),
+        version_open: facts.version_open,
         tp: whole("tp"),
         gpus: whole("gpus").filter(|_| facts.text("engine") == Some("llamacpp")),
         dcp: whole("dcp"),

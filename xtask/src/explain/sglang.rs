@@ -302,15 +302,18 @@ fn server_args(rest: &str, line: usize, facts: &mut Facts) {
     if let Some(dtype) = argument(rest, "kv_cache_dtype").filter(|d| *d != "auto") {
         facts.set("kv_dtype", dtype, line);
     }
+    let device = argument(rest, "device").unwrap_or("cuda");
     for (key, name) in [
         ("disable_custom_all_reduce", "custom_all_reduce_disabled"),
         ("disable_cuda_graph", "cuda_graph_disabled"),
     ] {
-        if let Some(value @ ("True" | "true")) = argument(rest, key) {
+        // Of another device there is no such kernel.
+        let of_device = key != "disable_custom_all_reduce" || device == "cuda";
+        if let Some(value @ ("True" | "true")) = argument(rest, key).filter(|_| of_device) {
             facts.set(name, value.to_lowercase(), line);
         }
     }
-    super::carried::sglang(rest, facts);
+    super::carried::sglang(rest, line, facts);
     // Steps, width and draft tokens have defaults that are printed also when speculation is off.
     let Some(algorithm) = argument(rest, "speculative_algorithm") else {
         return;

@@ -33,6 +33,7 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
         let mut memory = for_load(&own, scenario);
         memory.fraction_given = given;
         memory.cost_of_choice = choice::cost(&own, scenario)?;
+        of_both_logs(&own, scenario, &mut memory);
         // What a log's server was told is no wish of this user's.
         let free = !given || scenario.by_log("mem_fraction");
         if free && !plan.interval.is_empty() {
@@ -53,6 +54,22 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
         }
     }
     Ok(for_load(&own, scenario))
+}
+
+/// What the draft costs by the pools of two logs, its own and the plain server's: that is what `explain`
+/// says of them.
+fn of_both_logs(own: &Report, scenario: &Scenario, memory: &mut Memory) {
+    let as_logged = scenario.ran.as_asked() && scenario.ran.speculates && scenario.draft.is_some();
+    let same = as_logged && memory.kv_tokens == scenario.ran.kv_tokens;
+    let Some(plain) = scenario.ran.plain_pool.as_ref().filter(|_| same) else {
+        return;
+    };
+    let lost = plain.tokens.saturating_sub(memory.kv_tokens.unwrap_or(0));
+    let of_one = own.cost.without.kv_bytes_per_token / f64::from(1 << 30);
+    memory.kv_tokens_without_speculation = Some(plain.tokens);
+    memory.pool_gib_lost = Some(lost as f64 * of_one);
+    memory.cost_of_choice = None;
+    memory.of_both_logs = Some([scenario.ran.fraction, plain.fraction]);
 }
 
 /// The fraction in the log of a plain server was set for a run without a draft: where the draft brings
@@ -321,6 +338,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         set_instead: None,
         fraction_given: false,
         cost_of_choice: None,
+        of_both_logs: None,
         fraction: Some(plan.fraction),
         fraction_min: Some(plan.interval.min),
         tokens_in_requests_of: plan.tokens_in_requests_of,

@@ -266,6 +266,9 @@ pub(crate) struct Memory {
     /// What the draft costs where SGLang chooses each fraction, as it did in the log's server.
     #[serde(skip)]
     pub(crate) cost_of_choice: Option<CostOfChoice>,
+    /// The fractions with the draft and without, where the pools of both servers are their logs'.
+    #[serde(skip)]
+    pub(crate) of_both_logs: Option<[Option<f64>; 2]>,
     pub(crate) fraction: Option<f64>,
     pub(crate) fraction_min: Option<f64>,
     /// Length of the requests that a hybrid's tokens are counted in.

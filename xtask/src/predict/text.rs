@@ -1,7 +1,10 @@
 //! The answer as text: the verdict first, then the table, then why.
 
 mod compared;
+mod cost;
 mod memory;
+
+pub(super) use cost::counted_in;
 
 use std::fmt::Write as _;
 
@@ -126,7 +129,7 @@ fn head(answer: &Answer, out: &mut String) {
         let _ = writeln!(out, "       {}", replicas.line());
     }
     reasons(answer, out);
-    if let Some(line) = memory_cost(answer) {
+    if let Some(line) = cost::memory_cost(answer) {
         let _ = writeln!(out, "       {line}");
     }
 }
@@ -139,57 +142,6 @@ fn reasons(answer: &Answer, out: &mut String) {
     if let Some(measure) = &answer.measure {
         let _ = writeln!(out, "       measure {}: {}", measure.what, measure.how);
     }
-}
-
-fn memory_cost(answer: &Answer) -> Option<String> {
-    let memory = &answer.memory;
-    answer.best.as_ref()?;
-    let with = memory.kv_tokens?;
-    let without = memory
-        .kv_tokens_without_speculation
-        .filter(|tokens| *tokens > 0)?;
-    let sglang = input_text(answer, "engine").starts_with("sglang");
-    // SGLang chooses another fraction beside a draft, which one that is set hides.
-    let at = match memory.fraction.filter(|_| sglang) {
-        Some(fraction) if memory.fraction_given => {
-            format!(", at {fraction:.3} with and without it{}", choice(memory))
-        }
-        Some(_) if memory.set_instead.is_none() => {
-            ", with and without it at the fraction that SGLang chooses".to_string()
-        }
-        _ => String::new(),
-    };
-    if with >= without {
-        return Some(format!("costs no KV tokens{at}"));
-    }
-    let gib = memory.pool_gib_lost;
-    let counted = counted_in(memory);
-    Some(format!(
-        "costs {} of {} KV tokens{counted}{}{at}",
-        thousands(without.saturating_sub(with) as f64),
-        thousands(without as f64),
-        gib.map_or_else(String::new, |gib| format!(" ({gib:.2} GiB)"))
-    ))
-}
-
-/// At which length of requests vLLM counts a hybrid's tokens: of shorter ones it counts fewer.
-pub(super) fn counted_in(memory: &super::answer::Memory) -> String {
-    let of = memory.tokens_in_requests_of.map(|of| thousands(of as f64));
-    of.map_or_else(String::new, |of| format!(" in requests of {of}"))
-}
-
-/// What the draft costs where SGLang chooses the fraction.
-fn choice(memory: &super::answer::Memory) -> String {
-    memory.cost_of_choice.map_or_else(String::new, |choice| {
-        let [with, without] = choice.tokens;
-        format!(
-            "; {} of {} where SGLang chooses it ({:.3} with, {:.3} without)",
-            thousands(without.saturating_sub(with) as f64),
-            thousands(without as f64),
-            choice.fractions[0],
-            choice.fractions[1],
-        )
-    })
 }
 
 fn points(answer: &Answer, out: &mut String) {

@@ -42,7 +42,11 @@ pub(super) fn of_this_server(
     let without = of_another_server(sweep.as_ref(), merged, server, notes);
     Ok(match without {
         Some(without) => (without, None),
-        None => (merged.clone(), sweep),
+        None => {
+            let mut own = merged.clone();
+            own.ran.plain_pool = super::sweep::plain_pool(sweep.as_ref(), &own.ran);
+            (own, sweep)
+        }
     })
 }
 

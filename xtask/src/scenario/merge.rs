@@ -228,7 +228,7 @@ fn apply_log(
     merged.log_is_of_the_model = !super::other_model::other_model(args, &log);
     merged.ran = Ran::of(&log, shown).beside(args, &log);
     let other_weights = super::other::of_other_weights(args, &log, shown);
-    let other_version = super::ran::of_other_version(args, &log, shown);
+    let other_version = super::other_engine::of_other_version(args, &log, shown);
     for left in other_weights.into_iter().chain(other_version) {
         notes.assume(left.clone(), "a log of that server");
         merged.left_aside.push(left);
@@ -256,9 +256,9 @@ fn apply_log(
         let value = engine_at(engine, &whole, shown, said);
         merged.engine = Some(Given::new(value, at(*line)));
     }
-    merged.lent_by = super::ran::engine_beside(args, &whole);
+    merged.lent_by = super::other_engine::engine_beside(args, &whole);
     if let Some(engine) = merged.lent_by {
-        super::ran::note_lent(engine, args, shown, notes);
+        super::other_engine::note_lent(engine, args, shown, notes);
     }
     // A fraction means another share of the card in each engine.
     merged.mem_fraction = log

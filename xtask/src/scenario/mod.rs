@@ -19,6 +19,7 @@ mod measured_with;
 pub(crate) mod merge;
 pub(crate) mod model;
 mod other;
+mod other_engine;
 mod other_model;
 pub(crate) mod parse;
 mod placement;

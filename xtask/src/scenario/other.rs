@@ -1,7 +1,7 @@
 //! What flags ask for otherwise than a log says.
 
+use super::other_engine::other_engine;
 use super::other_model::{last, other_model};
-use super::ran::other_engine;
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
 

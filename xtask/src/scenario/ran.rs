@@ -5,8 +5,8 @@ use spec_decode::HeadKind;
 use super::merge::{Given, Merged};
 use super::model::Draft;
 use super::other::Other;
+use super::other_engine::{engine_beside, other_engine};
 use super::other_model::other_model;
-use super::{EngineKind, Notes};
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
 use crate::explain::speeds::{LoadSpeed, Windows};
@@ -16,6 +16,8 @@ use crate::explain::speeds::{LoadSpeed, Windows};
 pub(crate) struct Ran {
     /// The log.
     pub(crate) file: String,
+    /// Engine and model, as it names them.
+    pub(crate) of: Option<(String, String)>,
     /// The card that it names, and where.
     pub(crate) card: Option<(String, String)>,
     /// Draft steps and tree width, where told.
@@ -95,6 +97,8 @@ pub(crate) struct Ran {
     pub(crate) outside_graph: f64,
     /// The engine's own all-reduce was off.
     pub(crate) no_custom_all_reduce: bool,
+    /// The pool of the plain server whose sweep is beside it, where that is of the same engine and model.
+    pub(crate) plain_pool: Option<crate::bench_input::PlainPool>,
     /// What else it was told, for a start line of the same engine.
     pub(crate) carried: crate::explain::carried::Carried,
 }
@@ -129,70 +133,6 @@ pub(crate) const OWN_POOL: [&str; 3] = [
 /// Fractions are typed with three digits, and pasted rounded up.
 const SAME_FRACTION: f64 = 0.0011;
 
-/// Whether `--engine` asks for another engine or version than a log's.
-pub(super) fn other_engine(args: &ScenarioArgs, log: &LogScenario) -> bool {
-    let Some(asked) = &args.engine else {
-        return false;
-    };
-    let (name, version) = match asked.split_once('@') {
-        Some((name, version)) => (name, Some(version)),
-        None => (asked.as_str(), None),
-    };
-    let said = |said: &Option<(String, usize)>, asked: &str| {
-        let said = said.as_ref().map(|(said, _)| said);
-        said.is_some_and(|said| said.eq_ignore_ascii_case(asked))
-    };
-    // A version beside a log that says none is that log's.
-    let other_version = match (version, &log.engine_version) {
-        (_, None) => false,
-        (None, Some(_)) => true,
-        (Some(version), logged) => !said(logged, version),
-    };
-    !said(&log.engine, name) || other_version
-}
-
-/// The log's engine where `--engine` asks for another one, whatever the versions.
-pub(super) fn engine_beside(args: &ScenarioArgs, log: &LogScenario) -> Option<EngineKind> {
-    let kind = |name: &str| EngineKind::parse(&super::parse::engine(name).0);
-    let asked = kind(args.engine.as_ref()?)?;
-    let said = kind(&log.engine.as_ref()?.0)?;
-    (asked != said).then_some(said)
-}
-
-/// Says what of a log is left beside an engine that did not write it.
-pub(super) fn note_lent(wrote: EngineKind, args: &ScenarioArgs, shown: &str, notes: &mut Notes) {
-    let wrote = wrote.title();
-    let asked = args.engine.clone().unwrap_or_default();
-    let sweep = match &args.baseline {
-        Some(_) => format!(
-            "; the plain sweep beside it is taken for {wrote}'s, and its steps stand for those of {asked}"
-        ),
-        None => String::new(),
-    };
-    notes.assume(
-        format!(
-            "--engine {asked}: {shown} is of {wrote}: the model and how it is cut are taken from it, its \
-             fraction and its memory are not{sweep}"
-        ),
-        format!("a log and a plain sweep of {asked}"),
-    );
-}
-
-/// What is said of a log whose engine is asked for in another version.
-pub(super) fn of_other_version(
-    args: &ScenarioArgs,
-    log: &LogScenario,
-    shown: &str,
-) -> Option<String> {
-    let other = other_engine(args, log) && engine_beside(args, log).is_none();
-    let (said, _) = log.engine_version.as_ref().filter(|_| other)?;
-    let asked = args.engine.as_ref().filter(|_| !other_model(args, log))?;
-    Some(format!(
-        "--engine {asked}: {shown} is of version {said}: its memory and speeds are left aside, its flags \
-         are kept"
-    ))
-}
-
 /// Whether two words name one draft: the same, or the kind of head that a path names.
 fn one_draft(asked: &str, said: &str) -> bool {
     let kind = crate::scenario::model::names_head(said);
@@ -216,6 +156,11 @@ impl Ran {
         };
         Self {
             file: shown.to_string(),
+            of: log
+                .engine
+                .clone()
+                .zip(log.model.clone())
+                .map(|(engine, model)| (engine.0, model.0)),
             card: log
                 .gpu
                 .clone()
@@ -268,6 +213,7 @@ impl Ran {
             with_draft: None,
             outside_graph: log.outside_graph,
             no_custom_all_reduce: log.no_custom_all_reduce,
+            plain_pool: None,
             carried: log.carried.clone(),
         }
     }

@@ -91,6 +91,17 @@ pub(super) fn seen(sweep: Option<&bench_input::Sweep>) -> Vec<crate::explain::sp
     sweep.map_or_else(Vec::new, |sweep| sweep.seen.clone())
 }
 
+/// The pool of the plain server behind the sweep, where the log beside it is of the same engine and
+/// model.
+pub(super) fn plain_pool(
+    sweep: Option<&bench_input::Sweep>,
+    ran: &super::Ran,
+) -> Option<bench_input::PlainPool> {
+    let pool = sweep?.ran_on.pool.as_ref();
+    pool.filter(|pool| ran.of.as_ref() == Some(&pool.of))
+        .cloned()
+}
+
 /// The KV format that the sweep ran with: as its file says, else as the log beside it. Says so where
 /// the answer has another.
 pub(super) fn kv_dtype(

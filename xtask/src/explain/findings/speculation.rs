@@ -265,10 +265,7 @@ fn pool(plain: &Facts, drafted: &Facts, found: &mut Vec<Finding>) {
     let (but, mend) = match other.as_slice() {
         [] => (
             String::new(),
-            format!(
-                "{} says what it is made of",
-                crate::explain::next::plan_line(plain)
-            ),
+            "predict takes this figure from the two logs".to_string(),
         ),
         _ => (
             format!("; they also differ in {}", other.join(", ")),

@@ -1,0 +1,159 @@
+//! Logs of SGLang that print no version, and what two logs of one server, with a draft and without, say
+//! of its cost.
+
+mod common;
+
+use common::{SGLANG_LOG, answers, with_log};
+
+/// A plain start that serves, its arguments as a release between 0.5.3 and 0.5.13 prints them.
+fn plain() -> String {
+    let old = SGLANG_LOG.replace("tp_size=4,", "tp_size=4, cuda_graph_max_bs=512,");
+    old + "[2026-07-11 09:16:00 TP0] Decode batch, #running-req: 1, #token: 4000, token usage: 0.01, cuda graph: \
+           True, gen throughput (token/s): 60.00, #queue-req: 0,\n\
+           [2026-07-11 09:16:05 TP0] Decode batch, #running-req: 1, #token: 4040, token usage: 0.01, cuda graph: \
+           True, gen throughput (token/s): 60.00, #queue-req: 0,\n"
+}
+
+/// The same with a draft, whose pool is smaller.
+fn drafted() -> String {
+    plain()
+        .replace("speculative_algorithm=None", "speculative_algorithm='EAGLE3', speculative_draft_model_path='AngelSlim/Qwen3-32B_eagle3', speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4")
+        .replace("0.848", "0.823")
+        .replace("388300", "370000")
+        .replace("11.85", "11.29")
+        .replace("6.99", "8.13")
+        .replace(", gen throughput", ", accept len: 2.40, gen throughput")
+}
+
+fn next(text: &str) -> String {
+    let at = text.find("\nnext").unwrap_or_else(|| panic!("{text}"));
+    text[at..].to_string()
+}
+
+#[test]
+fn a_sglang_log_without_a_version_is_planned_as_its_arguments_date_it_and_else_asks() {
+    with_log("dated", &plain(), |log| {
+        let text = answers(&["explain", log]);
+        assert!(text.contains("0.5.3 or later, before 0.5.14"), "{text}");
+        assert!(!next(&text).contains("--engine"), "{text}");
+        let text = answers(&[
+            "predict",
+            "--from-log",
+            log,
+            "--gpu",
+            "rtx-6000-ada",
+            "--concurrency",
+            "1,1024",
+        ]);
+        assert!(
+            text.contains(
+                ":1: prints no version; by its lines sglang 0.5.3 or later, before 0.5.14"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("--cuda-graph-max-bs "), "{text}");
+        assert!(!text.contains("--cuda-graph-max-bs-decode"), "{text}");
+    });
+    let any = plain()
+        .replace(" cuda_graph_max_bs=512,", "")
+        .replace("2026-07", "2026-11");
+    with_log("undated", &any, |log| {
+        let next = next(&answers(&["explain", log]));
+        assert!(next.contains("--engine sglang@VERSION"), "{next}");
+        assert!(next.contains("its release for VERSION"), "{next}");
+    });
+}
+
+#[test]
+fn two_logs_give_one_cost_of_the_draft() {
+    with_log("plain", &plain(), |plain| {
+        with_log("drafted", &drafted(), |drafted| {
+            let text = answers(&["explain", plain, drafted]);
+            assert!(
+                text.contains("the pool holds 18,300 tokens fewer"),
+                "{text}"
+            );
+            let from = [
+                "predict",
+                "--from-log",
+                drafted,
+                "--gpu",
+                "rtx-6000-ada",
+                "--concurrency",
+                "1",
+            ];
+            let both = answers(&[&from[..], &["--baseline", plain]].concat());
+            assert!(
+                both.contains("costs 18,300 of 388,300 KV tokens (1.12 GiB) by the pools of the two logs (0.82"),
+                "{both}"
+            );
+            // Of another draft, or without the plain log, it is computed.
+            for other in [
+                answers(&from),
+                answers(&[&from[..], &["--baseline", plain, "--draft", "ngram"]].concat()),
+            ] {
+                assert!(!other.contains("by the pools of the two logs"), "{other}");
+            }
+        });
+    });
+}
+
+#[test]
+fn the_engines_own_all_reduce_off_by_flag_is_named_unless_the_cards_meet_over_pcie() {
+    let off = plain().replace("tp_size=4,", "tp_size=4, disable_custom_all_reduce=True,");
+    let says = "the engine's own all-reduce is off by flag";
+    let matrix = |link: &str| {
+        let row = |own: usize| {
+            let cells = (0..4).map(|at| if at == own { "X" } else { link });
+            format!(
+                "GPU{own}\t{}\t0-31\t0\n",
+                cells.collect::<Vec<_>>().join("\t")
+            )
+        };
+        let rows: String = (0..4).map(row).collect();
+        format!("\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\n{rows}")
+    };
+    with_log("off", &off, |log| {
+        let text = answers(&["explain", log]);
+        assert!(
+            text.starts_with(&format!("note   {says}; NCCL does it")),
+            "{text}"
+        );
+        with_log("nv", &matrix("NV18"), |topology| {
+            let text = answers(&["explain", log, topology]);
+            assert!(text.contains(&format!("COSTS  {says} on NVLink")), "{text}");
+        });
+        with_log("pcie", &matrix("NODE"), |topology| {
+            let text = answers(&["explain", log, topology]);
+            assert!(!text.contains(says), "{text}");
+        });
+    });
+    for (card, severity) in [
+        ("NVIDIA H100 80GB HBM3", Some("COSTS ")),
+        ("NVIDIA GeForce RTX 3090", None),
+    ] {
+        let table = card.replace(' ', "_");
+        let named =
+            format!("{off}Using default MoE kernel config: E=8,N=96,device_name={table}.json\n");
+        with_log("card", &named, |log| {
+            let text = answers(&["explain", log]);
+            match severity {
+                Some(severity) => {
+                    assert!(
+                        text.contains(&format!("{severity} {says} on NVLink")),
+                        "{text}"
+                    );
+                    assert!(text.contains(" us by NCCL and "), "{text}");
+                }
+                None => assert!(!text.contains(says), "{text}"),
+            }
+        });
+    }
+    let other = off.replace("tp_size=4,", "tp_size=4, device='npu',");
+    with_log("npu", &other, |log| {
+        assert!(!answers(&["explain", log]).contains(says));
+    });
+    with_log("on", &plain(), |log| {
+        assert!(!answers(&["explain", log]).contains(says));
+    });
+}
