@@ -301,7 +301,7 @@ fn plan_and_predict_plan_one_server_for_the_loads_asked_for() {
 #[test]
 fn the_depth_advised_gains_most_in_the_mean_and_is_the_last_advised() {
     let told = |steps: &str| {
-        let words = "predict --model qwen3-14b --quant awq --gpu rtx-5090 --engine vllm@0.17.0 --context 8k \
+        let words = "predict --model qwen3-14b --quant awq --gpu rtx-5090 --engine vllm@0.11.0 --context 8k \
                      --accept rates:.695,.44,.275,.157 --concurrency 1,2,4,8 --steps";
         let args: Vec<&str> = words.split_whitespace().chain([steps]).collect();
         let text = answers(&args);

@@ -27,10 +27,10 @@ fn paste(text: &str) -> Vec<&str> {
 fn a_depth_by_load_is_pasted_only_for_a_vllm_that_has_it() {
     let loads = "1,8,64,256";
     let key = "num_speculative_tokens_per_batch_size";
-    let new = answers(&with(&["--engine", "vllm@0.25.0", "--concurrency", loads]));
+    let new = answers(&with(&["--engine", "vllm@0.29.0", "--concurrency", loads]));
     assert!(paste(&new).join("").contains(key), "{new}");
-    // 0.24 takes the key, and runs it without whole graphs.
-    for version in ["0.11.0", "0.24.0"] {
+    // 0.24 takes the key, and runs it without whole graphs; 0.25 mostly.
+    for version in ["0.11.0", "0.24.0", "0.28.0"] {
         let smaller = format!(
             "predict --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --engine vllm@{version}"
         );
@@ -434,7 +434,7 @@ fn what_the_headline_says_pays_holds_for_the_one_depth_pasted() {
 
 #[test]
 fn above_a_load_where_it_is_off_the_paste_does_not_switch_it_on_again() {
-    let (text, answer) = answered(&with_dip("vllm@0.25.0", "--model glm-5.1 --accept 2.4@3"));
+    let (text, answer) = answered(&with_dip("vllm@0.29.0", "--model glm-5.1 --accept 2.4@3"));
     let lines = paste(&text).join("");
     assert!(lines.contains(",32,0]]"), "{text}");
     assert!(answer["points"][5]["speedup"].as_f64() > Some(1.0));
@@ -445,7 +445,7 @@ fn above_a_load_where_it_is_off_the_paste_does_not_switch_it_on_again() {
 #[test]
 fn the_ledger_is_of_the_deepest_pasted() {
     let model = "--model qwen3.5-397b-a17b --quant nvfp4 --draft mtp --accept 3.6@3";
-    let run = with_dip("vllm@0.25.0", model);
+    let run = with_dip("vllm@0.29.0", model);
     let (text, answer) = answered(&run);
     let lines = paste(&text).join("");
     let (_, after) = lines

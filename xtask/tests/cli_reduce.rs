@@ -184,11 +184,12 @@ fn another_engine_than_the_log_s_says_what_it_borrows() {
     assert!(own.contains("--gpu-memory-utilization 0.865"), "{own}");
 }
 
-/// Verifies of one user by draft steps, ms, of a server whose log says how its graphs are cut.
-fn verifies(graphs: &str) -> Vec<f64> {
-    let said = "speculative_config=None, ";
-    let log = LOG.replace(said, &format!("{said}compilation_config={graphs}, "));
-    let log = file(&format!("graphs-{}.log", graphs.len()), &log);
+/// Verifies of one user by draft steps, ms, of a server whose log has a further line.
+fn verifies(line: &str) -> Vec<f64> {
+    let log = file(
+        &format!("graphs-{}.log", line.len()),
+        &format!("{LOG}{line}\n"),
+    );
     let of = |steps: &str| {
         let more = ["--draft", "eagle3", "--concurrency", "1", "--steps", steps];
         let answer = json(&[&["--from-log", &log], &CARD[..], &more].concat());
@@ -199,10 +200,30 @@ fn verifies(graphs: &str) -> Vec<f64> {
 
 #[test]
 fn whole_graphs_run_the_tokens_of_one_user_and_cut_ones_the_next_size() {
-    let whole = verifies("{'cudagraph_mode': <CUDAGraphMode.FULL_AND_PIECEWISE: (2, 1)>}");
+    let backend = |name: &str| {
+        verifies(&format!(
+            "INFO Using {name} attention backend out of potential backends: []."
+        ))
+    };
+    let whole = backend("FLASH_ATTN");
     assert!(whole[0] < whole[1] && whole[1] < whole[2], "{whole:?}");
-    let cut = verifies("{'cudagraph_mode': <CUDAGraphMode.PIECEWISE: 1>}");
+    let cut = backend("FLASHINFER");
     assert!(cut[0] < cut[1] && cut[1] == cut[2], "{cut:?}");
+    let told = verifies("INFO compilation_config={'cudagraph_mode': <CUDAGraphMode.PIECEWISE: 1>}");
+    assert_eq!(told, cut);
+}
+
+/// One server's two logs, of which one showed what a plain server captures, gave other rows.
+#[test]
+fn graphs_of_single_tokens_say_nothing_of_a_verify() {
+    let backend = "INFO Using FLASHINFER attention backend out of potential backends: [].";
+    let mode = "compilation_config={'cudagraph_mode': <CUDAGraphMode.FULL_AND_PIECEWISE: (2, 1)>}";
+    let bar = "Capturing CUDA graphs (decode, FULL): 100%|###| 35/35 [00:06<00:00,  5.2it/s]";
+    assert_eq!(
+        verifies(&format!("{backend}\n{mode}\n{bar}")),
+        verifies(backend)
+    );
+    assert_eq!(verifies(&format!("{mode}\n{bar}")), verifies(""));
 }
 
 #[test]

@@ -43,8 +43,8 @@ pub(crate) fn joined(parts: Vec<(String, Sweep)>) -> Sweep {
                 if let Some(known) = into.points.iter_mut().find(|p| p.0 == *users) {
                     let (load, before) = *known;
                     notes.push(format!(
-                        "{load} users are in several files: {tok_s:.0} tok/s of {name} are taken, not \
-                         {before:.0}"
+                        "{} in several files: {tok_s:.0} tok/s of {name} are taken, not {before:.0}",
+                        are(load)
                     ));
                     known.1 = *tok_s;
                 } else {
@@ -94,6 +94,14 @@ fn lengths(parts: &[(String, Sweep)]) -> Vec<f64> {
     counting.filter_map(|(_, (_, p))| p.held_tokens).collect()
 }
 
+/// `1 user is`, `4 users are`.
+fn are(load: f64) -> String {
+    match load {
+        1.0 => "1 user is".to_string(),
+        _ => format!("{load} users are"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,5 +139,16 @@ mod tests {
         let both = joined(vec![("a".to_string(), one), ("b".to_string(), two)]);
         assert_eq!(both.points, [(1.0, 50.0), (8.0, 200.0)]);
         assert!(both.notes[0].contains("200 tok/s of b") && both.notes[1].contains("1000 to 4000"));
+    }
+
+    #[test]
+    fn one_user_is_in_several_files_and_more_are() {
+        let of = |load: f64| {
+            let (one, two) = (at(1000.0, &[(load, 50.0)]), at(1000.0, &[(load, 40.0)]));
+            let both = joined(vec![("a".to_string(), one), ("b".to_string(), two)]);
+            both.notes.concat()
+        };
+        assert!(of(1.0).starts_with("1 user is in several files"));
+        assert!(of(4.0).starts_with("4 users are in several files"));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::facts::Facts;
 use super::speeds::LoadSpeed;
+use crate::step_time::verify_graphs::Seen;
 
 /// Scenario flags as a log states them; `None` where it does not. Beside each the line.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -84,8 +85,8 @@ pub(crate) struct LogScenario {
     pub(crate) windows: Option<super::speeds::Windows>,
     /// Largest batch captured as a graph.
     pub(crate) graph_max_batch: Option<(u32, usize)>,
-    /// Whether vLLM runs a verify as one whole graph, where said.
-    pub(crate) whole_graphs: Option<bool>,
+    /// What says whether vLLM runs a verify as one whole graph.
+    pub(crate) verify_graphs: Option<Seen>,
     /// What the graphs took, those of prefills left out, GiB.
     pub(crate) graph_gib: Option<(f64, usize)>,
     /// What of that is the draft's, where its captures are named, GiB.
@@ -289,6 +290,17 @@ fn version_by_lines(facts: &Facts) -> Option<(String, String, usize)> {
     Some((version, range.to_string(), taken.line))
 }
 
+/// How verifies were captured, else the backend that decides it.
+fn verify_graphs(facts: &Facts) -> Option<Seen> {
+    match facts.text("cuda_graphs") {
+        Some("whole") => Some(Seen::Whole),
+        Some(_) => Some(Seen::Cut),
+        None => facts
+            .text("attention_backend")
+            .map(|name| Seen::Backend(name.to_string())),
+    }
+}
+
 /// The scenario among facts already read.
 pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     let text = |name: &str| Some((facts.text(name)?.to_string(), facts.get(name)?.line));
@@ -338,7 +350,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         draft_reach: whole("draft_max_model_len").filter(|(tokens, _)| *tokens > 0),
         windows: facts.windows,
         graph_max_batch: whole("cuda_graph_max_bs"),
-        whole_graphs: facts.text("cuda_graphs").map(|graphs| graphs == "whole"),
+        verify_graphs: verify_graphs(facts),
         graph_gib: number("graph_gib").map(|(gib, line)| ((gib - prefills).max(0.0), line)),
         draft_graph_gib: number("draft_graph_gib"),
         prefill_graph_gib: number("graph_gib").map(|(_, line)| (prefills, line)),

@@ -44,10 +44,11 @@ impl Setting<'_> {
     }
 }
 
-/// First vLLM release whose depth by batch size runs in whole CUDA graphs (PR 45953). 0.24 takes the key
-/// (PR 32374), but sends such a server to its first model runner and piecewise graphs, which cost more
-/// than the depth gains; older ones refuse it.
-const VLLM_DEPTH_BY_LOAD: ((u32, u32, u32), (u32, u32)) = ((0, 25, 0), (2026, 7));
+/// First vLLM release whose depth by batch size runs in whole CUDA graphs of every model. From 0.24 on the
+/// key is taken (PR 32374), but the first model runner then cuts all graphs
+/// (`_maybe_override_dynamic_sd_cudagraph_mode`), and the second, which captures each depth since 0.25
+/// (PR 45953), takes the smallest graph of either kind before 0.29, mostly a cut one. Older ones refuse it.
+const VLLM_DEPTH_BY_LOAD: ((u32, u32, u32), (u32, u32)) = ((0, 29, 0), (2026, 9));
 
 /// Flags by engine; only engines that can run the setting are listed. SGLang and vLLM stand beside
 /// each other, so that the answer carries over; TensorRT-LLM and llama.cpp where they are asked for.
@@ -150,7 +151,7 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
     let engine = scenario.engine.kind;
     let takes_none = match (engine, &scenario.engine.version) {
         (EngineKind::Vllm, Some(version)) => {
-            format!("vLLM {version} has no depth by load in whole graphs (0.25 has)")
+            format!("vLLM {version} has no depth by load in whole graphs (0.29 has)")
         }
         (EngineKind::Sglang, _) => "SGLang takes no fixed depth by load".to_string(),
         _ => format!("{} takes no list by load", engine.title()),
@@ -162,7 +163,7 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
     };
     let over = match scenario.load_shares {
         Some(_) => "over your loads",
-        None => "in the mean of those shown",
+        None => "in the mean over them",
     };
     let lightest = points.first();
     let better = |point: &Point| point.faster.filter(|other| other.speedup > point.speedup);
@@ -172,7 +173,7 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
         format!("; for {load} alone it would be {steps} (--concurrency {users})")
     });
     Some(format!(
-        "{} at every load: {takes_none}, and {over} no other depth gains 5 % more{alone}{vllm}",
+        "{} at every load: {takes_none}, and {over} no other depth gains 3 % more{alone}{vllm}",
         verdict::steps(setting.steps),
     ))
 }
@@ -184,7 +185,7 @@ pub(super) fn depth_by_load(scenario: &Scenario, has_list: bool) -> Option<Strin
         return None;
     }
     scenario.engine.version.is_none().then(|| {
-        "num_speculative_tokens_per_batch_size needs vLLM 0.25 or newer; --engine vllm@VERSION \
+        "num_speculative_tokens_per_batch_size needs vLLM 0.29 or newer; --engine vllm@VERSION \
          leaves it out for older ones"
             .to_string()
     })

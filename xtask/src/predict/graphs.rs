@@ -3,9 +3,17 @@
 
 use std::collections::BTreeMap;
 
+use spec_decode::economics::depth::TIE_SHARE;
+
+use super::answer::{Assumption, Point};
+use super::costs::AllReduces;
 use super::kernels::in_force;
 use super::launch;
+use super::links::Links;
+use super::points::try_depths;
+use super::verdict::users;
 use crate::scenario::{EngineChoice, EngineKind, GraphBatch, Scenario};
+use crate::step_time::verify_graphs::Seen;
 
 /// SGLang's flag for it before 0.5.14; 0.5.20 knows it no more.
 pub(super) const FIRST: &str = "--cuda-graph-max-bs";
@@ -96,4 +104,58 @@ pub(super) fn told(
     Some(format!(
         "the paste has {name} {value}, {other}: what is larger runs outside CUDA graphs"
     ))
+}
+
+/// What a verify is padded to, where no log says how vLLM's graphs are cut and the other way would move
+/// a row by more than a tie.
+///
+/// # Errors
+/// As the answer's.
+pub(super) fn padding(
+    scenario: &Scenario,
+    links: &Links<'_>,
+    all_reduce: &AllReduces<'_>,
+    points: &[Point],
+) -> anyhow::Result<Option<Assumption>> {
+    let told = scenario.ran.verify_graphs.is_some() || scenario.draft.is_none();
+    if told || scenario.engine.kind != EngineKind::Vllm {
+        return Ok(None);
+    }
+    let attends = scenario.attends();
+    let (backend, whole) = (attends.backend(), attends.whole(None));
+    let mut other = scenario.clone();
+    other.ran.verify_graphs = Some(if whole { Seen::Cut } else { Seen::Whole });
+    if other.graph_ladder() == scenario.graph_ladder() {
+        return Ok(None);
+    }
+    let costs = super::with_what_was_seen(&other, all_reduce, links)?;
+    let moved = |point: &Point| {
+        let tried = try_depths(&other, &costs, point.concurrency, point.context);
+        let same = tried.iter().find(|t| t.depth.steps == point.steps)?;
+        Some((same.speedup / point.speedup, point.concurrency))
+    };
+    let runs = points.iter().filter(|point| !point.off_in_paste);
+    let by_size = |a: &(f64, u32), b: &(f64, u32)| a.0.ln().abs().total_cmp(&b.0.ln().abs());
+    let most = runs.filter_map(moved).max_by(by_size);
+    let most = most.filter(|(ratio, _)| ratio.ln().abs() > TIE_SHARE);
+    Ok(most.map(|(ratio, load)| {
+        let (padded, otherwise) = match whole {
+            true => (
+                "to multiples of 1 + steps tokens, in whole CUDA graphs",
+                "cut graphs",
+            ),
+            false => (
+                "to 1, 2, 4, 8, 16 ... tokens, in graphs cut at attention",
+                "whole graphs",
+            ),
+        };
+        let percent = (ratio - 1.0) * 100.0;
+        Assumption {
+            what: format!(
+                "a verify is padded {padded} ({backend}); {otherwise}: {percent:+.0} % at {}",
+                users(load)
+            ),
+            settled_by: "a log that names the attention backend".to_string(),
+        }
+    }))
 }

@@ -21,6 +21,8 @@ pub(super) struct Map<'a> {
     /// Whether the engine drafts at that context.
     drafts_here: bool,
     memory: Option<&'a Memory>,
+    /// The depth of every load at that context, where one is pasted.
+    one: Option<u32>,
 }
 
 /// Accept length by depth, index 0 for depth 1. A depth that the scenario rules out is given 0
@@ -108,13 +110,15 @@ impl<'a> Map<'a> {
             context: own,
             drafts_here: drafts_at(scenario, scenario.context, 1),
             memory: None,
+            one: None,
         })
     }
 
-    /// The same with the memory that says what fits.
-    pub(super) fn with_memory(self, memory: &'a Memory) -> Self {
+    /// The same with the memory that says what fits, and with what is pasted where that is one depth.
+    pub(super) fn pasted(self, memory: &'a Memory, one: Option<u32>) -> Self {
         Self {
             memory: Some(memory),
+            one,
             ..self
         }
     }
@@ -155,7 +159,17 @@ impl<'a> Map<'a> {
     /// Ranges of load with one depth; contexts with the same ranges are one, and a load that the
     /// pool cannot hold is left out: it is never decoded at once.
     pub(super) fn rows(&self) -> Vec<DepthRow> {
-        let ranges = self.table.ranges();
+        let mut ranges = self.table.ranges();
+        let own = |range: &DepthRange| range.context_to == self.context && range.steps > 0;
+        if ranges
+            .iter()
+            .filter(|r| r.context_to == self.context)
+            .count()
+            == 1
+        {
+            let told = ranges.iter_mut().filter(|range| own(range));
+            told.for_each(|range| range.steps = self.one.unwrap_or(range.steps));
+        }
         let of = |context: u32| -> Vec<(u32, u32, u32)> {
             ranges
                 .iter()
@@ -189,14 +203,6 @@ impl<'a> Map<'a> {
         let mut ranges = self.table.ranges();
         ranges.retain(|r| r.context_to == self.context);
         ranges
-    }
-
-    /// The one depth that serves every load at the scenario's context, where there is one.
-    pub(super) fn one_depth(&self) -> Option<u32> {
-        match self.own_ranges().as_slice() {
-            [only] => Some(only.steps).filter(|steps| *steps > 0),
-            _ => None,
-        }
     }
 }
 

@@ -31,7 +31,7 @@ mod verdict;
 
 use std::process::ExitCode;
 
-use answer::{AllReduceTime, Answer, Best, Memory, Point, SCHEMA, Verdict};
+use answer::{AllReduceTime, Answer, Assumption, Best, Memory, Point, SCHEMA, Verdict};
 use costs::{AllReduces, Costs, Pin, all_reduces};
 pub(crate) use fusion::by_itself as fuses_by_itself;
 pub(crate) use kernels::{made_by, told_by};
@@ -165,9 +165,9 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let (points, summary) = told(scenario, &costs, &memory, &pasted);
     let drafting = points.first().filter(|_| scenario.draft.is_some());
     let best = drafting.map(|point| best(scenario, point, costs.draft_tp));
-    let map = map.map(|map| map.with_memory(&memory));
-    let depth_map = map.as_ref().map_or_else(Vec::new, |map| map.cells(&points));
-    let depth_table = map.as_ref().map_or_else(Vec::new, map::Map::rows);
+    let map = map.map(|map| map.pasted(&memory, pasted.for_all()));
+    let by_load = map.as_ref().map(|map| (map.cells(&points), map.rows()));
+    let (depth_map, depth_table) = by_load.unwrap_or_default();
     let said = (&summary, points.as_slice());
     let setting = setting(scenario, said, &memory, (choice, links), &pasted);
     let engine_flags = flags::engine_flags(&setting);
@@ -183,10 +183,8 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     };
     let mut assumptions = assumed::all(&setting, links, &points, &engine_flags);
     let observed = observed::rows(scenario, links, &memory)?;
-    assumptions.extend(costs.measured.as_ref().and_then(measured::Measured::told));
-    assumptions.extend(observed::left_out(scenario));
-    assumptions.extend(observed::by_log::outside(scenario, &observed));
-    assumptions.extend(observed::by_sweep::outside(scenario, &observed));
+    let padding = graphs::padding(scenario, links, &all_reduce, &points)?;
+    assumptions.extend(padding.into_iter().chain(seen(scenario, &costs, &observed)));
     drop(map);
     if scenario.refused_cut().is_some() {
         // It does not start as it is cut, whatever room there is.
@@ -222,6 +220,20 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         points,
         memory,
     })
+}
+
+/// What the measurements leave open.
+fn seen(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    observed: &[observed::Observed],
+) -> Vec<Assumption> {
+    let told = costs.measured.as_ref().and_then(measured::Measured::told);
+    let mut all: Vec<Assumption> = told.into_iter().collect();
+    all.extend(observed::left_out(scenario));
+    all.extend(observed::by_log::outside(scenario, observed));
+    all.extend(observed::by_sweep::outside(scenario, observed));
+    all
 }
 
 /// What is pasted, and the ledger of the line that the asked engine gets.

@@ -4,9 +4,10 @@
 use super::answer::{Memory, Point, Verdict};
 use super::costs::Costs;
 use super::map::Map;
-use super::points::{Tried, best, point, try_depths, verdict_on};
-use crate::scenario::Scenario;
+use super::points::{Tried, point, try_depths, verdict_on};
+use crate::scenario::{EngineKind, Scenario};
 use spec_decode::HeadKind;
+use spec_decode::cycle::GraphLadder;
 use spec_decode::economics::DepthRange;
 use spec_decode::economics::depth::TIE_SHARE;
 
@@ -27,14 +28,17 @@ impl Pasted {
         map: Option<&Map<'_>>,
         memory: &Memory,
     ) -> Self {
-        let one = map.and_then(Map::one_depth);
-        let of_the_day = || super::map::best_of_the_day(scenario, costs).map(|day| day.fixed_depth);
-        let one = one.or_else(|| of_the_day().filter(|steps| *steps > 0));
-        let one = one.or_else(|| gains_most(scenario, costs, memory));
-        // Look-up takes one depth for all loads.
-        let listed = map.filter(|_| scenario.acceptance.head != HeadKind::NGram);
+        let day = super::map::best_of_the_day(scenario, costs).map(|day| day.fixed_depth);
+        let day = day.filter(|steps| *steps > 0);
+        let one = day.or_else(|| for_all_loads(scenario, costs, memory));
+        // Look-ups and draft models run on vLLM's first runner: one depth for all loads.
+        let by_load = !matches!(
+            scenario.acceptance.head,
+            HeadKind::NGram | HeadKind::DraftModel
+        );
+        let listed = map.filter(|_| by_load);
         let mut list = listed.map_or_else(Vec::new, Map::own_ranges);
-        if list.len() < 2 {
+        if list.len() < 2 || !finds_its_graphs(scenario, &list) {
             list.clear();
         }
         Self {
@@ -48,6 +52,12 @@ impl Pasted {
     pub(super) fn deepest(&self, takes_list: bool) -> u32 {
         let listed = self.list.iter().map(|range| range.steps).max();
         listed.filter(|_| takes_list).unwrap_or(self.one)
+    }
+
+    /// The one depth that drafts at every load; `None` where there is a list.
+    pub(super) fn for_all(&self) -> Option<u32> {
+        let by_load = self.takes_list && !self.list.is_empty();
+        Some(self.one).filter(|steps| *steps > 0 && !by_load)
     }
 
     /// Steps at a load; 0: off.
@@ -95,59 +105,128 @@ impl Pasted {
     }
 }
 
-/// Of the depths whose verdict at the lightest load is the best one's there: the one that gains most
-/// over the loads that the pool holds, each counted alike (the mean of ln speedup). Within a tie of the
-/// most it is the best at the lightest, unless another gains no less and surely at more loads.
-fn gains_most(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Option<u32> {
+/// Whether every load asked for replays, with the depth that a list gives it, a graph of its own: vLLM
+/// takes the smallest whole one that holds its tokens, and where that is one of another depth in the list
+/// a graph cut at attention (`CudaGraphManager._init_candidates` and `dispatch`, 0.29 to 0.33).
+fn finds_its_graphs(scenario: &Scenario, list: &[DepthRange]) -> bool {
+    let ladder = GraphLadder::VllmRounded;
+    if scenario.engine.kind == EngineKind::Vllm && scenario.graph_ladder() != ladder {
+        return true;
+    }
+    let of = |users: u32| {
+        let range = list.iter().find(|r| r.concurrency_to >= users)?;
+        let tokens = f64::from(users) * f64::from(range.steps + 1);
+        let size = |steps: u32| ladder.padded_of(tokens / f64::from(steps + 1), tokens);
+        let own = size(range.steps);
+        Some(list.iter().all(|other| size(other.steps) >= own))
+    };
+    let loads = scenario.concurrency.iter();
+    loads.filter_map(|users| of(*users)).all(|finds| finds)
+}
+
+/// Depths this close in the mean over the loads (a share) are one.
+const NEAR_SHARE: f64 = 0.03;
+
+/// The one depth for all loads. Loads are the doublings from the lightest asked for to the heaviest that
+/// the pool holds, at which some depth gains: which loads between are listed changes nothing. Of depths
+/// with the best verdict that is to be had at the lightest, and near the most in the mean of ln speedup,
+/// those that surely pay at most loads; of these the shallowest, which costs less memory and hangs less on
+/// the acceptance.
+fn for_all_loads(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Option<u32> {
     scenario.draft.as_ref()?;
-    let context = scenario.context;
-    let lightest = *scenario.concurrency.first()?;
-    let held = |users: &u32| *users == lightest || memory.holds(*users, context) != Some(false);
-    let loads: Vec<u32> = scenario.concurrency.iter().copied().filter(held).collect();
-    let columns: Vec<Vec<Tried>> = loads
-        .iter()
-        .map(|users| try_depths(scenario, costs, *users, context))
+    let columns: Vec<Vec<Judged>> = doublings(scenario, memory)
+        .into_iter()
+        .map(|users| judged(scenario, costs, users))
         .collect();
+    chosen(&columns).and_then(|at| Some(columns.first()?.get(at)?.steps))
+}
+
+/// Which of the depths of each load is taken for all of them: see [`for_all_loads`].
+pub(super) fn chosen(columns: &[Vec<Judged>]) -> Option<usize> {
     let first = columns.first()?;
-    let on = |t: &Tried| verdict_on(scenario, costs, (lightest, context), t);
-    let preferred = best(first)?;
-    let gain = |steps: u32| -> f64 {
-        let of = |column: &Vec<Tried>| {
-            let found = column.iter().find(|t| t.depth.steps == steps);
-            found.map_or(0.0, |t| t.speedup.ln())
-        };
-        columns.iter().map(of).sum::<f64>() / columns.len() as f64
+    let top = |column: &[Judged]| column.iter().map(|t| t.speedup).fold(f64::MIN, f64::max);
+    let gaining: Vec<&Vec<Judged>> = columns.iter().filter(|c| top(c) > 1.0).collect();
+    let counted = match gaining.is_empty() {
+        true => columns.iter().collect(),
+        false => gaining,
     };
-    let alike = first.iter().filter(|t| on(t) == on(preferred));
-    let gains: Vec<(u32, f64)> = alike
-        .map(|t| (t.depth.steps, gain(t.depth.steps)))
-        .collect();
-    let most = gains.iter().map(|(_, gain)| *gain).fold(f64::MIN, f64::max);
-    let surely = |steps: u32| {
-        let at = loads.iter().zip(&columns);
-        let pays = at.filter(|(users, column)| {
-            let found = column.iter().find(|t| t.depth.steps == steps);
-            found.is_some_and(|t| {
-                verdict_on(scenario, costs, (**users, context), t) == Verdict::Pays
-            })
-        });
-        pays.count()
-    };
-    // What gains less and surely at more loads is no reason to leave the best at the lightest.
-    let least = gain(preferred.depth.steps).max(most - TIE_SHARE);
-    let near = gains.iter().filter(|(_, gain)| *gain >= least);
-    let ranked = near.map(|(steps, gain)| {
-        let is_preferred = *steps == preferred.depth.steps;
-        (*steps, (surely(*steps), is_preferred), *gain)
+    let near_top = first
+        .iter()
+        .filter(|t| t.speedup >= top(first) * (1.0 - TIE_SHARE));
+    let verdict = near_top.map(|t| t.surety).max()?;
+    let alike = first
+        .iter()
+        .enumerate()
+        .filter(|(_, t)| t.surety == verdict);
+    let options = alike.map(|(at, _)| {
+        let rows = counted.iter().filter_map(|column| column.get(at));
+        let sure = rows.clone().filter(|t| t.surety == PAYS).count();
+        let gain = rows.map(|t| t.speedup.ln()).sum::<f64>() / counted.len() as f64;
+        OverLoads { at, gain, sure }
     });
-    let best = ranked.max_by(|a, b| a.1.cmp(&b.1).then(a.2.total_cmp(&b.2)));
-    best.map(|(steps, ..)| steps)
+    let options: Vec<OverLoads> = options.collect();
+    let most = options.iter().map(|o| o.gain).fold(f64::MIN, f64::max);
+    let near = || options.iter().filter(|o| o.gain >= most - NEAR_SHARE);
+    let sure = near().map(|o| o.sure).max()?;
+    near().find(|o| o.sure == sure).map(|o| o.at)
+}
+
+/// A depth over all loads: its mean ln speedup, and at how many it surely pays.
+struct OverLoads {
+    at: usize,
+    gain: f64,
+    sure: usize,
+}
+
+/// A depth at a load, with how sure its gain is.
+pub(super) struct Judged {
+    steps: u32,
+    speedup: f64,
+    surety: u8,
+}
+
+const PAYS: u8 = 2;
+
+impl Judged {
+    pub(super) fn new(tried: &Tried, verdict: Verdict) -> Self {
+        Self {
+            steps: tried.depth.steps,
+            speedup: tried.speedup,
+            surety: match verdict {
+                Verdict::Pays => PAYS,
+                Verdict::MeasureFirst => 1,
+                Verdict::DoesNotPay => 0,
+            },
+        }
+    }
+}
+
+fn judged(scenario: &Scenario, costs: &Costs<'_>, users: u32) -> Vec<Judged> {
+    let at = (users, scenario.context);
+    let on = |t: &Tried| verdict_on(scenario, costs, at, t);
+    let tried = try_depths(scenario, costs, users, scenario.context);
+    tried.iter().map(|t| Judged::new(t, on(t))).collect()
+}
+
+/// Loads from the lightest asked for on, each twice the one before, to the heaviest, as far as the pool
+/// holds them.
+fn doublings(scenario: &Scenario, memory: &Memory) -> Vec<u32> {
+    let (Some(first), Some(last)) = (scenario.concurrency.first(), scenario.concurrency.last())
+    else {
+        return Vec::new();
+    };
+    let (first, last) = (*first.max(&1), *last);
+    let twice = |users: &u32| users.checked_mul(2).filter(|users| *users < last);
+    let mut loads: Vec<u32> = std::iter::successors(Some(first), twice).collect();
+    loads.extend((last > first).then_some(last));
+    loads.retain(|users| *users == first || memory.holds(*users, scenario.context) != Some(false));
+    loads
 }
 
 /// The context that the line serves and the least fraction that holds one request of it, where
 /// that is another than the answer's: the engine starts with no pool below it.
 fn limit(scenario: &Scenario, memory: &Memory) -> Option<(u64, f64)> {
-    if scenario.engine.kind != crate::scenario::EngineKind::Vllm {
+    if scenario.engine.kind != EngineKind::Vllm {
         return None;
     }
     let told = super::flags::vllm_context(scenario, Some(memory));

@@ -10,6 +10,7 @@ use spec_decode::verdict::Verdict as CrateVerdict;
 
 use super::answer::{Faster, Memory, Point, Verdict};
 use super::costs::{Costs, CycleCost};
+use super::pasted::{Judged, chosen};
 use crate::scenario::{Known, Scenario};
 
 /// Depths tried where the user fixes none.
@@ -122,17 +123,6 @@ pub(super) fn ties(tried: &[Tried], best: &Tried) -> Vec<u32> {
         .filter(|t| t.speedup >= best.speedup * (1.0 - TIE_SHARE))
         .map(|t| t.depth.steps)
         .collect()
-}
-
-/// The best depth, or one that ties with it and surely pays where it may not.
-fn surest<'a>(tried: &'a [Tried], best: &'a Tried, on: impl Fn(&Tried) -> Verdict) -> &'a Tried {
-    if on(best) == Verdict::Pays {
-        return best;
-    }
-    let ties = |t: &&Tried| t.speedup >= best.speedup * (1.0 - TIE_SHARE);
-    let sure = tried.iter().filter(ties).filter(|t| on(t) == Verdict::Pays);
-    let most = sure.max_by(|a, b| a.speedup.total_cmp(&b.speedup));
-    most.unwrap_or(best)
 }
 
 /// What a prediction rests on.
@@ -298,7 +288,10 @@ pub(super) fn row(
     let band = band(scenario, costs, at, run, &conditions);
     let per_second = f64::from(users) * 1000.0;
     let on = |t: &Tried| verdict_on(scenario, costs, at, t);
-    let other = surest(&tried, fastest, on);
+    // What this load alone would be told.
+    let judged = tried.iter().map(|t| Judged::new(t, on(t))).collect();
+    let other = chosen(&[judged]).and_then(|at| tried.get(at));
+    let other = other.unwrap_or(fastest);
     let faster = Faster {
         steps: other.depth.steps,
         speedup: other.speedup,

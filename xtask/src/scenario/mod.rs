@@ -48,6 +48,7 @@ use crate::gpus::Gpu;
 use crate::input;
 use crate::predict::answer::{Assumption, Input};
 use crate::step_time::cycle;
+use crate::step_time::verify_graphs::Attends;
 use file::{AssumedFile, ObservedFile};
 use served::Served;
 
@@ -294,9 +295,18 @@ impl Scenario {
     /// The sizes that passes are padded to.
     pub(crate) fn graph_ladder(&self) -> spec_decode::cycle::GraphLadder {
         let version = self.engine.version.as_deref();
-        let seen = self.ran.whole_graphs;
-        let whole = seen.unwrap_or_else(|| cycle::whole_graphs(self.gpu.family));
+        let whole = self.attends().whole(self.ran.verify_graphs.as_ref());
         cycle::graph_ladder(self.engine.kind.name(), version, whole)
+    }
+
+    /// What vLLM chooses its attention by.
+    pub(crate) fn attends(&self) -> Attends<'_> {
+        Attends {
+            model: &self.model,
+            family: self.gpu.family,
+            cache: self.kv_dtype,
+            version: self.engine.version.as_deref(),
+        }
     }
 
     /// A cut that the engine refuses, where no log shows it serving.

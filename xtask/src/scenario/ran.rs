@@ -42,8 +42,8 @@ pub(crate) struct Ran {
     pub(crate) windows: Option<Windows>,
     /// Largest batch that it captured as a graph, where told.
     pub(crate) graph_max_batch: Option<u64>,
-    /// Whether a verify was, or would be, one whole graph, where told.
-    pub(crate) whole_graphs: Option<bool>,
+    /// What says whether a verify was, or would be, one whole graph.
+    pub(crate) verify_graphs: Option<crate::step_time::verify_graphs::Seen>,
     /// What the graphs took, those of prefills left out, GiB.
     pub(crate) graph_gib: Option<f64>,
     /// What of that is the draft's, where the log says, GiB.
@@ -177,7 +177,7 @@ impl Ran {
             random_weights: log.random_weights,
             windows: log.windows,
             graph_max_batch: whole(log.graph_max_batch),
-            whole_graphs: log.whole_graphs,
+            verify_graphs: log.verify_graphs.clone(),
             graph_gib: size(log.graph_gib).filter(|gib| *gib >= 0.0),
             draft_graph_gib: size(log.draft_graph_gib).filter(|gib| *gib >= 0.0),
             prefill_graph_gib: size(log.prefill_graph_gib),

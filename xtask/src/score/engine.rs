@@ -176,7 +176,7 @@ fn predict(
             graph_ladder(
                 &row.engine,
                 row.engine_version.as_deref(),
-                known.whole_graphs(),
+                known.whole_graphs(row.engine_version.as_deref()),
             ),
             Constants::of(known.server),
             Some(BySequence::of(known.server, known.context)),

@@ -18,8 +18,9 @@ use super::speedup::rows::{SweepRow, load};
 use super::speedup::{Scored, Verdicts, by_source};
 use crate::gpus::Gpu;
 use crate::scenario::hardware::{BoxRequest, resolve};
-use crate::step_time::cycle::{Chain, CycleParts, cycle, graph_ladder, whole_graphs};
+use crate::step_time::cycle::{Chain, CycleParts, cycle, graph_ladder};
 use crate::step_time::sweep::Known;
+use crate::step_time::verify_graphs::Attends;
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup};
 
 /// Everything that a server is made of.
@@ -75,7 +76,9 @@ impl Rig {
             dcp: u64::from(asked.dcp),
             ..Sharding::tp(u64::from(asked.tp))
         };
+        let attends = Attends::of_row(&found.model, hardware.gpu.family, asked.version);
         Ok(Self {
+            ladder: graph_ladder(asked.engine, asked.version, attends.whole(None)),
             draft: kvplan::catalog::find_draft(asked.model, asked.head.name()).ok(),
             model: found.model,
             gpu: hardware.gpu,
@@ -87,11 +90,6 @@ impl Rig {
                 overhead: Overhead::of(engine, asked.version),
                 graphs: true,
             },
-            ladder: graph_ladder(
-                asked.engine,
-                asked.version,
-                whole_graphs(hardware.gpu.family),
-            ),
             shared_prefix: 0.0,
         })
     }

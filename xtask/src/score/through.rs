@@ -16,6 +16,7 @@ use super::speedup::rows::{SweepRow, load};
 use crate::cli::{Cli, Command};
 use crate::predict::answer::{Point, Verdict};
 use crate::scenario::Scenario;
+use crate::step_time::verify_graphs::{Attends, Seen};
 
 /// What the user of a row has measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +150,12 @@ impl Flags<'_> {
         };
         let mut scenario = Scenario::resolve(&args.scenario)?;
         scenario.engine.version = self.version.map(String::from);
+        // As its log would say.
+        let attends = Attends::of_row(&scenario.model, scenario.gpu.family, self.version);
+        scenario.ran.verify_graphs = Some(match attends.whole(None) {
+            true => Seen::Whole,
+            false => Seen::Cut,
+        });
         Ok(scenario)
     }
 }

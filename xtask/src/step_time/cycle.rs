@@ -74,19 +74,11 @@ fn has_experts(model: &Model) -> bool {
 }
 
 /// The ladder of an engine by name and version: vLLM rounds its sizes since 0.11.1 (the newest where
-/// no version is known) where a verify runs as one whole graph.
+/// no version is known) where a verify runs as one `whole` graph.
 pub(crate) fn graph_ladder(engine: &str, version: Option<&str>, whole: bool) -> GraphLadder {
     let version = version.and_then(kvplan::Version::find);
     let rounds = version.is_none_or(|version| version.since((0, 11, 1), (2025, 11)));
     GraphLadder::of_engine(engine, rounds && whole)
-}
-
-/// Whether vLLM runs a verify as one whole graph on such cards where nothing else is known: their
-/// attention takes several tokens a sequence (`AttentionCGSupport.UNIFORM_BATCH` of FlashAttention 3,
-/// FlashMLA, TRT-LLM's kernels). On others that depends on the backend, and sweeps of Qwen3.5 with 3
-/// tokens on RTX PRO 6000 run 2 users as 8 tokens, not as 6.
-pub(crate) fn whole_graphs(family: Family) -> bool {
-    matches!(family, Family::Hopper | Family::Blackwell)
 }
 
 /// The cycle of a chain. Token counts are padded as the engine pads them: a pass over 12 tokens that

@@ -20,6 +20,7 @@ mod op;
 mod overhead;
 mod serving;
 pub(crate) mod sweep;
+pub(crate) mod verify_graphs;
 
 use std::cell::RefCell;
 use std::collections::HashMap;

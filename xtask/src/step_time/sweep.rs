@@ -263,9 +263,10 @@ fn has_experts(growth: Growth) -> bool {
 }
 
 impl Known<'_> {
-    /// Whether vLLM runs a verify as one whole graph on such cards.
-    pub(crate) fn whole_graphs(&self) -> bool {
-        super::cycle::whole_graphs(self.server.rank.gpu.family)
+    /// Whether a release of vLLM runs a verify as one whole graph there.
+    pub(crate) fn whole_graphs(&self, version: Option<&str>) -> bool {
+        let (model, family) = (self.server.model, self.server.rank.gpu.family);
+        super::verify_graphs::Attends::of_row(model, family, version).whole(None)
     }
 
     /// What the first draft step of a cycle costs beyond the others, ms.

@@ -50,6 +50,7 @@ fn one_setting(small: &Facts, other: &Facts) -> bool {
         "pp",
         "weights_gib",
         "max_model_len",
+        "attention_backend",
         "cuda_graphs",
         "total_gib",
         "spec_algorithm",

@@ -6,29 +6,49 @@ use super::super::text::{Doc, leading_number, number_after};
 use super::{Event, Kind};
 use crate::table::thousands;
 
-/// Whether passes of several tokens a sequence run as whole graphs or are cut at attention, told or
-/// fallen back to. Told for plain passes alone, two backends still cut those of more tokens.
+/// Whether verifies were captured whole or cut at attention, and the backend that decides it. What a
+/// plain server captures is of single tokens.
 pub(super) fn graphs(doc: &Doc, facts: &mut Facts) {
+    backend(doc, facts);
     let cut = [
         "setting cudagraph_mode=PIECEWISE",
         "<CUDAGraphMode.PIECEWISE:",
     ];
-    let cutting = [
-        "TRITON_MLA",
-        "FLASHINFER attention backend",
-        "AttentionBackendEnum.FLASHINFER ",
-    ];
     let first = |marks: &[&str]| marks.iter().find_map(|mark| doc.after_all(mark).next());
-    let found = match (
-        first(&cut),
-        first(&["<CUDAGraphMode.FULL"]),
-        first(&cutting),
-    ) {
-        (Some(at), _, _) => (at, "piecewise"),
-        (None, Some(at), None) => (at, "whole"),
+    let drafts = facts.get("spec_algorithm").is_some() || facts.get("spec_tokens").is_some();
+    let captured = first(&["CUDA graphs (decode, FULL)"]).filter(|_| drafts);
+    let found = match (first(&cut), captured) {
+        (Some(at), _) => (at, "piecewise"),
+        (None, Some(at)) => (at, "whole"),
         _ => return,
     };
     facts.set("cuda_graphs", found.1, doc.line_at(found.0));
+}
+
+/// `Using FLASH_ATTN attention backend out of …`, `Using AttentionBackendEnum.FLASHINFER backend.`,
+/// before 0.11.1 `Using Flash Attention backend on V1 engine.`: the first is the target's.
+fn backend(doc: &Doc, facts: &mut Facts) {
+    const OLD: [(&str, &str); 3] = [
+        ("Flash Attention backend on V1", "FLASH_ATTN"),
+        ("FlashInfer backend on V1", "FLASHINFER"),
+        ("Triton backend on V1", "TRITON_ATTN"),
+    ];
+    let named = doc.after_all("Using ").find_map(|at| {
+        let rest = doc.window(at, 80);
+        if let Some((_, name)) = OLD.iter().find(|(words, _)| rest.starts_with(words)) {
+            return Some((at, *name));
+        }
+        let (word, rest) = rest.split_once(' ')?;
+        let name = word.trim_start_matches("AttentionBackendEnum.");
+        let attends = ["ATTN", "MLA", "FLASHINFER", "FLEX_ATTENTION"];
+        let is = rest.starts_with("attention backend") || rest.starts_with("backend.");
+        let upper = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        let fits = is && name.chars().all(upper) && attends.iter().any(|part| name.contains(part));
+        fits.then_some((at, name))
+    });
+    if let Some((at, name)) = named {
+        facts.set("attention_backend", name.to_string(), doc.line_at(at));
+    }
 }
 
 /// How many requests of full length fit, and the errors that name a limit.

@@ -216,7 +216,7 @@ fn plain_sweep(
         graph_ladder(
             &row.engine,
             row.engine_version.as_deref(),
-            known.is_some_and(Known::whole_graphs),
+            known.is_some_and(|known| known.whole_graphs(row.engine_version.as_deref())),
         ),
         constants.of(row),
         known.map(|k| BySequence::of(k.server, 0.0)),

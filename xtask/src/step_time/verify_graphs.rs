@@ -1,0 +1,152 @@
+//! Whether vLLM runs a verify as one whole CUDA graph: by its attention backend, the card and the
+//! release. Source: `AttentionCGSupport` of each backend and `_get_backend_priorities` of
+//! platforms/cuda.py in 0.11.1, 0.17.1, 0.20.2 and 0.24.0 to 0.33.0.
+
+use kvplan::{Attention, KvDtype, Layer, Model, Version, WeightFormat};
+
+use crate::gpus::Family;
+
+/// What a log says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// That verifies were captured whole.
+    Whole,
+    /// That graphs were cut at attention.
+    Cut,
+    /// The backend, by its name.
+    Backend(String),
+}
+
+/// What vLLM chooses its attention by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attends<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) family: Family,
+    pub(crate) cache: KvDtype,
+    /// Release; the newest where that is unknown.
+    pub(crate) version: Option<&'a str>,
+}
+
+/// The release of measured rows that name none: of early 2026, as their neighbours that do.
+const UNNAMED: &str = "0.17.0";
+
+impl<'a> Attends<'a> {
+    /// Of a measured row whose cache is not told: NVFP4 checkpoints ask for FP8.
+    pub(crate) fn of_row(model: &'a Model, family: Family, version: Option<&'a str>) -> Self {
+        let formats = model.layers.iter().map(|layer| layer.formats);
+        let mut all = formats.flat_map(|f| [f.dense, f.experts, f.attention_out]);
+        let own = match all.any(|format| format == WeightFormat::Nvfp4) {
+            true => KvDtype::Fp8,
+            false => KvDtype::Bf16,
+        };
+        Self {
+            model,
+            family,
+            cache: model.kv_dtype.unwrap_or(own),
+            version: Some(version.unwrap_or(UNNAMED)),
+        }
+    }
+
+    fn since(&self, number: (u32, u32, u32), date: (u32, u32)) -> bool {
+        let version = self.version.and_then(Version::find);
+        version.is_none_or(|version| version.since(number, date))
+    }
+
+    fn any(&self, is: impl Fn(&Layer) -> bool) -> bool {
+        self.model.layers.iter().any(is)
+    }
+
+    /// The backend that it takes by itself.
+    pub(crate) fn backend(&self) -> &'static str {
+        let latent = |layer: &Layer| matches!(layer.attention, Attention::Mla(_));
+        let sparse =
+            |layer: &Layer| matches!(layer.attention, Attention::Mla(mla) if mla.indexer.is_some());
+        if self.any(sparse) {
+            return "FLASHMLA_SPARSE";
+        }
+        match (self.any(latent), self.family) {
+            (true, Family::Hopper) => "FLASH_ATTN_MLA",
+            (true, Family::Blackwell) if self.since((0, 17, 0), (2026, 3)) => "FLASHINFER_MLA",
+            (true, Family::Blackwell) => "CUTLASS_MLA",
+            (true, _) => "TRITON_MLA",
+            (false, Family::Blackwell | Family::Turing) => "FLASHINFER",
+            (false, Family::Volta) => "TRITON_ATTN",
+            (false, Family::Cdna3) => "ROCM_ATTN",
+            // FlashAttention 2 reads no FP8.
+            (false, Family::Ampere | Family::Ada | Family::BlackwellRtx)
+                if self.cache == KvDtype::Fp8 =>
+            {
+                "FLASHINFER"
+            }
+            (false, _) => "FLASH_ATTN",
+        }
+    }
+
+    /// Whether that backend (and Mamba's states, and a sparse index) takes several tokens of a sequence
+    /// in a whole graph.
+    pub(crate) fn whole_by(&self, backend: &str) -> bool {
+        let apart = |layer: &Layer| match layer.attention {
+            Attention::Mamba(_) => true,
+            Attention::Mla(mla) => mla.indexer.is_some(),
+            _ => false,
+        };
+        if self.any(apart) && !self.since((0, 17, 0), (2026, 3)) {
+            return false;
+        }
+        match backend {
+            // By TRT-LLM's kernels; by XQA; by FlashAttention 2 itself.
+            "FLASHINFER" => match self.family {
+                Family::Blackwell => true,
+                Family::Hopper | Family::BlackwellRtx => self.since((0, 30, 0), (2026, 10)),
+                _ => self.since((0, 33, 0), (2026, 11)),
+            },
+            "TRITON_MLA" => self.since((0, 24, 0), (2026, 7)),
+            "CUTLASS_MLA" => false,
+            _ => true,
+        }
+    }
+
+    /// Whether a verify is one whole graph: as seen, else by the backend.
+    pub(crate) fn whole(&self, seen: Option<&Seen>) -> bool {
+        match seen {
+            Some(Seen::Whole) => true,
+            Some(Seen::Cut) => false,
+            Some(Seen::Backend(name)) => self.whole_by(name),
+            None => self.whole_by(self.backend()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verify_is_whole_by_backend_card_and_release() {
+        let model = |name: &str| kvplan::catalog::find(name).expect("a model").model;
+        let (dense, kimi) = (model("qwen3-32b"), model("kimi-k2.5"));
+        let of = |model, family, cache, version| {
+            let attends = Attends {
+                model,
+                family,
+                cache,
+                version: Some(version),
+            };
+            (attends.backend(), attends.whole(None))
+        };
+        let rtx = Family::BlackwellRtx;
+        let (bf16, fp8) = (KvDtype::Bf16, KvDtype::Fp8);
+        assert_eq!(of(&dense, rtx, bf16, "0.24.0"), ("FLASH_ATTN", true));
+        assert_eq!(of(&dense, rtx, fp8, "0.24.0"), ("FLASHINFER", false));
+        assert_eq!(of(&dense, rtx, fp8, "0.30.0"), ("FLASHINFER", true));
+        let ada = Family::Ada;
+        assert_eq!(of(&dense, ada, fp8, "0.32.0"), ("FLASHINFER", false));
+        assert_eq!(of(&dense, ada, bf16, "0.17.0"), ("FLASH_ATTN", true));
+        let hopper = Family::Hopper;
+        assert_eq!(of(&dense, hopper, fp8, "0.24.0"), ("FLASH_ATTN", true));
+        assert_eq!(of(&kimi, rtx, bf16, "0.20.2"), ("TRITON_MLA", false));
+        assert_eq!(of(&kimi, rtx, bf16, "0.24.0"), ("TRITON_MLA", true));
+        let datacentre = Family::Blackwell;
+        assert_eq!(of(&dense, datacentre, fp8, "0.17.0"), ("FLASHINFER", true));
+    }
+}
