@@ -53,3 +53,57 @@ fn the_depth_table_has_the_pasted_depth() {
         }
     }
 }
+
+/// Of 4 steps one user's 5 tokens run as 5 or as 8, and nothing said which.
+#[test]
+fn the_padding_of_a_verify_is_told_where_it_matters_and_no_log_tells() {
+    let of = |engine: &str| {
+        let server = "predict --model qwen3-235b-a22b --quant awq --gpu rtx-pro-6000 --gpus 2 \
+                      --context 32k --concurrency 1,2,3,4 --engine";
+        let words: Vec<&str> = server.split_whitespace().chain([engine]).collect();
+        answers(&words)
+    };
+    let said =
+        "a verify is padded to multiples of 1 + steps tokens, in whole CUDA graphs (FLASH_ATTN)";
+    assert!(of("vllm").contains(said), "{}", of("vllm"));
+    assert!(!of("sglang").contains("is padded"));
+}
+
+/// vLLM takes the smallest whole graph that holds a verify, and cuts it where that is another depth's.
+#[test]
+fn every_load_of_a_list_finds_a_graph_of_its_own_depth() {
+    let size = |tokens: u64, each: u64| {
+        let sizes = [1, 2, 4].into_iter().chain((1..=64).map(|n| 8 * n));
+        let up = sizes.map(|size: u64| size.div_ceil(each) * each);
+        up.filter(|size| *size >= tokens).min()
+    };
+    let mut lists = 0;
+    for (server, loads) in SERVERS
+        .into_iter()
+        .flat_map(|s| ["1,2,3,4", "1,8,64"].map(|l| (s, l)))
+    {
+        let (server, _) = server.split_once("--engine").unwrap_or((server, ""));
+        let answer = json(&format!("{server} --engine vllm"), loads);
+        let line = answer["engine_flags"]["vllm"].to_string().replace('\\', "");
+        let list = line.split_once("per_batch_size\":").map(|(_, list)| list);
+        let Some(list) = list.and_then(|list| list.split_once("]]")) else {
+            continue;
+        };
+        let list: Vec<[u64; 3]> = serde_json::from_str(&format!("{}]]", list.0)).expect("a list");
+        lists += 1;
+        for users in loads
+            .split(',')
+            .map(|users| users.parse::<u64>().expect("a load"))
+        {
+            let row = list.iter().find(|row| row[1] >= users).expect("a row");
+            let tokens = users * (row[2] + 1);
+            let own = size(tokens, row[2] + 1);
+            let least = list
+                .iter()
+                .filter_map(|other| size(tokens, other[2] + 1))
+                .min();
+            assert!(own == least || tokens > 512, "{server} {users}: {list:?}");
+        }
+    }
+    assert!(lists > 0);
+}
