@@ -268,17 +268,26 @@ fn sglang_010_counted_draft_weights_raise_the_least_fraction_to_0_9335() {
 }
 
 #[test]
-fn the_draft_pool_lies_in_the_reserve_before_april_2026_and_in_the_cell_after() {
+fn an_eagle_heads_weights_and_pool_lie_in_the_reserve_up_to_0_5_13_and_in_the_budget_after() {
     let llama = model("llama-3.1-8b", None);
     let draft = llama_draft();
-    let at = |version: &str, spec: bool| {
+    let at = |version: &str, kind: Option<SpecKind>| {
         let mut setup = setup(&llama, 1, version, H100);
         setup.fraction = Some(0.8);
-        setup.speculation = spec.then(|| eagle(&draft));
+        setup.speculation = kind.map(|kind| Speculation {
+            kind,
+            ..eagle(&draft)
+        });
         plan(&setup)
     };
-    for version in ["sglang@0.4.6", "sglang@0.5.5"] {
-        let (with, without) = (at(version, true), at(version, false));
+    let eagle = Some(SpecKind::Eagle);
+    for version in [
+        "sglang@0.4.6",
+        "sglang@0.5.5",
+        "sglang@0.5.11",
+        "sglang@0.5.13",
+    ] {
+        let (with, without) = (at(version, eagle), at(version, None));
         assert_eq!(
             with.kv_tokens, without.kv_tokens,
             "{version}: the pool does not see the draft"
@@ -288,15 +297,57 @@ fn the_draft_pool_lies_in_the_reserve_before_april_2026_and_in_the_cell_after() 
             "{version}: the reserve does"
         );
     }
-    let priced = at("sglang@0.5.11", true);
-    let counted = at("sglang@0.5.16", true);
-    assert!(priced.kv_tokens < at("sglang@0.5.11", false).kv_tokens);
+    // Block drafts were priced first, their weights counted with those of heads.
+    let block = at("sglang@0.5.13", Some(SpecKind::Block));
+    let counted = at("sglang@0.5.14", eagle);
+    assert!(block.kv_tokens < at("sglang@0.5.13", None).kv_tokens);
     assert!(
-        counted.kv_tokens < priced.kv_tokens,
+        counted.kv_tokens < block.kv_tokens,
         "weights are counted too"
     );
-    let old = at("sglang@0.4.6", true);
+    let old = at("sglang@0.4.6", eagle);
     assert!(old.ledger.gib_of("verify: slots above the budget") > 0.0);
+}
+
+/// `_cell_size * (1 + draft layers / layers)` (pool_configurator.py of 0.5.14 to 0.5.23): 1,152 B a layer
+/// of Kimi's compressed keys, where its head keeps eight times that.
+#[test]
+fn the_budget_prices_a_heads_layer_as_one_of_the_targets() {
+    let kimi = model("kimi-k2.5", None);
+    let draft = head_of("kimi-k2.5");
+    let mut setup = setup(&kimi, 8, "sglang@0.5.16", H200);
+    setup.speculation = Some(eagle(&draft));
+    let with = plan(&setup);
+    close(with.kv_bytes_per_token, 62.0 * 1_152.0, 1.0);
+    let pool = with.ledger.gib_of("draft: KV pool");
+    assert!(pool > 1.5 * with.kv_tokens as f64 * 1_152.0 / GIB, "{pool}");
+    close(with.ledger.sum(), H200, 1e-9);
+}
+
+/// Servers of 0.5.13 on H200 with weights at random, run for docs/HARDWARE.md: tokens of the pool without
+/// and with an EAGLE-3 head, all at the fractions SGLang chose.
+#[test]
+fn pools_of_sglang_0_5_13_on_h200_are_foretold_from_flags_with_a_head_and_without() {
+    for (name, tp, tokens, fractions) in [
+        ("llama-3.1-8b", 1, [906_067, 874_140], [0.903, 0.875]),
+        ("llama-3.3-70b", 2, [386_378, 361_004], [0.902, 0.874]),
+        ("qwen3-32b", 1, [264_521, 248_558], [0.903, 0.875]),
+        ("qwen3-30b-a3b", 1, [750_533, 707_962], [0.903, 0.875]),
+    ] {
+        let target = model(name, None);
+        let draft = head_of(name);
+        for (drafts, (seen, fraction)) in tokens.iter().zip(fractions).enumerate() {
+            let mut setup = setup(&target, tp, "sglang@0.5.13", H200);
+            setup.speculation = (drafts == 1).then(|| eagle(&draft));
+            let plan = plan(&setup);
+            close(
+                plan.automatic_fraction.expect("sglang has one"),
+                fraction,
+                0.0006,
+            );
+            close(plan.kv_tokens as f64 / f64::from(*seen), 1.0, 0.006);
+        }
+    }
 }
 
 // ---- automatic fractions ------------------------------------------------------------------------
@@ -359,17 +410,20 @@ fn the_automatic_fraction_of_kimi_on_96_gb_is_below_its_weights() {
 }
 
 #[test]
-fn the_draft_pool_of_a_sliding_window_target_is_left_out_of_the_budget() {
+fn the_draft_pool_of_a_sliding_window_target_is_left_out_of_the_budget_up_to_0_5_14() {
     let oss = model("gpt-oss-120b", None);
     let draft = head_of("gpt-oss-120b");
-    let mut setup = setup(&oss, 2, "sglang@0.5.16", PRO_6000);
-    setup.fraction = Some(0.85);
-    let without = plan(&setup);
-    setup.speculation = Some(eagle(&draft));
-    let with = plan(&setup);
+    let at = |version: &str, drafts: bool| {
+        let mut setup = setup(&oss, 2, version, PRO_6000);
+        setup.fraction = Some(0.85);
+        setup.speculation = drafts.then(|| eagle(&draft));
+        plan(&setup)
+    };
+    let (with, without) = (at("sglang@0.5.14", true), at("sglang@0.5.14", false));
     assert_eq!(with.kv_bytes_per_token, without.kv_bytes_per_token);
     assert!(with.ledger.gib_of("draft: KV pool") > 0.0);
     assert!(with.interval.max < without.interval.max + with.ledger.freed_gib / PRO_6000);
+    assert!(at("sglang@0.5.15", true).kv_bytes_per_token > without.kv_bytes_per_token);
 }
 
 /// A server of two cards had 5.12 GB free once the draft's pool was there and 5.39 when its graphs began,

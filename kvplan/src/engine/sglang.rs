@@ -14,7 +14,7 @@ mod walls;
 pub use graphs::{sglang_graph_batch, sglang_graph_flag};
 
 use auto::{Generation, automatic_fraction, generation};
-use cell::{cell_bytes, prices_draft};
+use cell::{cell_bytes, draft_cell_bytes};
 use reserve::reserve_lines;
 pub(crate) use state::beside_pool;
 use state::{StatePool, state_pool};
@@ -30,24 +30,22 @@ use crate::pool::Pool;
 use crate::proven::Off;
 use crate::setup::{Plan, PlanError, Setup, SpecKind};
 
-/// Where the draft's memory comes from.
+/// Where the draft's weights come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DraftEra {
     /// To September 2025: weights and pool out of the reserve, extra slots above the budget.
     ReserveAndExtraSlots,
-    /// To April 2026: weights and pool out of the reserve.
+    /// To 0.5.13, June 2026: weights out of the reserve, loaded after the pool.
     Reserve,
-    /// PR #23862: the pool is priced in the cell; weights still out of the reserve.
-    PricedPool,
-    /// PR #28855, June 2026: weights are counted before the pool is sized, too.
+    /// From 0.5.14 (PR #28855): loaded before the pool is sized, so that its budget lacks them.
     Counted,
 }
 
+/// By release: `init_model_worker` of scheduler.py in the wheels 0.5.8 to 0.5.23, and four servers of
+/// 0.5.13 on an H200 whose pools have no draft in them (docs/HARDWARE.md).
 pub(crate) fn draft_era(version: Version) -> DraftEra {
-    if version.since((0, 5, 13), (2026, 6)) {
+    if version.since((0, 5, 14), (2026, 7)) {
         DraftEra::Counted
-    } else if version.since((0, 5, 11), (2026, 5)) {
-        DraftEra::PricedPool
     } else if version.since((0, 5, 3), (2025, 10)) {
         DraftEra::Reserve
     } else {
@@ -95,11 +93,7 @@ fn base(setup: &Setup<'_>, weights_gib: f64, draft: &DraftParts) -> Base {
         None => before - weights_gib - counted,
     };
     let target_cell = cell_bytes(setup, &layout(setup));
-    let cell = if prices_draft(setup, era) {
-        target_cell + draft.kv_bytes_per_token as f64
-    } else {
-        target_cell
-    };
+    let cell = target_cell + draft_cell_bytes(setup, draft, target_cell);
     Base {
         before,
         after,

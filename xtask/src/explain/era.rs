@@ -127,11 +127,11 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
 }
 
 /// The first release that loads the draft before it sizes the pool.
-const COUNTED: Version = (0, 5, 13);
+const COUNTED: Version = (0, 5, 14);
 /// The last one that did not.
-const NOT_COUNTED: Version = (0, 5, 12);
+const NOT_COUNTED: Version = (0, 5, 13);
 
-/// Since 0.5.13 the draft is loaded before the pool is sized.
+/// Since 0.5.14 the draft is loaded before the pool is sized.
 fn draft_order(facts: &Facts, from: &mut Seen, before: &mut Seen) {
     match (facts.get("draft_weights_gib"), facts.get("kv_gib")) {
         (Some(draft), Some(pool)) if draft.line < pool.line => {

@@ -1,10 +1,11 @@
 //! Bytes of a token in SGLang's pool, and which models get a pool of their own for window layers.
 
-use super::DraftEra;
+use super::layout;
 use crate::engine::Version;
-use crate::kv::{KvLayout, window};
+use crate::kv::{self, KvLayout, layer_kv_bytes, window};
 use crate::model::{Attention, Layer};
-use crate::setup::Setup;
+use crate::parts::DraftParts;
+use crate::setup::{Setup, SpecKind};
 
 /// Default of `--swa-full-tokens-ratio`: window layers get this share of the tokens of full ones.
 const SWA_FULL_TOKENS_RATIO: f64 = 0.8;
@@ -60,14 +61,53 @@ pub(super) fn cell_bytes(setup: &Setup<'_>, layout: &KvLayout) -> f64 {
     full as f64 + share * sliding as f64
 }
 
-/// Whether the draft's pool is part of the cell. Configurators of window pools left it out in every
-/// version seen (#28219, #31588, a log of 0.5.16).
-pub(super) fn prices_draft(setup: &Setup<'_>, era: DraftEra) -> bool {
-    let sliding = |layer: &Layer| match layer.attention {
-        Attention::Gqa(gqa) => gqa.window.is_some(),
-        _ => false,
+/// What the engine adds to a token's bytes for the draft's pool when it sizes the target's, bytes:
+/// nothing in older releases, whose draft takes its pool out of the reserve. Else the target's own
+/// bytes a layer times the draft's layers, right where both have one geometry (an MTP layer, a head
+/// like its target), and too little for a head with keys of its own beside compressed ones. Read in
+/// `pool_configurator.py` of the wheels 0.5.11 to 0.5.23.
+pub(super) fn draft_cell_bytes(setup: &Setup<'_>, draft: &DraftParts, target_cell: f64) -> f64 {
+    let Some(spec) = setup.speculation else {
+        return 0.0;
     };
-    let own_pool = setup.model.layers.iter().any(sliding)
-        && window_pool(&setup.model.architecture, setup.engine.version);
-    matches!(era, DraftEra::Counted | DraftEra::PricedPool) && !own_pool
+    let own = draft.kv_bytes_per_token as f64;
+    let version = setup.engine.version;
+    let window = setup
+        .model
+        .layers
+        .iter()
+        .any(|layer| match layer.attention {
+            Attention::Gqa(gqa) => gqa.window.is_some(),
+            _ => false,
+        })
+        && window_pool(&setup.model.architecture, version);
+    let block = spec.kind == SpecKind::Block;
+    let compressed = |layer: &Layer| matches!(layer.attention, Attention::Compressed(_));
+    let first = match (block, window) {
+        (false, _) if setup.model.layers.iter().any(compressed) => ((0, 5, 12), (2026, 5)),
+        (true, false) => ((0, 5, 11), (2026, 5)),
+        (true, true) => ((0, 5, 18), (2026, 8)),
+        (false, false) => ((0, 5, 14), (2026, 7)),
+        (false, true) => ((0, 5, 15), (2026, 7)),
+    };
+    if own <= 0.0 || !version.since(first.0, first.1) {
+        return 0.0;
+    }
+    match spec.draft {
+        Some(head) if !(block && version.since((0, 5, 18), (2026, 8))) => {
+            let like = |layer: &&Layer| layer_kv_bytes(layer, &setup.sharding, &layout(setup)) > 0;
+            let layers = setup.model.layers.iter().filter(like);
+            let each = if window {
+                let full = layers.filter(|layer| kv::window(layer).is_none()).next_back();
+                full.map_or(0, |layer| {
+                    layer_kv_bytes(layer, &setup.sharding, &layout(setup))
+                }) as f64
+            } else {
+                target_cell / layers.count().max(1) as f64
+            };
+            each * head.layers.len() as f64
+        }
+        // Layers of the target's own kind, or sizes the engine reads from the draft.
+        _ => own,
+    }
 }

@@ -68,9 +68,9 @@ pub(super) fn reserve_lines(
         outside += (tables - draft_graphs - activations).max(0.0);
         draft_off = draft_spread(setup) * draft.weight_bytes / GIB;
     }
-    if !super::prices_draft(setup, era) {
-        outside += b.tokens as f64 * draft.kv_bytes_per_token as f64 / GIB;
-    }
+    // What of the draft's pool the budget was not sized for.
+    let unpriced = draft.kv_bytes_per_token as f64 - (b.cell - b.target_cell);
+    outside += b.tokens as f64 * unpriced / GIB;
     let off = graphs::SPREAD * (guessed_graphs + guessed_prefills) + 0.5 * activations + draft_off;
     Beside {
         gib: (table + buffers + graphs + prefills + activations + outside).max(table + buffers),
