@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_loaded_behind_the_pool_is_of_before_0_5_13() {
+    fn a_draft_loaded_behind_the_pool_is_of_before_0_5_14() {
         let pool = "[2026-08-01 10:00:02] KV Cache is allocated. #tokens: 1000, KV size: 1.00 GB\n\
             [2026-08-01 10:00:02] Memory pool end. avail mem=50.00 GB\n";
         let load = |before: f64, after: f64| {
@@ -256,9 +256,9 @@ mod tests {
         };
         let (target, draft) = (load(90.0, 60.0), load(50.0, 48.0));
         let (_, version) = taken(&format!("{target}{pool}{draft}"));
-        assert_eq!(version.as_deref(), Some("0.5.12"));
+        assert_eq!(version.as_deref(), Some("0.5.13"));
         let (range, version) = taken(&format!("{target}{}{pool}", load(60.0, 58.0)));
-        assert_eq!(range.as_deref(), Some("0.5.13 or later, out by 2026-08"));
+        assert_eq!(range.as_deref(), Some("0.5.14 or later, out by 2026-08"));
         assert_eq!(version.as_deref(), Some("2026-08"));
     }
 

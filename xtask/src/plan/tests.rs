@@ -29,19 +29,19 @@ fn the_default_plan_tells_the_story_of_the_night() {
     expect_test::expect![[r#"
         FITS     --mem-fraction-static 0.880 (inferred from the observed pool)
                  10.42 GiB of KV, 159,215 tokens of 70272 B, 77.74 requests of 2,048 tokens
-                 with the draft 8.91 GiB of KV and 0.52 of the draft's, 136,134 tokens of 74368 B, 66.47 requests of 2,048 tokens: it takes 23,081 tokens (1.51 GiB), and 0.65 GiB beside the pool
+                 with the draft 9.28 GiB of KV and 0.54 of the draft's, 0.39 of it from the reserve, 141,745 tokens of 71424 B, 69.21 requests of 2,048 tokens: it takes 17,470 tokens (1.14 GiB), and 1.04 GiB beside the pool
                  a request is taken to hold 2,048 tokens, as in predict (--context); the model takes up to 262,144
                  runs 48 requests at once: more is a matter of --max-running
-                 legal from 0.7797 (pool wall) to 0.953 (0.918 to 0.988, activation wall)
-                 with fp8 KV 272,268 tokens
+                 legal from 0.7797 (pool wall) to 0.946 (0.912 to 0.980, activation wall)
+                 with fp8 KV 283,491 tokens
                  the automatic fraction 0.758 would be refused: it must be set
-                 the configured context of 262,144 tokens is not usable: 136,134 fit
+                 the configured context of 262,144 tokens is not usable: 141,745 fit
 
         backwards  free before 94 GiB, after 21.7 GiB: fractions up to 0.7691 are refused, 0.770 is the first that starts
                    a pool of 10.42 GiB means 0.8800 was in use
         believed   the run used 0.880, not 0.55: 0.55 is refused, short by 20.6 GiB; the first setting that starts is 0.770
 
-        one card, GiB                                                                    (band)
+        one card, GiB                                                                   (band)
         driver, CUDA context, NCCL                                       1.593
         weights: embedding table                                         0.273
         weights: output head                                             0.273
@@ -53,15 +53,15 @@ fn the_default_plan_tells_the_story_of_the_night() {
         weights: norms and biases                                        0.002
         weights: vision tower                                            0.867
         weights: engine's own (rotary table, padding, copies, modules)   0.483
-        draft: weights                                                   0.718   (0.54 to 0.90)
-        target: KV pool                                                  8.909
-        draft: KV pool                                                   0.519
+        draft: weights                                                   0.718  (0.54 to 0.90)
+        target: KV pool                                                  9.277
+        draft: KV pool                                                   0.541
         request-to-token table                                           0.047
-        target: graphs                                                   0.920   (0.18 to 1.66)
-        draft: graphs                                                    0.920   (0.18 to 1.66)
-        target: graphs of prefills                                       1.500   (0.30 to 2.70)
-        activations of one prefill chunk                                 1.297   (0.65 to 1.95)
-        free                                                             6.870  (3.55 to 10.19)
+        target: graphs                                                   0.920  (0.18 to 1.66)
+        draft: graphs                                                    0.920  (0.18 to 1.66)
+        target: graphs of prefills                                       1.500  (0.30 to 2.70)
+        activations of one prefill chunk                                 1.297  (0.65 to 1.95)
+        free                                                             6.481  (3.16 to 9.80)
         the card                                                        95.593
 
         weights    computed from the architecture 72.19 GiB, observed 72.30 GiB

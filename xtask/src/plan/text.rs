@@ -248,9 +248,14 @@ fn own_pool(plan: &Plan) -> String {
     if gib < 0.005 || !alone {
         return String::new();
     }
-    // Older versions of SGLang take it from what lies outside the fraction.
-    let outside = (plan.pool_gib - of_tokens).abs() < 0.5 * gib;
-    let from = if outside { " from the reserve" } else { "" };
+    // SGLang takes what its budget does not price from what lies outside the fraction: all of it in
+    // older versions, what a head's layer holds beyond one of the target's in newer ones.
+    let reserve = gib - (of_tokens - plan.pool_gib);
+    let from = match reserve {
+        _ if reserve < 0.005 => String::new(),
+        _ if gib - reserve < 0.005 => " from the reserve".to_string(),
+        _ => format!(", {reserve:.2} of it from the reserve"),
+    };
     format!(" and {gib:.2} of the draft's{from}")
 }
 

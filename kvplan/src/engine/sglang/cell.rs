@@ -95,13 +95,11 @@ pub(super) fn draft_cell_bytes(setup: &Setup<'_>, draft: &DraftParts, target_cel
     }
     match spec.draft {
         Some(head) if !(block && version.since((0, 5, 18), (2026, 8))) => {
-            let like = |layer: &&Layer| layer_kv_bytes(layer, &setup.sharding, &layout(setup)) > 0;
-            let layers = setup.model.layers.iter().filter(like);
+            let bytes = |layer: &Layer| layer_kv_bytes(layer, &setup.sharding, &layout(setup));
+            let mut layers = setup.model.layers.iter().filter(|layer| bytes(layer) > 0);
             let each = if window {
-                let full = layers.filter(|layer| kv::window(layer).is_none()).next_back();
-                full.map_or(0, |layer| {
-                    layer_kv_bytes(layer, &setup.sharding, &layout(setup))
-                }) as f64
+                let full = layers.find(|layer| kv::window(layer).is_none());
+                full.map_or(0, bytes) as f64
             } else {
                 target_cell / layers.count().max(1) as f64
             };
