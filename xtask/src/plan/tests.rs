@@ -32,7 +32,7 @@ fn the_default_plan_tells_the_story_of_the_night() {
                  with the draft 9.28 GiB of KV and 0.54 of the draft's, 0.39 of it from the reserve, 141,745 tokens of 71424 B, 69.21 requests of 2,048 tokens: it takes 17,470 tokens (1.14 GiB), and 1.04 GiB beside the pool
                  a request is taken to hold 2,048 tokens, as in predict (--context); the model takes up to 262,144
                  runs 48 requests at once: more is a matter of --max-running
-                 legal from 0.7797 (pool wall) to 0.946 (0.912 to 0.980, activation wall)
+                 legal from 0.7797 (pool wall) to 0.950 (0.919 to 0.981, activation wall)
                  with fp8 KV 283,491 tokens
                  the automatic fraction 0.758 would be refused: it must be set
                  the configured context of 262,144 tokens is not usable: 141,745 fit
@@ -59,9 +59,9 @@ fn the_default_plan_tells_the_story_of_the_night() {
         request-to-token table                                           0.047
         target: graphs                                                   0.920  (0.18 to 1.66)
         draft: graphs                                                    0.920  (0.18 to 1.66)
-        target: graphs of prefills                                       1.500  (0.30 to 2.70)
+        target: graphs of prefills                                       1.124  (0.22 to 2.02)
         activations of one prefill chunk                                 1.297  (0.65 to 1.95)
-        free                                                             6.481  (3.16 to 9.80)
+        free                                                             6.857  (3.84 to 9.88)
         the card                                                        95.593
 
         weights    computed from the architecture 72.19 GiB, observed 72.30 GiB
