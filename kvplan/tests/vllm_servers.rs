@@ -18,29 +18,25 @@ type Server = (
     bool,
 );
 
-/// Those that came to serve. Cards of 24 GB: public startup logs, the first of 2 ranks without graphs.
+/// Those that came to serve: logs and rows of `../shared/data`, and our own on H200 (docs/HARDWARE.md).
 #[rustfmt::skip]
 const SERVED: &[Server] = &[
     ("gemma-4-26b-a4b", Some("fp8"), 2, "vllm@0.22.0", 23.56, 0.82, Some(1), Some(0), false),
-    ("qwen3.5-27b", Some("awq"), 2, "vllm@0.21.0", 23.56, 0.95, Some(4), Some(24), false),
-    ("qwen3.5-27b", Some("awq"), 4, "vllm@0.21.0", 23.56, 0.92, Some(4), Some(32), false),
-    ("qwen3-8b", Some("fp8"), 1, "vllm@0.11.0", 23.53, 0.80, None, None, false),
     ("qwen3-30b-a3b", None, 1, "vllm@0.10.2", 79.18, 0.9, None, None, false),
     ("qwen3-32b", None, 2, "vllm@0.11.0", 79.18, 0.9, None, None, false),
     ("mistral-small-3.2-24b", None, 1, "vllm@0.11.0", 79.18, 0.95, None, None, false),
     ("gpt-oss-120b", None, 1, "vllm@0.11.0", 79.18, 0.95, None, None, false),
     ("llama-3.1-8b", None, 1, "vllm@0.24.0", 139.8, 0.9, Some(128), None, false),
+    ("llama-3.3-70b", None, 2, "vllm@0.24.0", 139.8, 0.92, Some(64), None, false),
+    ("qwen3-32b", None, 1, "vllm@0.24.0", 139.8, 0.92, Some(128), None, false),
     ("minimax-m2.5", None, 4, "vllm@2026-02", 95.0, 0.9, None, None, false),
-    ("qwen3-235b-a22b", Some("fp8"), 4, "vllm@0.29.0", 95.01, 0.9, Some(32), None, false),
     ("glm-5.1", None, 8, "vllm@0.20.2", 95.0, 0.89, None, None, true),
     ("kimi-k2.5", None, 8, "vllm@2026-02", 95.0, 0.93, None, None, false),
 ];
 
-/// Those that ran out of memory after the start, at the edge: 0.97 served with other flags. The model of the
-/// first is not known, and moves no wall.
+/// One that ran out of memory after the start, at the edge: 0.97 served with other flags.
 #[rustfmt::skip]
 const RAN_OUT: &[Server] = &[
-    ("qwen3-8b", None, 1, "vllm@0.29.0", 31.36, 0.98, Some(4), Some(16), false),
     ("kimi-k2.5", None, 8, "vllm@2026-02", 95.0, 0.97, None, None, false),
 ];
 

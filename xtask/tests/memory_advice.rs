@@ -177,7 +177,7 @@ fn vllms_ledger_has_a_line_for_what_lies_beside_its_utilisation() {
         .lines()
         .find_map(|line| line.strip_prefix("missing (negative)"));
     let free: Option<f64> = free.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    assert!(free.is_some_and(|gib| (-0.3..0.0).contains(&gib)), "{text}");
+    assert!(free.is_some_and(|gib| (-0.5..0.0).contains(&gib)), "{text}");
 }
 
 /// "They fit" stood under a cut that does not start at any fraction.
@@ -444,7 +444,7 @@ fn a_fraction_set_instead_is_said_without_a_draft_too() {
     let flags = "--model qwen3-8b --gpu rtx-5080 --gpus 2 --engine vllm@0.24.0 --context 8k";
     let predict = run("predict", &format!("{flags} --draft none --concurrency 64"));
     // Clear of the wall's band, as every fraction that is chosen here.
-    let said = "set --gpu-memory-utilization 0.847: the engine's own 0.920";
+    let said = "set --gpu-memory-utilization 0.829: the engine's own 0.920";
     assert!(!predict.contains("inside the band"), "{predict}");
     assert!(predict.contains(said), "{predict}");
 }

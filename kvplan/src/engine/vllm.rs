@@ -424,7 +424,7 @@ fn beside_torch(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget) {
         "workspaces on demand (NCCL, experts)",
         beside.on_demand,
         1.0,
-        "1 % of the card: for want of that servers at 0.97 and 0.98 ran out",
+        "1 % of the card: at 0.97 servers ran out of memory or not, by their flags",
     );
 }
 

@@ -10,17 +10,16 @@ use crate::parts;
 use crate::proven::{self, Off, SeenBeside};
 use crate::setup::{Interval, MORE_ROOM, Refusal, Setup};
 
-/// Taken of what torch sees when vLLM first looks, one rank, GiB: 0.41 to 0.61 in the line "Free memory
-/// on device" of seven servers (24, 32 and 80 GB cards; 0.10 to 0.33).
-const BEFORE_GIB: f64 = 0.5;
-/// The same where NCCL is up by then: 0.49 (L40S), 0.63 (RTX 3090) and 0.96 (RTX PRO 6000) of four ranks;
-/// 0.95 passed vLLM's check on RTX 3090 of two and eight ranks, so no more than 1.18.
-const BEFORE_WITH_NCCL_GIB: f64 = 0.8;
+/// Taken of what torch sees when vLLM first looks, one rank, GiB: a CUDA context, 0.51 on an H200
+/// (docs/HARDWARE.md); 0.61 in the line "Free memory on device" of vLLM on an H100 (../shared/data).
+const BEFORE_GIB: f64 = 0.55;
+/// What NCCL takes beside it where it is up by then: 0.45 on two H200 (docs/HARDWARE.md).
+const BEFORE_WITH_NCCL_GIB: f64 = BEFORE_GIB + 0.45;
 /// How far these may be off, as a share.
 const BEFORE_SPREAD: f64 = 0.5;
 /// What kernels, samplers and the allocator take beyond what was profiled, of torch's total, and as much
-/// either way: an RTX 5090 ran out for want of 0.7 % and an RTX 3090 served with 0.6 % (0.98, 0.972, one
-/// rank); eight RTX PRO 6000 did either with 0.7 % (0.97). vLLM's own advice leaves 150 MiB.
+/// either way: eight RTX PRO 6000 ran out of memory at 0.97 or served, by flags (../shared/data);
+/// vLLM's own advice (gpu_worker.py) leaves 150 MiB.
 const ON_DEMAND_SHARE: f64 = 0.01;
 
 /// What lies on the card beside the utilisation's share and the graphs, GiB.
