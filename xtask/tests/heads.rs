@@ -256,7 +256,7 @@ fn a_head_that_reaches_less_than_the_context_does_not_pay_on_a_vllm_that_stops_d
     let beyond = asked(known, "vllm@0.13.0", "4k");
     for part in [
         "DOES NOT PAY   speeds below are what it would reach if it drafted at this context",
-        "the head reaches 2,048 tokens, not 4,096 and",
+        "the head reaches 2,048 tokens, not 4,096, and",
         "vLLM 0.13.0 drafts nothing for the whole batch while a longer request is in it",
         "vLLM from 0.27, which lengthens it, SGLang with",
     ] {
@@ -284,7 +284,7 @@ fn a_head_that_nobody_named_must_reach_the_context_where_vllm_does_not_draft_bey
     let told: Vec<&str> = far.lines().take(3).map(str::trim).collect();
     assert!(
         told.iter().any(|line| {
-            line.starts_with("needs a head that reaches 8,192 tokens and ")
+            line.starts_with("needs a head that reaches 8,192 tokens: ")
                 && line.contains("the catalogue's, whose shapes are taken, reaches 4,096, and")
                 && line.contains("stops with an assert at a longer request")
         }),

@@ -433,8 +433,7 @@ fn compared(
     let not_served = super::verdict::stopped(scenario, &memory);
     let holds = |fits| not_served.as_ref().map_or(fits, |_| Some(false));
     let (points, _) = super::told(scenario, &costs, &memory, &pasted);
-    let first_steps = points.first().map_or(0, |point| point.steps);
-    let undrafted = || super::short_head::undrafted(scenario, first_steps);
+    let undrafted = || super::short_head::undrafted(scenario);
     let stopped = not_served.clone().or_else(undrafted);
     let runs = |verdict| stopped.as_ref().map_or(verdict, |_| Verdict::DoesNotPay);
     let last = points.len().saturating_sub(1);

@@ -121,7 +121,7 @@ fn context(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory, first: &Poin
     let longer = CONTEXTS.into_iter().filter(|context| {
         *context > scenario.context
             && *context <= longest
-            && super::short_head::drafts_at(scenario, *context, run)
+            && super::short_head::drafts_at(scenario, *context)
             && memory.holds(first.concurrency, *context) != Some(false)
     });
     let (context, tried) = longer

@@ -58,7 +58,7 @@ fn table(scenario: &Scenario, costs: &Costs<'_>, contexts: &[u32]) -> DepthTable
             depth: t.depth.steps,
             accept_length: t.accept_length,
             break_even_accept_length: t.cost.break_even(),
-            speedup: match drafts_at(scenario, u64::from(context), t.depth.steps) {
+            speedup: match drafts_at(scenario, u64::from(context)) {
                 true => t.speedup,
                 false => 0.0,
             },
@@ -108,7 +108,7 @@ impl<'a> Map<'a> {
         Some(Self {
             table: table(scenario, costs, &contexts),
             context: own,
-            drafts_here: drafts_at(scenario, scenario.context, 1),
+            drafts_here: drafts_at(scenario, scenario.context),
             memory: None,
             one: None,
         })

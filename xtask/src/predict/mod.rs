@@ -173,7 +173,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let engine_flags = flags::engine_flags(&setting);
     let lacking = serves::lacking(&setting);
     let one_depth = setting.one_depth();
-    let undrafted = short_head::undrafted(scenario, drafting.map_or(0, |p| p.steps)).is_some();
+    let undrafted = short_head::undrafted(scenario).is_some();
     let (flips, changes) = match setting.runs && !undrafted {
         true => (
             flips::flips(scenario, &costs, links, &memory, &points),
@@ -194,7 +194,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         schema: SCHEMA,
         scenario: scenario.inputs.clone(),
         verdict: summary.verdict,
-        needs: short_head::needs(scenario, drafting, summary.verdict),
+        needs: short_head::needs(scenario, summary.verdict).filter(|_| drafting.is_some()),
         because: summary.because.clone(),
         measure: summary.measure.clone(),
         break_even_accept_length: drafting.map(|point| point.break_even_accept_length),

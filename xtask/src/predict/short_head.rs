@@ -3,7 +3,7 @@
 use kvplan::{Model, SecondRunner};
 use spec_decode::HeadKind;
 
-use super::answer::{Point, Verdict};
+use super::answer::Verdict;
 use super::flags::{Setting, head, vllm_context};
 use super::launch;
 use super::stopped::Stopped;
@@ -81,13 +81,14 @@ fn walled(scenario: &Scenario) -> Option<(u64, bool, Beyond)> {
     Some((draft.reach()?, draft.reach_known, beyond))
 }
 
-/// Whether drafts are made at a context, as far as the head's reach decides it. A head that nobody
-/// named is one that reaches the context asked for ([`needs`]), and no further than the one taken.
-pub(super) fn drafts_at(scenario: &Scenario, context: u64, steps: u32) -> bool {
-    let with_steps = |tokens: u64| tokens.saturating_add(u64::from(steps));
+/// Whether drafts are made at a context, as far as the head's reach decides it: the last tokens of a
+/// request as long as the reach go without (a verify's length with its steps must be within it), which
+/// decides nothing. A head that nobody named is one that reaches the context asked for ([`needs`]), and
+/// no further than the one taken.
+pub(super) fn drafts_at(scenario: &Scenario, context: u64) -> bool {
     walled(scenario).is_none_or(|(reach, known, _)| {
         let asked = context <= scenario.context && !known;
-        asked || with_steps(context) <= reach
+        asked || context <= reach
     })
 }
 
@@ -97,9 +98,9 @@ pub(super) fn is_walled(scenario: &Scenario) -> bool {
 }
 
 /// Why nothing is drafted at the context asked for, and what mends it.
-pub(super) fn undrafted(scenario: &Scenario, steps: u32) -> Option<Stopped> {
+pub(super) fn undrafted(scenario: &Scenario) -> Option<Stopped> {
     let (reach, _, beyond) = walled(scenario).filter(|(_, known, _)| *known)?;
-    if drafts_at(scenario, scenario.context, steps) {
+    if drafts_at(scenario, scenario.context) {
         return None;
     }
     let shown = |tokens: u64| thousands(tokens as f64);
@@ -109,10 +110,9 @@ pub(super) fn undrafted(scenario: &Scenario, steps: u32) -> Option<Stopped> {
             Beyond::DraftsNothing | Beyond::Either => "drafts nothing",
         },
         why: format!(
-            "the head reaches {} tokens, not {} and {}, and {}; {}",
+            "the head reaches {} tokens, not {}, and {}; {}",
             shown(reach),
             shown(scenario.context),
-            super::verdict::steps(steps),
             made_of(scenario, "a longer request", beyond),
             mends(scenario, reach)
         ),
@@ -121,20 +121,22 @@ pub(super) fn undrafted(scenario: &Scenario, steps: u32) -> Option<Stopped> {
 
 /// How far the head must reach for the answer, where that is not known of it and the one whose shapes
 /// are taken reaches less.
-pub(super) fn needs(scenario: &Scenario, row: Option<&Point>, verdict: Verdict) -> Option<String> {
-    let steps = row.filter(|_| verdict != Verdict::DoesNotPay)?.steps;
+pub(super) fn needs(scenario: &Scenario, verdict: Verdict) -> Option<String> {
+    if verdict == Verdict::DoesNotPay {
+        return None;
+    }
     let (reach, _, beyond) = walled(scenario).filter(|(_, known, _)| !known)?;
     let draft = scenario.draft.as_ref()?;
-    let asked = scenario.context.saturating_add(u64::from(steps));
-    (asked > reach).then(|| {
+    (scenario.context > reach).then(|| {
+        let of_log = scenario.ran.draft_reach == Some(reach);
         let taken = match draft.stands_in {
+            _ if of_log => "the log's, which may be cut to what its server took,",
             true => "how far the one named does is not known here, the one whose shapes are taken",
             false => "the catalogue's, whose shapes are taken,",
         };
         format!(
-            "needs a head that reaches {} tokens and {}: {taken} reaches {}, and {}",
+            "needs a head that reaches {} tokens: {taken} reaches {}, and {}",
             thousands(scenario.context as f64),
-            super::verdict::steps(steps),
             thousands(reach as f64),
             made_of(scenario, "a longer request", beyond)
         )

@@ -145,7 +145,7 @@ fn cannot_run(scenario: &Scenario, first: &Point, memory: &Memory) -> Option<Str
     let reached = || format!("below is what it would reach ({:.2}x)", first.speedup);
     match scenario.refused_cut() {
         Some(uncut) => Some(format!("{}; {}", uncut.why, room.unwrap_or_else(reached))),
-        None => room.or_else(|| Some(short_head::undrafted(scenario, first.steps)?.why)),
+        None => room.or_else(|| Some(short_head::undrafted(scenario)?.why)),
     }
 }
 

@@ -60,6 +60,17 @@ fn said_reach(merged: &Merged) -> Option<u64> {
     merged.ran.draft_reach.or_else(told)
 }
 
+/// Whether the length that a log prints of its head may be the server's, which vLLM gives a draft whose
+/// config says none (`spec_target_max_model_len` in its config): the head reaches that, and nobody knows
+/// how much further.
+fn may_be_cut(merged: &Merged) -> bool {
+    let ran = &merged.ran;
+    let by_table = of_log(merged)
+        .and_then(known)
+        .is_some_and(|head| head.reach_tokens.is_some() || head.model.is_some());
+    ran.draft_reach.is_some() && ran.draft_reach == ran.context_limit && !by_table
+}
+
 /// Says what a log shows of a head that is said to reach less.
 pub(super) fn note_beyond(merged: &Merged, notes: &mut Notes) {
     let Some((held, said)) = drafted_beyond(merged).zip(said_reach(merged)) else {
@@ -89,7 +100,7 @@ pub(super) fn resolve(
     note_beyond(merged, notes);
     if let (Some(head), Some(reach)) = (&mut draft.model, reach_of_log(merged)) {
         head.max_positions = Some(reach);
-        draft.reach_known = true;
+        draft.reach_known = !may_be_cut(merged);
     }
     let by_flag = merged.draft.as_ref();
     let by_flag = by_flag.is_some_and(|given| given.source.starts_with("--"));

@@ -1,0 +1,71 @@
+//! How far a head must reach to draft.
+
+mod common;
+
+use common::answers;
+
+/// A head of 8,192 tokens beside `--max-model-len 8192` did not pay, for the last two tokens of the longest
+/// request; nor did one whose log prints the length that it took from its target.
+#[test]
+fn a_reach_of_what_the_server_takes_pays_as_a_longer_one_does_and_more_reach_is_never_worse() {
+    let config = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("reaching.json");
+    let asked = |reach: u64, more: &[&str]| {
+        let text = format!(
+            r#"{{"architectures":["LlamaForCausalLMEagle3"],"hidden_size":2048,"intermediate_size":12288,
+            "max_position_embeddings":{reach},"model_type":"llama","num_attention_heads":32,
+            "num_key_value_heads":4,"num_hidden_layers":1,"head_dim":128,"torch_dtype":"bfloat16",
+            "vocab_size":151936,"draft_vocab_size":32000}}"#
+        );
+        std::fs::write(&config, text).expect("written");
+        let own = "predict --model qwen3-30b-a3b --quant fp8 --gpu rtx-4090 --gpus 2 --engine vllm@0.24 \
+                   --accept 2.4@2 --draft";
+        let mut flags: Vec<&str> = own.split_whitespace().collect();
+        flags.push(config.to_str().expect("a path"));
+        answers(&[&flags[..], more].concat())
+    };
+    let rank = |text: &str| match text.split_once("   ").map(|(word, _)| word) {
+        Some("PAYS") => 2,
+        Some("MEASURE FIRST") => 1,
+        _ => 0,
+    };
+    let served = ["--context", "8k", "--max-model-len", "8192"];
+    for more in [
+        &served[..],
+        &["--context", "8190", "--max-model-len", "8192"],
+        &["--context", "8k"],
+    ] {
+        let of = |reach: u64| asked(reach, more);
+        let ranks: Vec<u8> = [2048, 8000, 8192, 8194, 40960]
+            .map(|reach| rank(&of(reach)))
+            .into();
+        assert!(ranks.is_sorted(), "{more:?}: {ranks:?}");
+        assert_eq!(ranks[2..], [2, 2, 2], "{more:?}");
+        assert_eq!(ranks[..2], [0, 0], "{more:?}");
+    }
+    assert_eq!(asked(8192, &served), asked(40960, &served));
+    let log = "INFO 11-28 09:02:11 [api_server.py:1] vLLM API server version 0.24.0\n\
+        INFO 11-28 09:02:11 [utils.py:1] non-default args: {'model': 'Qwen/Qwen3-30B-A3B-FP8', \
+        'max_model_len': 8192, 'tensor_parallel_size': 2, 'speculative_config': {'method': 'eagle3', \
+        'model': 'a/b-eagle3', 'num_speculative_tokens': 2}}\n\
+        INFO 11-28 09:02:16 [model.py:514] Resolved architecture: Eagle3LlamaForCausalLM\n\
+        INFO 11-28 09:02:16 [model.py:1661] Using max model len 8192\n";
+    common::with_log("reach", log, |file| {
+        let of = |more: &[&str]| {
+            let own = ["predict", "--from-log", file, "--gpu", "rtx-4090"];
+            answers(&[&own[..], &["--accept", "2.4@2", "--context"], more].concat())
+        };
+        let within = of(&["8k"]);
+        assert!(
+            within.starts_with("PAYS") && !within.contains("needs a head"),
+            "{within}"
+        );
+        // How far it reaches beyond what its server took, the log does not say.
+        let longer = of(&["8300", "--max-model-len", "8300"]);
+        let needs = "needs a head that reaches 8,300 tokens: the log's, which may be cut to what its server \
+                     took, reaches 8,192, and";
+        assert!(
+            longer.starts_with("PAYS") && longer.contains(needs),
+            "{longer}"
+        );
+    });
+}
