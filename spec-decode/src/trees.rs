@@ -336,10 +336,9 @@ const LARGE_NODES: f64 = 16.0;
 /// that verifies as many tokens. Fitted on 122 runs of 11 models (top-k 3 with 6 and top-k 4 with
 /// 8 draft tokens).
 pub const UNDER_CONFIDENCE: f64 = 1.95;
-/// 90 % of those runs lie within this, leave-one-model-out.
-const SMALL_TREE_HALF_WIDTH: f64 = 0.5;
-/// Error of the rank model on the few large trees that were measured beside a chain.
-const LARGE_TREE_HALF_WIDTH: f64 = 0.5;
+/// 90 % of those runs lie within this, leave-one-model-out, and the three larger trees that were measured
+/// beside a chain too; tokens.
+pub const TREE_HALF_WIDTH: f64 = 0.5;
 
 /// Accept length of the engine's tree where the draft ranks by probabilities that are this many
 /// logits too low. The engine builds its tree anew in every context, so each is taken on its own.
@@ -384,7 +383,7 @@ pub fn tree_accept_length(chain: &Chain, steps: u32, topk: u32, draft_tokens: u3
     };
     TreeEstimate {
         accept_length: small + share * (ideal - small),
-        half_width: SMALL_TREE_HALF_WIDTH + share * (LARGE_TREE_HALF_WIDTH - SMALL_TREE_HALF_WIDTH),
+        half_width: TREE_HALF_WIDTH,
         basis,
     }
 }

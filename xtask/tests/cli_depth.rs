@@ -107,3 +107,72 @@ fn every_load_of_a_list_finds_a_graph_of_its_own_depth() {
     }
     assert!(lists > 0);
 }
+
+fn depths_advised(server: &str) -> Vec<String> {
+    let text = answers(&server.split_whitespace().collect::<Vec<_>>());
+    let named = |line: &&str| line.contains(" draft step (") || line.contains(" draft steps (");
+    let lines = text.lines().filter(named);
+    lines.map(|line| line.trim().to_string()).collect()
+}
+
+/// One step surely paid at 8 users where the log's three may not, and only `--concurrency 8` said so.
+#[test]
+fn a_depth_that_surely_pays_where_the_fixed_one_may_not_is_named_whichever_loads_are_listed() {
+    let of = |loads: &str| {
+        depths_advised(&format!(
+            "predict --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --context 4k --engine sglang \
+             --accept 2.36@3 --steps 3 --concurrency {loads}"
+        ))
+    };
+    let all = of("1,2,4,8,16");
+    let turning = "1 draft step (pays at 8 users, which 3 steps may not; -";
+    assert!(all.iter().any(|line| line.contains(turning)), "{all:?}");
+    for loads in ["1,16", "1,3,16"] {
+        assert_eq!(of(loads), all, "{loads}");
+    }
+}
+
+/// At accept length 1.00 one step was advised, which loses too.
+#[test]
+fn no_depth_is_advised_that_loses_against_plain_decoding() {
+    for accept in ["1.0@3", "1.1@3"] {
+        let lines = depths_advised(&format!(
+            "predict --model qwen3-32b --quant fp8 --gpu rtx-5090 --gpus 2 --context 4k \
+             --accept {accept} --steps 3 --concurrency 1,4,8"
+        ));
+        assert_eq!(lines, Vec::<String>::new(), "{accept}");
+    }
+}
+
+/// Three tokens of four users run as eighteen, and the table had the time of twelve.
+#[test]
+fn the_all_reduce_table_has_the_sizes_that_padded_passes_send() {
+    let server =
+        "--model llama-3.3-70b --quant awq --gpu rtx-3090 --gpus 4 --context 9k --steps 2 --engine";
+    let sizes = |engine: &str| {
+        let answer = json(&format!("{server} {engine}"), "4");
+        let rows = answer["allreduce"].as_array().expect("rows").iter();
+        let mut sizes: Vec<u64> = rows.filter_map(|row| row["bytes"].as_u64()).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    };
+    let token = 2 * 8192;
+    assert_eq!(
+        sizes("vllm@0.19.0"),
+        [1, 3, 18].map(|tokens| tokens * token)
+    );
+    assert_eq!(sizes("sglang"), [1, 3, 12].map(|tokens| tokens * token));
+}
+
+/// "About a chain of 3 steps, whatever their shape" stood beside accept lengths of 2.45 to 3.59.
+#[test]
+fn a_trees_line_says_how_its_accept_length_is_had_and_how_well_that_is_known() {
+    let server = "predict --model qwen3-32b --quant fp8 --gpu rtx-5090 --gpus 2 --steps 5 --topk 8 --draft-tokens 32";
+    let text = answers(&server.split_whitespace().collect::<Vec<_>>());
+    let line = text.lines().find(|line| line.contains("a tree of width 8"));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    let said = "computed from the chain's (nine in ten measured trees within 0.5 tokens;";
+    assert!(line.contains(said), "{line}");
+    assert!(!text.contains("whatever their shape"), "{text}");
+}

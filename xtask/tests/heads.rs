@@ -368,6 +368,9 @@ fn a_log_that_drafts_beyond_the_reach_shows_a_longer_one_and_one_that_seldom_dra
         "{found}"
     );
     assert!(found.contains("its head reaches 2,048 tokens"), "{found}");
+    // What it reached without drafts is no speed with them.
+    assert!(!beyond.contains("log: speculative"), "{beyond}");
+    assert!(always.contains("log: speculative"), "{always}");
     // Its own length stands behind the head's architecture.
     let (printed, _) = answer("printed.log", &seldom, "a/b-eagle3", "4k");
     assert!(printed.starts_with("DOES NOT PAY"), "{printed}");

@@ -396,9 +396,11 @@ fn speeds(facts: &Facts) -> Vec<LoadSpeed> {
     }
 }
 
-/// The same of a text that shows drafts, or of a bench whose runs say that they drafted.
+/// The same of a text that shows drafts, or of a bench whose runs say that they drafted; none of a server
+/// that seldom did.
 pub(super) fn speeds_of_drafts(facts: &Facts) -> Vec<LoadSpeed> {
     match facts.get("engine") {
+        _ if facts.windows.is_some_and(|w| w.mostly_plain()) => Vec::new(),
         Some(_) => speeds(facts),
         None => facts.drafted_bench().to_vec(),
     }

@@ -2,7 +2,7 @@
 
 mod depth;
 
-use super::answer::{Answer, Assumption, Change, Compared, Point, Verdict};
+use super::answer::{Answer, Assumption, Change, Compared, Memory, Point, Verdict};
 use super::compared_names::{self, is_box, is_own_box};
 use super::costs::{Costs, all_reduces};
 use super::kernels::{self, Group};
@@ -26,9 +26,9 @@ const WORTH_BESIDE_SWEEP: f64 = 1.05;
 /// also at the first load that another one serves better.
 pub(super) fn changes(
     scenario: &Scenario,
-    links: &Links<'_>,
-    costs: &Costs<'_>,
+    (links, costs): (&Links<'_>, &Costs<'_>),
     points: &[Point],
+    memory: &Memory,
 ) -> anyhow::Result<Vec<Change>> {
     if points.is_empty() || scenario.draft.is_none() {
         return Ok(Vec::new());
@@ -43,7 +43,7 @@ pub(super) fn changes(
         found = of_the_box(scenario, links, costs, points)?;
         found.retain(|change| change.gain.is_finite() && change.gain > worth);
     }
-    found.extend(depth::another(scenario, costs, points));
+    found.extend(depth::others(scenario, costs, memory));
     found.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     Ok(found)
 }

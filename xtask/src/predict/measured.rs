@@ -4,7 +4,7 @@
 use super::answer::{Assumption, Input};
 use super::costs::{Costs, all_reduces};
 use super::links::{Choice, Links};
-use super::points::accept_length;
+use super::points::{Depth, accept_length};
 use crate::explain::speeds::{LoadSpeed, same_context};
 use crate::scenario::Scenario;
 use crate::scenario::drafted::Drafted;
@@ -24,8 +24,9 @@ const ABOVE_ACCEPT: f64 = spec_decode::bands::READING_HALF_WIDTH;
 pub(super) struct Ratio {
     pub(super) users: u32,
     pub(super) ratio: f64,
-    steps: u32,
-    tokens: u32,
+    /// What ran, whatever is asked for.
+    shape: Depth,
+    topk: u32,
     /// Tokens that a request held, where told.
     held: Option<f64>,
     file: String,
@@ -65,12 +66,16 @@ pub(super) fn both(scenario: &Scenario, run: &Drafted, speed: &LoadSpeed) -> Opt
     if scenario.swept_kv_dtype != scenario.kv_dtype {
         return unlike("the plain sweep is of another KV format".to_string());
     }
-    let steps = run.steps.or(scenario.steps)?;
+    let own = run.of(scenario);
+    let steps = own.steps?;
     let ratio = Ratio {
         users,
         ratio,
-        steps,
-        tokens: run.tokens.unwrap_or(steps.saturating_add(1)),
+        shape: Depth {
+            steps,
+            tokens: own.draft_tokens.unwrap_or(steps.saturating_add(1)),
+        },
+        topk: own.topk.unwrap_or(1),
         held: speed.held_tokens,
         file: run.file.clone(),
         tpot_ms: speed.tpot_ms().zip(plain.tpot_ms()),
@@ -134,7 +139,7 @@ pub(super) fn whole(running: f64) -> Option<u32> {
     whole.then_some(running as u32)
 }
 
-/// The context of a ratio, tokens, and the accept length there at its depth.
+/// The context of a ratio, tokens, and the accept length there of the shape that ran.
 fn accept_at(scenario: &Scenario, ratio: &Ratio) -> (u64, f64) {
     let own = scenario.context as f64;
     let told = ratio.held.or(scenario.sweep_context);
@@ -143,7 +148,7 @@ fn accept_at(scenario: &Scenario, ratio: &Ratio) -> (u64, f64) {
     let context = other.map_or(scenario.context, |tokens| tokens.clamp(0.0, 1e9) as u64);
     (
         context,
-        accept_length(scenario, (ratio.steps, ratio.tokens), context),
+        accept_length(scenario, (ratio.shape, ratio.topk), context),
     )
 }
 
@@ -152,8 +157,9 @@ fn accept_at(scenario: &Scenario, ratio: &Ratio) -> (u64, f64) {
 pub(super) struct Measured {
     /// Each with the logarithm of measured over computed.
     ratios: Vec<(Ratio, f64)>,
-    /// The context of the answer, tokens.
+    /// The context of the answer, tokens, and its tree width.
     context: u64,
+    topk: u32,
 }
 
 impl Measured {
@@ -180,13 +186,15 @@ impl Measured {
         let costs = Costs::new(scenario, &all_reduce, links)?;
         let scaled = ratios.into_iter().filter_map(|ratio| {
             let (context, accept) = accept_at(scenario, &ratio);
-            let cost = costs.cycle(ratio.users, context, ratio.steps, ratio.tokens);
+            let shape = ratio.shape;
+            let cost = costs.cycle(ratio.users, context, shape.steps, shape.tokens);
             let factor = (ratio.ratio / cost.speedup(accept)).ln();
             factor.is_finite().then_some((ratio, factor))
         });
         Ok(Some(Self {
             ratios: scaled.collect(),
             context: scenario.context,
+            topk: scenario.topk.unwrap_or(1),
         }))
     }
 
@@ -207,17 +215,13 @@ impl Measured {
         (low.1 + share * (high.1 - low.1)).exp()
     }
 
-    /// The ln half-width of the band of what was measured at this very load, context and depth.
-    pub(super) fn half_width(
-        &self,
-        (users, context): (u32, u64),
-        (steps, tokens): (u32, u32),
-    ) -> Option<f64> {
+    /// The ln half-width of the band of what was measured at this very load, context and shape.
+    pub(super) fn half_width(&self, (users, context): (u32, u64), depth: Depth) -> Option<f64> {
         let mut ratios = self.ratios.iter().map(|(ratio, _)| ratio);
         let same = |ratio: &&Ratio| {
             let held = ratio.held.unwrap_or(self.context as f64);
             ratio.users == users
-                && (ratio.steps, ratio.tokens) == (steps, tokens)
+                && (ratio.shape, ratio.topk) == (depth, self.topk)
                 && same_context(held, context as f64)
         };
         ratios.find(same).map(|_| REPEATED_90)
@@ -248,7 +252,7 @@ impl Measured {
             what: format!(
                 "measured: the speedup with {} at {} user{s}{held} ({} over your plain sweep; nine in ten repeated \
                  readings are within {:.0} %); all else is computed, times measured over computed ({times})",
-                super::verdict::steps(first.steps),
+                super::verdict::steps(first.shape.steps),
                 loads.join(", "),
                 files.join(", "),
                 100.0 * REPEATED_90,
@@ -257,3 +261,6 @@ impl Measured {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -177,7 +177,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let (flips, changes) = match setting.runs && !undrafted {
         true => (
             flips::flips(scenario, &costs, links, &memory, &points),
-            changes::changes(scenario, links, &costs, &points)?,
+            changes::changes(scenario, (links, &costs), &points, &memory)?,
         ),
         false => (Vec::new(), Vec::new()),
     };
@@ -327,10 +327,11 @@ fn setting<'a>(
     }
 }
 
-/// Bytes of one all-reduce: every token's hidden state.
+/// Bytes of one all-reduce: the hidden state of every token of a pass, those that pad it included.
 pub(super) fn payload_bytes(scenario: &Scenario, users: u32, tokens: u32) -> u64 {
-    u64::from(users)
-        .saturating_mul(u64::from(tokens))
+    let (sequences, asked) = (f64::from(users), f64::from(users) * f64::from(tokens));
+    let padded = scenario.graph_ladder().padded_of(sequences, asked);
+    (padded.round() as u64)
         .saturating_mul(scenario.model.hidden)
         .saturating_mul(ELEMENT_BYTES)
 }

@@ -210,7 +210,7 @@ fn judged(scenario: &Scenario, costs: &Costs<'_>, users: u32) -> Vec<Judged> {
 
 /// Loads from the lightest asked for on, each twice the one before, to the heaviest, as far as the pool
 /// holds them.
-fn doublings(scenario: &Scenario, memory: &Memory) -> Vec<u32> {
+pub(super) fn doublings(scenario: &Scenario, memory: &Memory) -> Vec<u32> {
     let (Some(first), Some(last)) = (scenario.concurrency.first(), scenario.concurrency.last())
     else {
         return Vec::new();

@@ -75,9 +75,11 @@ fn accept_band(scenario: &Scenario, depth: Depth, context: u64) -> (f64, f64, f6
         .tree_band(depth.steps, topk, depth.tokens, context)
 }
 
-/// Accept length of steps and verified tokens at a context.
-pub(super) fn accept_length(scenario: &Scenario, (steps, tokens): (u32, u32), context: u64) -> f64 {
-    accept_band(scenario, Depth { steps, tokens }, context).1
+/// Accept length of a depth and tree width at a context.
+pub(super) fn accept_length(scenario: &Scenario, (depth, topk): (Depth, u32), context: u64) -> f64 {
+    let acceptance = &scenario.acceptance;
+    let band = acceptance.tree_band(depth.steps, topk, depth.tokens, context);
+    band.1
 }
 
 /// A depth at an operating point, costed.
@@ -227,7 +229,7 @@ fn measured(costs: &Costs<'_>, at: (u32, u64), tried: &Tried) -> Option<f64> {
         .measured
         .as_ref()
         .filter(|_| tried.cost.moved == 0.0)?;
-    measured.half_width(at, (tried.depth.steps, tried.depth.tokens))
+    measured.half_width(at, tried.depth)
 }
 
 /// The verdict on one tried depth at a load and context.

@@ -36,12 +36,14 @@ impl Drafted {
 }
 
 impl Scenario {
-    /// What was measured with the draft that is asked for: in the files of `--accept`, and in the log.
+    /// What was measured with the draft that is asked for: in the files of `--accept`, and in the log,
+    /// where its server drafted.
     pub(crate) fn drafted(&self) -> Vec<Drafted> {
         let mut found = self.acceptance.drafted.clone();
         let ran = &self.ran;
         found.retain(|run| run.file != ran.file);
-        if ran.speculates {
+        let idle = ran.windows.is_some_and(|windows| windows.mostly_plain());
+        if ran.speculates && !idle {
             let tokens = ran.draft_tokens.and_then(|n| u32::try_from(n).ok());
             found.push(Drafted {
                 file: ran.file.clone(),

@@ -1,6 +1,6 @@
 //! Steps, tree width and verified tokens, and what of them does not fit together.
 
-use spec_decode::trees::wasted_drafts;
+use spec_decode::trees::{TREE_HALF_WIDTH, wasted_drafts};
 
 use super::engine::EngineKind;
 use super::merge::{Given, Merged};
@@ -57,11 +57,11 @@ fn a_tree(
     }
     notes.assume(
         format!(
-            "a tree of width {topk} with {tokens} verified tokens: accepted as small measured trees \
-             are (about a chain of 3 steps, whatever their shape), each of its draft passes billed \
-             as a chain's; only SGLang runs trees"
+            "a tree of width {topk} with {tokens} verified tokens: its accept length is computed from the \
+             chain's (nine in ten measured trees within {TREE_HALF_WIDTH} tokens; of more than 8 verified \
+             tokens only three were measured), its draft passes are billed as a chain's; only SGLang runs trees"
         ),
-        "--accept measured with this tree, or a chain (--topk 1)",
+        "a run of it beside a plain sweep (--from-log, --baseline)",
     );
     note_waste(steps, topk, tokens, notes);
     Ok((steps, Some(topk), draft_tokens))

@@ -2,73 +2,97 @@
 
 use spec_decode::economics::depth::TIE_SHARE;
 
-use super::super::answer::{Change, Point, Verdict};
+use super::super::answer::{Change, Memory, Verdict};
 use super::super::costs::Costs;
+use super::super::pasted::doublings;
 use super::super::points::{Tried, try_depths, verdict_on};
 use super::super::verdict::{steps as steps_of, users};
 use crate::scenario::Scenario;
 
-/// Another depth where a flag, a log or a scenario fixes one: of those that gain beyond a tie at a load
-/// that the pool holds, and more there than they lose at any, the one that gains most in the mean. Where
-/// none does, one that loses nowhere beyond a tie, nor in the mean, and surely pays at a load where the fixed one may not.
-pub(super) fn another(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> Option<Change> {
-    let run = scenario.steps?;
+/// A load, what the fixed depth reaches there, and what the others do.
+struct Column {
+    users: u32,
+    speedup: f64,
+    pays: bool,
+    tried: Vec<Tried>,
+}
+
+/// Other depths where a flag, a log or a scenario fixes one, over the doublings from the lightest load to
+/// the heaviest that the pool holds: of those that gain beyond a tie on the fixed one and on plain decoding
+/// at a load, and more there than they lose at any, the one that gains most in the mean; and, unless that is
+/// one, the most gaining of those that gain and surely pay at a load where the fixed one may not.
+pub(super) fn others(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Vec<Change> {
+    let Some(run) = scenario.steps else {
+        return Vec::new();
+    };
     let mut free = scenario.clone();
     free.steps = None;
-    free.draft_tokens = None;
-    let held = points.iter().filter(|point| point.fits != Some(false));
-    let columns: Vec<(&Point, Vec<Tried>)> = held
-        .map(|point| {
-            let tried = try_depths(&free, costs, point.concurrency, scenario.context);
-            (point, tried)
+    if free.topk.unwrap_or(1) <= 1 {
+        free.draft_tokens = None;
+    }
+    let column = |users: u32| {
+        let at = (users, scenario.context);
+        let fixed = try_depths(scenario, costs, users, scenario.context);
+        let fixed = fixed.first()?;
+        Some(Column {
+            users,
+            speedup: fixed.speedup,
+            pays: verdict_on(scenario, costs, at, fixed) == Verdict::Pays,
+            tried: try_depths(&free, costs, users, scenario.context),
         })
-        .collect();
-    let depths = columns.first()?.1.iter().map(|tried| tried.depth.steps);
-    let gains: Vec<Gains> = depths
-        .filter_map(|steps| Gains::of(steps, &free, costs, &columns))
+    };
+    let loads = doublings(scenario, memory).into_iter();
+    let columns: Vec<Column> = loads.filter_map(column).collect();
+    let first = columns.first().into_iter();
+    let gains: Vec<Gains> = first
+        .flat_map(|column| &column.tried)
+        .filter_map(|tried| Gains::of(tried.depth.steps, &free, costs, &columns))
         .collect();
     let most = |a: &&Gains, b: &&Gains| a.mean.total_cmp(&b.mean);
     // Within a tie the two are one; what loses more than it gains is no advice.
-    let beyond = |g: &&Gains| g.most.0 * (1.0 - TIE_SHARE) > 1.0 && g.most.0 * g.least.0 > 1.0;
-    if let Some(best) = gains.iter().filter(beyond).max_by(most) {
-        let (gain, at) = best.most;
-        return Some(best.change(gain, format!("at {}{}", users(at), best.loss())));
+    let beyond = |g: &&Gains| {
+        let most = g.most.map_or(0.0, |(gain, _)| gain);
+        most * (1.0 - TIE_SHARE) > 1.0 && most * g.least.0 > 1.0
+    };
+    let faster = gains.iter().filter(beyond).max_by(most);
+    let turning = gains.iter().filter(|g| g.turns.is_some()).max_by(most);
+    let turning = turning.filter(|_| faster.is_none_or(|g| g.turns.is_none()));
+    let mut found = Vec::new();
+    if let Some((best, (gain, at))) = faster.and_then(|g| Some((g, g.most?))) {
+        found.push(best.change(gain, format!("at {}{}", users(at), best.loss())));
     }
-    let near = |g: &&Gains| g.mean >= 0.0 && g.least.0 > 1.0 - TIE_SHARE;
-    let turning = gains.iter().filter(near).filter(|g| g.turns.is_some());
-    let best = turning.max_by(most)?;
-    let (gain, at) = best.turns?;
-    let (at, may_not) = (users(at), steps_of(run));
-    let why = format!("pays at {at}, which {may_not} may not{}", best.loss());
-    Some(best.change(gain, why))
+    if let Some((best, (gain, at))) = turning.and_then(|g| Some((g, g.turns?))) {
+        let (at, may_not) = (users(at), steps_of(run));
+        let why = format!("pays at {at}, which {may_not} may not{}", best.loss());
+        found.push(best.change(gain, why));
+    }
+    found
 }
 
 /// What a depth gains over the one that runs, each with its load.
 struct Gains {
     steps: u32,
     mean: f64,
-    most: (f64, u32),
+    /// Of the loads at which it gains on plain decoding.
+    most: Option<(f64, u32)>,
     least: (f64, u32),
     /// At the first load where it surely pays and the other may not.
     turns: Option<(f64, u32)>,
 }
 
 impl Gains {
-    fn of(
-        steps: u32,
-        free: &Scenario,
-        costs: &Costs<'_>,
-        columns: &[(&Point, Vec<Tried>)],
-    ) -> Option<Self> {
+    fn of(steps: u32, free: &Scenario, costs: &Costs<'_>, columns: &[Column]) -> Option<Self> {
         let mut gains = Vec::new();
-        let mut turns = None;
-        for (point, tried) in columns {
-            let same = tried.iter().find(|tried| tried.depth.steps == steps)?;
-            let plain_tok_s = f64::from(point.concurrency) * 1000.0 / same.cost.plain_ms;
-            let gain = plain_tok_s * same.speedup / point.spec_tok_s;
-            let gain = (gain, point.concurrency);
-            let open = turns.is_none() && point.verdict == Verdict::MeasureFirst;
-            let at = (point.concurrency, free.context);
+        let (mut most, mut turns) = (None, None);
+        for column in columns {
+            let mut tried = column.tried.iter();
+            let same = tried.find(|tried| tried.depth.steps == steps)?;
+            let gain = (same.speedup / column.speedup, column.users);
+            if same.speedup > 1.0 && most.is_none_or(|(most, _)| gain.0 > most) {
+                most = Some(gain);
+            }
+            let at = (column.users, free.context);
+            let open = turns.is_none() && !column.pays && gain.0 > 1.0;
             if open && verdict_on(free, costs, at, same) == Verdict::Pays {
                 turns = Some(gain);
             }
@@ -78,7 +102,7 @@ impl Gains {
         Some(Self {
             steps,
             mean: gains.iter().map(|(gain, _)| gain.ln()).sum::<f64>(),
-            most: gains.iter().copied().max_by(by_gain)?,
+            most,
             least: gains.iter().copied().min_by(by_gain)?,
             turns,
         })
@@ -94,12 +118,9 @@ impl Gains {
     }
 
     fn change(&self, gain: f64, why: String) -> Change {
+        let s = if self.steps == 1 { "" } else { "s" };
         Change {
-            change: format!(
-                "{} draft step{}",
-                self.steps,
-                if self.steps == 1 { "" } else { "s" }
-            ),
+            change: format!("{} draft step{s}", self.steps),
             gain,
             why,
         }

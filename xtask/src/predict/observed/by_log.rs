@@ -246,22 +246,6 @@ pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Opt
             100.0 * scenario.ran.outside_graph
         ));
     }
-    let mostly_plain = scenario
-        .ran
-        .windows
-        .filter(|windows| windows.mostly_plain());
-    if let Some(windows) = mostly_plain.filter(|_| slower) {
-        let plain = windows.all - windows.drafted;
-        return Some(Assumption {
-            what: format!(
-                "{}: the server ran {:.2} times slower than computed: {plain} of its {} windows drafted nothing",
-                scenario.ran.file,
-                1.0 / worst,
-                windows.all
-            ),
-            settled_by: String::new(),
-        });
-    }
     if scenario.weights_assumed_bf16() && !slower {
         reasons.push("weights smaller than the BF16 assumed (--quant)".to_string());
     }
