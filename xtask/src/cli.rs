@@ -139,7 +139,7 @@ pub(crate) struct ScenarioArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) draft_tokens: Option<u32>,
     /// What was measured of acceptance: `2.3@3` (accept length at a depth, bonus token included),
-    /// `rates:.65,.40,.24` (cumulative by position), a log, or benches with speculation
+    /// `rates:.65,.40,.24` (cumulative by position), a log, or bench outputs that print an accept length
     /// (`FILE[,FILE…]@DEPTH`); speeds in these, beside a --baseline measured alike, are the answer of
     /// their load
     #[arg(long, value_name = "LEN@DEPTH|rates:…|LOG|BENCH[,BENCH…]@DEPTH")]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{SGLANG_LOG, answers, with_log};
+use common::{SGLANG_LOG, answers, refusal, with_log};
 
 /// A plain start that serves, its arguments as a release between 0.5.3 and 0.5.13 prints them.
 fn plain() -> String {
@@ -155,5 +155,126 @@ fn the_engines_own_all_reduce_off_by_flag_is_named_unless_the_cards_meet_over_pc
     });
     with_log("on", &plain(), |log| {
         assert!(!answers(&["explain", log]).contains(says));
+    });
+}
+
+/// Decode lines of a load, whose accept lengths are given.
+fn decoded(running: u32, lengths: &[&str]) -> String {
+    let line = |length: &&str| {
+        format!(
+            "[2026-07-11 09:17:00 TP0] Decode batch, #running-req: {running}, #token: {}, token usage: 0.01, \
+             accept len: {length}, cuda graph: True, gen throughput (token/s): {}.00, #queue-req: 0,\n",
+            4000 * running,
+            100 * running
+        )
+    };
+    lengths.iter().map(line).collect()
+}
+
+#[test]
+fn an_accept_length_that_no_load_moves_was_set_and_not_measured() {
+    let same = ["2.40"; 6];
+    let set = drafted() + &decoded(1, &same) + &decoded(8, &same);
+    let asked = |log: &str| {
+        let words = [
+            "predict",
+            "--from-log",
+            log,
+            "--gpu",
+            "rtx-6000-ada",
+            "--concurrency",
+            "1",
+        ];
+        answers(&words)
+    };
+    let note = "the accept length 2.4 is not measured: the same in all 14 lines over 2 loads";
+    let by_prior = with_log("set", &set, |log| {
+        let text = answers(&["explain", log]);
+        assert!(text.contains(note), "{text}");
+        let text = asked(log);
+        assert!(
+            text.contains("was forced there, the same in all 14 lines over 2 loads"),
+            "{text}"
+        );
+        text.lines().next().map(str::to_string)
+    });
+    // One line that differs, one load alone, or nothing but the most that a pass can give.
+    let moved =
+        drafted() + &decoded(1, &same) + &decoded(8, &["2.40", "2.40", "2.40", "2.40", "2.41"]);
+    let one = drafted() + &decoded(1, &["2.40"; 12]);
+    let most = set.replace("2.40", "4.00");
+    for text in [moved, one, most] {
+        with_log("measured", &text, |log| {
+            let text = answers(&["explain", log]);
+            assert!(!text.contains("not measured"), "{text}");
+            assert_ne!(asked(log).lines().next().map(str::to_string), by_prior);
+        });
+    }
+}
+
+#[test]
+fn speeds_of_a_draft_without_an_accept_length_are_refused_with_what_to_give_instead() {
+    with_log("sweep", "concurrency,tok_s\n1,118.7\n8,896.1\n", |csv| {
+        let accept = format!("{csv}@3");
+        let words = [
+            "predict",
+            "--model",
+            "qwen3-32b",
+            "--gpu",
+            "h200",
+            "--accept",
+            &accept,
+        ];
+        let error = refusal(&words);
+        assert!(error.contains("speeds without an accept length"), "{error}");
+        assert!(
+            error.contains("--from-log SPECULATIVE.log --baseline PLAIN.log"),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn flashinfers_all_reduce_is_not_offered_to_a_server_that_says_it_lacks_it() {
+    let lacks = "[2026-07-11 09:14:01] flashinfer.comm is not available, falling back to standard implementation\n";
+    let asked = |log: &str| {
+        let text = answers(&[
+            "predict",
+            "--from-log",
+            log,
+            "--gpu",
+            "h100",
+            "--engine",
+            "sglang@0.5.13",
+        ]);
+        let row = text
+            .lines()
+            .find(|line| line.starts_with("  one-shot-push"));
+        let row = row.unwrap_or_else(|| panic!("{text}")).to_string();
+        (row, text)
+    };
+    with_log("has", &plain(), |log| {
+        assert!(
+            asked(log)
+                .0
+                .contains("--enable-flashinfer-allreduce-fusion")
+        );
+    });
+    with_log("lacks", &(lacks.to_string() + &plain()), |log| {
+        let (row, text) = asked(log);
+        assert!(row.ends_with(" no"), "{row}");
+        assert!(
+            text.contains(":1: that server has no flashinfer.comm"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("--enable-flashinfer-allreduce-fusion"),
+            "{text}"
+        );
+        let text = answers(&["explain", log]);
+        assert!(
+            text.contains("fused with the norm cannot run here"),
+            "{text}"
+        );
     });
 }

@@ -76,13 +76,8 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
     let found = match found {
         Some(found) => found,
         None => {
-            let fact = facts.get("accept_length").ok_or_else(|| {
-                crate::input::error(format!(
-                    "--accept {name}: no acceptance in it; it is printed while requests run \
-                     (SGLang `accept len`, vLLM `SpecDecoding metrics`), so give a log or the \
-                     /metrics of the server under load, or `--accept 2.3@3`"
-                ))
-            })?;
+            let fact = facts.get("accept_length");
+            let fact = fact.ok_or_else(|| nothing_accepted(&facts, name))?;
             let accept_length = facts.number("accept_length").unwrap_or(1.0);
             let reading = AcceptReading::Length {
                 accept_length,
@@ -129,6 +124,22 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
     Ok(match look_up::told(&facts) {
         true => found.of_look_up(),
         false => found,
+    })
+}
+
+/// Why a file cannot be taken, and what to give instead.
+fn nothing_accepted(facts: &Facts, name: &str) -> anyhow::Error {
+    crate::input::error(match facts.sweep {
+        Some(_) => format!(
+            "--accept {name}: speeds without an accept length, and what a draft gains is not reckoned from \
+             speeds alone; give the two servers' logs under these loads (--from-log SPECULATIVE.log \
+             --baseline PLAIN.log), or bench outputs that print an accept length, or `--accept 2.3@3`"
+        ),
+        None => format!(
+            "--accept {name}: no acceptance in it; it is printed while requests run \
+             (SGLang `accept len`, vLLM `SpecDecoding metrics`), so give a log or the \
+             /metrics of the server under load, or `--accept 2.3@3`"
+        ),
     })
 }
 

@@ -1,7 +1,11 @@
 //! Acceptance that a server was told to have, and weights that are of no model.
 
 use super::facts::Facts;
-use super::text::Doc;
+use super::text::{Doc, leading_number};
+
+/// Lines of one accept length to two decimals from which it is none of real prompts: of the hundreds of
+/// passes behind a line it scatters in the second.
+const SAME_LINES: usize = 10;
 
 /// A setting, the value that counts, the fact it makes and in which words.
 const SIGNS: [(&str, &str, &str, &str); 4] = [
@@ -53,6 +57,43 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
             facts.set_if_absent(fact, words, line);
         }
     }
+    if let Some((words, line)) = constant(doc, facts) {
+        facts.set_if_absent("accept_forced", words, line);
+    }
+}
+
+/// An accept length that no load moves was set: in words, and its last line. Not one at either end, where
+/// nothing or all is accepted.
+fn constant(doc: &Doc, facts: &Facts) -> Option<(String, usize)> {
+    let loads = facts.speeds.len();
+    let said = ["accept len:", "Mean acceptance length:"]
+        .into_iter()
+        .map(|key| lengths(doc, key, facts.run_line))
+        .find(|lines| lines.len() >= SAME_LINES)?;
+    let (length, line) = *said.last()?;
+    let drafted = ["spec_steps", "spec_tokens"]
+        .into_iter()
+        .find_map(|name| facts.number(name));
+    let all = drafted.map_or(f64::MAX, |drafted| drafted + 1.0);
+    let same = said.iter().all(|(other, _)| *other == length);
+    (loads > 1 && same && length > 1.0 && length < all).then(|| {
+        let lines = said.len();
+        (
+            format!("the same in all {lines} lines over {loads} loads"),
+            line,
+        )
+    })
+}
+
+/// What stands behind a key, with its line, from a line on.
+fn lengths(doc: &Doc, key: &str, from: usize) -> Vec<(f64, usize)> {
+    let places = doc.after_all(key).map(|at| (at, doc.line_at(at)));
+    let own = places.filter(|(_, line)| *line >= from);
+    own.filter_map(|(at, line)| {
+        let (length, _) = leading_number(doc.window(at, 20))?;
+        Some((length, line))
+    })
+    .collect()
 }
 
 /// Why an accept length of a server is none of its model's, in words.

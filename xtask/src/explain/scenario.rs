@@ -57,6 +57,8 @@ pub(crate) struct LogScenario {
     pub(crate) no_custom_all_reduce: bool,
     /// Whether the server says that the engine's own all-reduce runs there, or that it does not.
     pub(crate) custom_all_reduce: Option<(bool, usize)>,
+    /// Where SGLang says that FlashInfer's all-reduce is not there.
+    pub(crate) no_flashinfer: Option<usize>,
     /// GPU as the log names it.
     pub(crate) gpu: Option<(String, usize)>,
     /// Mean accept length, bonus included.
@@ -335,6 +337,10 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         all_reduce_switches: all_reduce_switches(facts),
         no_custom_all_reduce: facts.get("custom_all_reduce_disabled").is_some(),
         custom_all_reduce: custom_all_reduce(facts),
+        no_flashinfer: facts
+            .get("no_flashinfer_comm")
+            .filter(|_| facts.text("engine") == Some("sglang"))
+            .map(|fact| fact.line),
         died: died(facts),
         gpu: text("gpu"),
         accept_length: number("accept_length"),

@@ -5,7 +5,7 @@ use super::facts::Facts;
 use super::text::{Doc, leading_number};
 
 /// What an engine prints, and the fact that it is kept as.
-const PHRASES: [(&str, &str); 14] = [
+const PHRASES: [(&str, &str); 15] = [
     // vLLM and SGLang, fused_moe.py; SGLang says "kernel" since 2025.
     ("Using default MoE config.", "moe_config_missing"),
     ("Using default MoE kernel config.", "moe_config_missing"),
@@ -14,6 +14,8 @@ const PHRASES: [(&str, &str); 14] = [
         "FlashInfer is not available. Falling back to the PyTorch-native implementation of top-p",
         "sampler_fallback",
     ),
+    // SGLang, flashinfer_comm_fusion.py, where the import fails.
+    ("flashinfer.comm is not available", "no_flashinfer_comm"),
     // vLLM, platforms/cuda.py: the reason follows.
     ("Cannot use FlashAttention", "attention_fallback"),
     ("Cannot use FlashInfer", "attention_fallback"),

@@ -92,7 +92,8 @@ pub(crate) fn by_itself(engine: &EngineChoice, class: &str, gpu: &Gpu) -> bool {
 
 /// Whether SGLang fuses the scenario's all-reduces by itself.
 pub(super) fn fuses(scenario: &Scenario) -> bool {
-    by_itself(&scenario.engine, &scenario.model.architecture, scenario.gpu)
+    !scenario.no_flashinfer
+        && by_itself(&scenario.engine, &scenario.model.architecture, scenario.gpu)
 }
 
 /// FlashInfer's one-shot over NVLink: largest message in MiB for 2, 4 and 8 GPUs (vLLM

@@ -46,6 +46,8 @@ pub(super) struct Group {
     fused: bool,
     /// SGLang fuses all-reduce and norm of this model here by itself.
     by_itself: bool,
+    /// Its log says that FlashInfer's is not there.
+    no_flashinfer: bool,
 }
 
 impl Group {
@@ -60,7 +62,10 @@ impl Group {
     }
 
     pub(super) fn of(links: &Links<'_>) -> Self {
-        Self::among(links.topology(), links.ranks(), links.fuses())
+        Self {
+            no_flashinfer: links.no_flashinfer(),
+            ..Self::among(links.topology(), links.ranks(), links.fuses())
+        }
     }
 
     pub(super) fn among(topology: &Topology, ranks: &[usize], by_itself: bool) -> Self {
@@ -69,6 +74,7 @@ impl Group {
             mesh: topology.full_gpu_link(ranks),
             fused: topology.arch >= pcie_sim::Arch::HOPPER,
             by_itself,
+            no_flashinfer: false,
         }
     }
 }
@@ -206,6 +212,9 @@ pub(super) fn nearest(algorithm: Algorithm, group: Group, engine: &EngineChoice)
 fn flashinfer(group: Group, engine: &EngineChoice) -> Result<Switch, String> {
     let mut switch = Switch::default();
     match engine.kind {
+        EngineKind::Sglang if group.no_flashinfer => {
+            return Err("the log says that flashinfer.comm is not available".to_string());
+        }
         EngineKind::Sglang if group.by_itself => {}
         EngineKind::Vllm if at_least(engine, (0, 29, 0), (2026, 9)) => {}
         EngineKind::Vllm if at_least(engine, (0, 17, 0), (2026, 3)) => {
@@ -343,6 +352,7 @@ mod tests {
             mesh,
             fused: true,
             by_itself: false,
+            no_flashinfer: false,
         }
     }
 

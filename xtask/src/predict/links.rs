@@ -29,6 +29,8 @@ pub(crate) struct Links<'a> {
     pushed_bytes: Option<u64>,
     /// SGLang fuses the model's all-reduces by itself.
     fuses: bool,
+    /// FlashInfer's all-reduce is not there, as the server's log says.
+    no_flashinfer: bool,
     known: RefCell<HashMap<(Choice, u64), CollectiveTime>>,
 }
 
@@ -96,6 +98,7 @@ impl<'a> Links<'a> {
         Ok(Self {
             pushed_bytes: fusion::pushed_bytes(scenario, &topology),
             fuses: fusion::fuses(scenario),
+            no_flashinfer: scenario.no_flashinfer,
             topology,
             ranks: &scenario.ranks,
             groups: &scenario.groups,
@@ -118,6 +121,11 @@ impl<'a> Links<'a> {
     /// Whether SGLang fuses the model's all-reduces by itself.
     pub(super) fn fuses(&self) -> bool {
         self.fuses
+    }
+
+    /// Whether the server's log says that FlashInfer's all-reduce is not there.
+    pub(super) fn no_flashinfer(&self) -> bool {
+        self.no_flashinfer
     }
 
     /// What `choice` comes to at a size in the engine asked for.
@@ -234,6 +242,7 @@ impl<'a> Links<'a> {
         Self {
             pushed_bytes: self.pushed_bytes,
             fuses: self.fuses,
+            no_flashinfer: self.no_flashinfer,
             topology,
             ranks: self.ranks,
             groups: self.groups,

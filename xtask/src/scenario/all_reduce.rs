@@ -24,6 +24,8 @@ pub(super) struct Told {
     pub(super) over_pcie: Option<Option<(u64, u64)>>,
     /// Whether the server says that the engine's own kernel is off.
     pub(super) off: bool,
+    /// File and line where SGLang says that FlashInfer's is not there.
+    pub(super) no_flashinfer: Option<String>,
     /// File and line.
     pub(super) at: String,
 }
@@ -36,8 +38,10 @@ impl Told {
         let off = log.custom_all_reduce.filter(|(on, _)| !on);
         let line = line
             .or_else(|| switches.map(|found| found.1))
-            .or_else(|| off.map(|found| found.1))?;
+            .or_else(|| off.map(|found| found.1))
+            .or(log.no_flashinfer)?;
         Some(Self {
+            no_flashinfer: log.no_flashinfer.map(|line| format!("{shown}:{line}")),
             off: off.is_some(),
             switches: switches.map_or_else(Vec::new, |found| found.0.clone()),
             over_pcie: over_pcie
@@ -87,6 +91,14 @@ pub(super) fn resolve(
     {
         notes.assume(what, settled_by);
     }
+    if let Some(at) = no_flashinfer(merged).filter(|_| tp > 1) {
+        notes.assume(
+            format!(
+                "{at}: that server has no flashinfer.comm, so none of FlashInfer's all-reduces"
+            ),
+            "",
+        );
+    }
     if tp < 2 && given.is_some() {
         notes.assume(
             format!("--allreduce {name}: changes nothing, one GPU has nobody to reduce with"),
@@ -107,6 +119,13 @@ pub(super) fn told_no_custom(merged: &merge::Merged) -> bool {
     let told = merged.told_all_reduce.as_ref();
     let told = told.filter(|_| merged.lent_by.is_none());
     told.is_some_and(|told| told.switches.iter().any(|word| word == NO_CUSTOM))
+}
+
+/// Where the log of the engine asked for says that FlashInfer's all-reduce is not there.
+pub(super) fn no_flashinfer(merged: &merge::Merged) -> Option<&str> {
+    let told = merged.told_all_reduce.as_ref();
+    let told = told.filter(|_| merged.lent_by.is_none());
+    told.and_then(|told| told.no_flashinfer.as_deref())
 }
 
 /// Says that the steps of a sweep are moved to another all-reduce.
@@ -218,7 +237,8 @@ fn told(
             note: Some((note, settled_by)),
         });
     }
-    let fuses = crate::predict::fuses_by_itself(engine, &model.architecture, hardware.gpu);
+    let fuses = told.no_flashinfer.is_none()
+        && crate::predict::fuses_by_itself(engine, &model.architecture, hardware.gpu);
     let on = (&topology, &ranks[..]);
     // Where its own choice is NCCL anyway that is what it is called.
     let by_kernel = || {

@@ -103,6 +103,8 @@ pub(crate) struct Scenario {
     pub(crate) swept_allreduce: String,
     /// Whether the start line of a log keeps its engine, this one, from its own all-reduce.
     pub(crate) told_no_custom: bool,
+    /// Whether that log says that FlashInfer's all-reduce is not there.
+    pub(crate) no_flashinfer: bool,
     /// The user's own all-reduce times: (bytes, µs).
     pub(crate) allreduce_table: Option<Vec<(u64, f64)>>,
     pub(crate) observed: ObservedFile,
@@ -250,6 +252,7 @@ impl Scenario {
             allreduce,
             swept_allreduce: swept,
             told_no_custom: all_reduce::told_no_custom(merged),
+            no_flashinfer: all_reduce::no_flashinfer(merged).is_some(),
             served,
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
             observed: merged.observed.clone(),

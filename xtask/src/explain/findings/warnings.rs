@@ -49,6 +49,18 @@ fn kernels(facts: &Facts, found: &mut Vec<Finding>) {
             "install flashinfer-python where requests sample with top-k or top-p",
         ));
     }
+    if facts.get("no_flashinfer_comm").is_some() {
+        found.push(Finding::new(
+            Severity::Note,
+            facts,
+            "no_flashinfer_comm",
+            "FlashInfer's all-reduce fused with the norm cannot run here",
+            "its module flashinfer.comm is not available: all-reduces are the engine's own or NCCL's, whatever \
+             the flag says",
+            "the flashinfer-python that this release asks for, where predict's all-reduce table says that \
+             one-shot-push gains",
+        ));
+    }
     if let Some(why) = facts.text("attention_fallback") {
         found.push(Finding::new(
             Severity::Costly,
