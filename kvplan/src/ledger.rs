@@ -8,7 +8,8 @@ use crate::proven::Off;
 pub struct Line {
     /// What it is.
     pub item: String,
-    /// Best figure, GiB; negative only for the closing line of a plan that does not fit.
+    /// Best figure, GiB; negative for the closing line of a plan that does not fit, for what is given back
+    /// and for what others have too much.
     pub gib: f64,
     /// Low end of the band, GiB; equal to `gib` where the figure is exact.
     pub low: f64,

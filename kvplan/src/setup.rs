@@ -128,7 +128,8 @@ pub struct Observed {
     pub torch_total_gib: Option<f64>,
     /// What all graphs took, SGLang's of prefills left out, GiB.
     pub graph_gib: Option<f64>,
-    /// What of `graph_gib` the draft's graphs took, where the log shows them apart.
+    /// What of `graph_gib` the draft's graphs took, where the log shows them apart; negative where more of
+    /// its load was given back.
     pub draft_graph_gib: Option<f64>,
     /// What the target's graphs alone took, GiB, where the log shows them apart.
     pub target_graph_gib: Option<f64>,

@@ -278,3 +278,40 @@ fn flashinfers_all_reduce_is_not_offered_to_a_server_that_says_it_lacks_it() {
         );
     });
 }
+
+#[test]
+fn what_a_draft_takes_beside_the_pool_is_what_the_log_says_was_free_before_it_and_after() {
+    let table = SGLANG_LOG.find("[2026-07-11 09:15:05").unwrap_or(0);
+    let (before, ready) = SGLANG_LOG.split_at(table);
+    // 6.18 free before the draft, 4.63 once all is ready.
+    let draft = "\
+[2026-07-11 09:14:40 TP0] Capture cuda graph begin. This can take up to several minutes. avail mem=6.99 GB
+[2026-07-11 09:14:45 TP0] Capture cuda graph end. Time elapsed: 5.0 s. mem usage=0.81 GB. avail mem=6.18 GB.
+[2026-07-11 09:14:46 TP0] Load weight begin. avail mem=6.18 GB
+[2026-07-11 09:14:47 TP0] Load weight end. type=LlamaForCausalLMEagle3, avail mem=4.18 GB, mem usage=2.00 GB.
+[2026-07-11 09:14:47 TP0] KV Cache is allocated. #tokens: 388300, K size: 0.19 GB, V size: 0.18 GB
+[2026-07-11 09:14:47 TP0] Memory pool end. avail mem=3.81 GB
+[2026-07-11 09:14:48 TP0] Capture draft cuda graph begin. This can take up to several minutes. avail mem=4.17 GB
+[2026-07-11 09:14:52 TP0] Capture draft cuda graph end. Time elapsed: 4.0 s. mem usage=-0.46 GB. avail mem=4.63 GB.
+";
+    let text = format!("{before}{draft}{ready}").replace(
+        "speculative_algorithm=None",
+        "speculative_algorithm='EAGLE3', speculative_draft_model_path='AngelSlim/Qwen3-32B_eagle3', \
+         speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4",
+    );
+    let text = text.replace("available_gpu_mem=6.18", "available_gpu_mem=4.63");
+    with_log("given-back", &text, |log| {
+        let said = answers(&["explain", log]);
+        assert!(
+            said.contains("0.36 of it given back before its graphs"),
+            "{said}"
+        );
+        assert!(said.contains("draft_graph_gib        -0.46"), "{said}");
+        let asked = ["plan", "--from-log", log, "--gpu", "rtx-6000-ada"];
+        let text = answers(&[&asked[..], &["--engine", "sglang@0.5.13"]].concat());
+        assert!(
+            text.contains("it takes 0 tokens (0.00 GiB), and 1.55 GiB beside the pool"),
+            "{text}"
+        );
+    });
+}

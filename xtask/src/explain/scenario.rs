@@ -263,6 +263,21 @@ fn custom_all_reduce(facts: &Facts) -> Option<(bool, usize)> {
         .or_else(|| on.map(|fact| (true, fact.line)))
 }
 
+/// Where SGLang says that FlashInfer's all-reduce is not there.
+fn no_flashinfer(facts: &Facts) -> Option<usize> {
+    let of_sglang = facts.text("engine") == Some("sglang");
+    let fact = facts.get("no_flashinfer_comm").filter(|_| of_sglang);
+    fact.map(|fact| fact.line)
+}
+
+/// What graphs took without those of prefills, GiB, and the line; less than nothing where a draft gave back
+/// more.
+fn decode_graphs(facts: &Facts, prefills: f64) -> Option<(f64, usize)> {
+    let (all, line) = (facts.number("graph_gib")?, facts.get("graph_gib")?.line);
+    let given_back = facts.number("draft_graph_gib").unwrap_or(0.0).min(0.0);
+    Some(((all - prefills).max(given_back), line))
+}
+
 /// A whole number, and its line.
 fn whole(facts: &Facts, name: &str) -> Option<(u32, usize)> {
     let (n, line) = (facts.number(name)?, facts.get(name)?.line);
@@ -337,10 +352,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         all_reduce_switches: all_reduce_switches(facts),
         no_custom_all_reduce: facts.get("custom_all_reduce_disabled").is_some(),
         custom_all_reduce: custom_all_reduce(facts),
-        no_flashinfer: facts
-            .get("no_flashinfer_comm")
-            .filter(|_| facts.text("engine") == Some("sglang"))
-            .map(|fact| fact.line),
+        no_flashinfer: no_flashinfer(facts),
         died: died(facts),
         gpu: text("gpu"),
         accept_length: number("accept_length"),
@@ -357,7 +369,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         windows: facts.windows,
         graph_max_batch: whole("cuda_graph_max_bs"),
         verify_graphs: verify_graphs(facts),
-        graph_gib: number("graph_gib").map(|(gib, line)| ((gib - prefills).max(0.0), line)),
+        graph_gib: decode_graphs(facts, prefills),
         draft_graph_gib: number("draft_graph_gib"),
         prefill_graph_gib: number("graph_gib").map(|(_, line)| (prefills, line)),
         draft_loaded: facts.get("draft_weights_gib").map(|fact| fact.line),

@@ -1,6 +1,7 @@
 //! SGLang server logs of every era. The lines are those of `model_runner.py`, `memory_pool.py`,
 //! `scheduler.py` and their successors; what changed over the versions is noted where it matters.
 
+mod captures;
 mod pressure;
 mod run;
 
@@ -9,6 +10,7 @@ use super::facts::Facts;
 use super::speeds::{self, Interval};
 use super::text::{Doc, cut, number_after};
 
+use captures::Graphs;
 use run::Run;
 
 /// What a line is about.
@@ -24,7 +26,7 @@ enum Kind {
     PoolEnd,
     Budget,
     GraphBegin,
-    GraphEnd(run::Graphs),
+    GraphEnd(Graphs),
     Ready,
     Fired,
     Decode,
@@ -54,7 +56,7 @@ const PHRASES: &[(&str, Kind)] = &[
     ("Memory pool end", Kind::PoolEnd),
     ("The available memory for KV cache is", Kind::Budget),
     ("graph begin.", Kind::GraphBegin),
-    ("graph end.", Kind::GraphEnd(run::Graphs::Decode)),
+    ("graph end.", Kind::GraphEnd(Graphs::Decode)),
     ("max_total_num_tokens=", Kind::Ready),
     ("max_total_num_tokens: ", Kind::Ready),
     ("max_total_num_tokens = ", Kind::Ready),
@@ -176,7 +178,7 @@ fn events(doc: &Doc) -> Vec<Event<'_>> {
         .into_iter()
         .filter_map(|(at, end, index)| {
             let kind = match PHRASES.get(index)?.1 {
-                Kind::GraphEnd(_) => Kind::GraphEnd(run::Graphs::of(doc, at)),
+                Kind::GraphEnd(_) => Kind::GraphEnd(Graphs::of(doc, at)),
                 kind => kind,
             };
             Some((at, end, kind))

@@ -234,8 +234,7 @@ impl Scenario {
         let (ran, ep) = shapes::expert_ranks(merged, (&model, tp), engine.kind, notes)?;
         shapes::warn(&model, hardware.gpu, engine.kind, context, notes);
         let measured = measured.is_some() || placement::measured(merged, tp);
-        let reduce = (allreduce.as_str(), model.hidden);
-        let groups = placement::groups(&hardware, tp, reduce, measured, notes);
+        let groups = placement::groups(&hardware, tp, (&*allreduce, model.hidden), measured, notes);
         let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
         Ok(Self {

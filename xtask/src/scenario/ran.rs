@@ -178,8 +178,8 @@ impl Ran {
             windows: log.windows,
             graph_max_batch: whole(log.graph_max_batch),
             verify_graphs: log.verify_graphs.clone(),
-            graph_gib: size(log.graph_gib).filter(|gib| *gib >= 0.0),
-            draft_graph_gib: size(log.draft_graph_gib).filter(|gib| *gib >= 0.0),
+            graph_gib: size(log.graph_gib),
+            draft_graph_gib: size(log.draft_graph_gib),
             prefill_graph_gib: size(log.prefill_graph_gib),
             target_graphs: log
                 .graph_gib

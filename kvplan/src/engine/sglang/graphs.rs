@@ -121,8 +121,14 @@ pub(super) fn lines(ledger: &mut Ledger, setup: &Setup<'_>, running: u64) -> (f6
             let (gib, guessed, _) = logged(ledger, item, all, grown);
             return (gib, guessed, 0.0);
         };
-        let (target, guessed, _) = logged(ledger, "target: graphs", all - draft, grown);
-        let (draft, guessed_draft, line) = logged(ledger, "draft: graphs", draft, grown);
+        let target = (all - draft).max(0.0);
+        let (target, guessed, _) = logged(ledger, "target: graphs", target, grown);
+        // What is given back as they are captured does not go by their number.
+        let (item, grown) = match draft < 0.0 {
+            true => ("draft: given back as its graphs are captured", 1.0),
+            false => ("draft: graphs", grown),
+        };
+        let (draft, guessed_draft, line) = logged(ledger, item, draft, grown);
         line.of_speculation();
         return (target + draft, guessed + guessed_draft, draft);
     }

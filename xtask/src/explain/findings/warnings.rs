@@ -39,28 +39,7 @@ fn kernels(facts: &Facts, found: &mut Vec<Finding>) {
              after",
         ));
     }
-    if facts.get("sampler_fallback").is_some() {
-        found.push(Finding::new(
-            Severity::Note,
-            facts,
-            "sampler_fallback",
-            "sampling runs without FlashInfer",
-            "top-k and top-p sort the whole vocabulary in PyTorch; greedy decoding does not care",
-            "install flashinfer-python where requests sample with top-k or top-p",
-        ));
-    }
-    if facts.get("no_flashinfer_comm").is_some() {
-        found.push(Finding::new(
-            Severity::Note,
-            facts,
-            "no_flashinfer_comm",
-            "FlashInfer's all-reduce fused with the norm cannot run here",
-            "its module flashinfer.comm is not available: all-reduces are the engine's own or NCCL's, whatever \
-             the flag says",
-            "the flashinfer-python that this release asks for, where predict's all-reduce table says that \
-             one-shot-push gains",
-        ));
-    }
+    flashinfer(facts, found);
     if let Some(why) = facts.text("attention_fallback") {
         found.push(Finding::new(
             Severity::Costly,
@@ -94,6 +73,34 @@ fn kernels(facts: &Facts, found: &mut Vec<Finding>) {
             "every kernel of every step is launched by the host; its speeds are no baseline for a \
              server with graphs",
             mend,
+        ));
+    }
+}
+
+/// What runs without FlashInfer.
+fn flashinfer(facts: &Facts, found: &mut Vec<Finding>) {
+    if facts.get("sampler_fallback").is_some() {
+        found.push(Finding::new(
+            Severity::Note,
+            facts,
+            "sampler_fallback",
+            "sampling runs without FlashInfer",
+            "top-k and top-p sort the whole vocabulary in PyTorch; greedy decoding does not care",
+            "install flashinfer-python where requests sample with top-k or top-p",
+        ));
+    }
+    // One card has nobody to reduce with.
+    let several = facts.number("tp").is_none_or(|tp| tp > 1.0);
+    if facts.get("no_flashinfer_comm").is_some() && several {
+        found.push(Finding::new(
+            Severity::Note,
+            facts,
+            "no_flashinfer_comm",
+            "FlashInfer's all-reduce fused with the norm cannot run here",
+            "its module flashinfer.comm is not available: all-reduces are the engine's own or NCCL's, whatever \
+             the flag says",
+            "the flashinfer-python that this release asks for, where predict's all-reduce table says that \
+             one-shot-push gains",
         ));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::facts::Facts;
 use super::super::text::number_after;
+use super::captures::Graphs;
 use super::{Event, Kind, server_args};
 
 /// Rank tags told apart.
@@ -40,6 +41,10 @@ struct Rank<'a> {
     target_pools: Option<usize>,
     pool_end: Option<(f64, usize)>,
     graph_begun: bool,
+    /// Free once the pools of a draft stood.
+    draft_pool_end_gib: Option<f64>,
+    /// What of the draft's load was given back between these and the graphs behind them.
+    draft_given_back_gib: Option<f64>,
     graph_gib: Option<(f64, usize)>,
     /// The draft's share of it.
     draft_graph_gib: Option<(f64, usize)>,
@@ -187,7 +192,7 @@ impl<'a> Run<'a> {
                 self.dtype.get_or_insert((word, line));
             }
             Kind::PoolEnd => self.rank(event.rank).pool_end(event.rest, line),
-            Kind::GraphBegin => self.rank(event.rank).graph_begun = true,
+            Kind::GraphBegin => self.rank(event.rank).graph_begin(event.rest),
             Kind::GraphEnd(of) => self.rank(event.rank).graph_end(of, event.rest, line),
             Kind::Budget => {
                 // `…full_token=15955.85, available_bytes=45.78 GB`: what is left for the pool.
@@ -295,7 +300,14 @@ impl<'a> Run<'a> {
         if let Some(draft) = loads.next()
             && let Some(gib) = draft.used_gib
         {
-            facts.set("draft_weights_gib", gib, draft.line);
+            let back = self.speaker().and_then(|rank| rank.draft_given_back_gib);
+            match back.map(round2).filter(|back| (0.01..gib).contains(back)) {
+                Some(back) => {
+                    let how = format!("{back} of it given back before its graphs");
+                    facts.derive("draft_weights_gib", gib, draft.line, how);
+                }
+                None => facts.set("draft_weights_gib", gib, draft.line),
+            }
         }
     }
 
@@ -347,8 +359,13 @@ impl<'a> Run<'a> {
             ("draft_graph_gib", rank.draft_graph_gib),
             ("prefill_graph_gib", rank.prefill_graph_gib),
         ] {
-            if let Some((gib, line)) = graph {
-                facts.set(name, round2(gib), line);
+            match graph {
+                Some((gib, line)) if gib < 0.0 && name == "draft_graph_gib" => {
+                    let how = "more of its load given back than they take";
+                    facts.derive(name, round2(gib), line, how);
+                }
+                Some((gib, line)) => facts.set(name, round2(gib), line),
+                None => {}
             }
         }
     }
@@ -420,48 +437,36 @@ impl Rank<'_> {
     fn pool_end(&mut self, rest: &str, line: usize) {
         self.loads_at_pool.get_or_insert(self.loads.len());
         self.target_pools.get_or_insert(self.pools.len());
+        if self.loads.len() > 1 {
+            self.draft_pool_end_gib = number_after(rest, "avail mem=");
+        }
         // A draft that shares the phase prints a second end; one after the graphs is later news.
         if let (false, Some(gib)) = (self.graph_begun, number_after(rest, "avail mem=")) {
             self.pool_end = Some((gib, line));
         }
     }
 
-    fn graph_end(&mut self, of: Graphs, rest: &str, line: usize) {
-        add_usage(&mut self.graph_gib, rest, line);
-        match of {
-            Graphs::Decode => {}
-            Graphs::Draft => add_usage(&mut self.draft_graph_gib, rest, line),
-            Graphs::Prefill => add_usage(&mut self.prefill_graph_gib, rest, line),
+    fn graph_begin(&mut self, rest: &str) {
+        self.graph_begun = true;
+        if let Some(end) = self.draft_pool_end_gib.take() {
+            self.draft_given_back_gib = begin_gib(rest).map(|begin| begin - end);
         }
     }
-}
 
-/// Adds what a capture took to those before it.
-fn add_usage(sum: &mut Option<(f64, usize)>, rest: &str, line: usize) {
-    if let Some(gib) = number_after(rest, "mem usage=") {
-        *sum = Some((sum.map_or(0.0, |(gib, _)| gib) + gib.max(0.0), line));
-    }
-}
-
-/// What a capture is of: `Capture draft extend cuda graph end.`, `Capture piecewise CUDA graph end.`
-/// (0.5.10 to 0.5.13), `Capture target prefill CUDA graph end.` (since).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Graphs {
-    Decode,
-    Draft,
-    Prefill,
-}
-
-impl Graphs {
-    pub(super) fn of(doc: &super::super::text::Doc, at: usize) -> Self {
-        let before = doc.flat.get(..at).unwrap_or("");
-        let words = before.rsplit([']', '.']).next().unwrap_or("");
-        if words.contains("draft") {
-            Self::Draft
-        } else if words.contains("piecewise") || words.contains("prefill") {
-            Self::Prefill
-        } else {
-            Self::Decode
+    fn graph_end(&mut self, of: Graphs, rest: &str, line: usize) {
+        // A draft's may give back more of its load than they take.
+        let least = if of == Graphs::Draft { f64::MIN } else { 0.0 };
+        let Some(gib) = number_after(rest, "mem usage=") else {
+            return;
+        };
+        let add = |sum: &mut Option<(f64, usize)>| {
+            *sum = Some((sum.map_or(0.0, |(gib, _)| gib) + gib.max(least), line));
+        };
+        add(&mut self.graph_gib);
+        match of {
+            Graphs::Decode => {}
+            Graphs::Draft => add(&mut self.draft_graph_gib),
+            Graphs::Prefill => add(&mut self.prefill_graph_gib),
         }
     }
 }
