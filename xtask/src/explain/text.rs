@@ -326,8 +326,12 @@ pub(crate) fn number_prefix(text: &str) -> Option<(f64, usize)> {
         i += exponent.len();
     }
     let value: f64 = digits.parse().ok()?;
-    value.is_finite().then_some((value, i))
+    (value.abs() < NO_LOG_PRINTS).then_some((value, i))
 }
+
+/// Beyond all that engines and benches print (2^64 bytes among it), and small enough that sums and
+/// products of what is read stay finite.
+const NO_LOG_PRINTS: f64 = 1e30;
 
 /// A comma at `i` between a digit and one or two digits that end there, as some languages write
 /// `94,00 GB`. No engine prints it; what retyped it may mean either.
@@ -369,6 +373,18 @@ pub(crate) fn number_after(text: &str, key: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `Mean acceptance length:1e308`, weighted by its drafts, was infinite.
+    #[test]
+    fn a_number_that_no_log_prints_is_none() {
+        assert_eq!(leading_number("1e308"), None);
+        assert_eq!(
+            leading_number("18446744073709551616").map(|n| n.0),
+            Some(2f64.powi(64))
+        );
+        let text = "SpecDecoding metrics:Mean acceptance length:1e308";
+        crate::explain::hostile::read_all(text);
+    }
 
     #[test]
     fn colours_are_removed_with_and_without_their_escape_byte() {
