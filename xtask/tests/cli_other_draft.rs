@@ -195,3 +195,32 @@ fn a_start_refused_for_what_else_holds_the_card_says_that_the_answer_is_of_a_fre
     let said = "27.02 of 31.36 GiB were free, where fractions above 0.86 are refused";
     assert!(text.contains(said), "{text}");
 }
+
+/// `--draft` with the config of the head that the log's server ran dropped the log's speeds without a word, as
+/// "--draft with its config.json" was advised; and a head that had drafted there "needs to reach" it.
+#[test]
+fn the_config_of_the_logs_own_head_keeps_what_was_measured_and_what_drafted_there_reaches_it() {
+    let name = format!("own-head-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let config = r#"{"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": 5120,
+        "intermediate_size": 17408, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+        "num_hidden_layers": 1, "vocab_size": 151936, "draft_vocab_size": 32000, "torch_dtype": "bfloat16",
+        "max_position_embeddings": 16384}"#;
+    std::fs::write(folder.join("config.json"), config).expect("a file");
+    let size = "INFO 11-30 09:40:40 [kv_cache_utils.py:864] GPU KV cache size: 108,000 tokens\n";
+    let lines = format!("{size}{}", OF_THE_HEAD.repeat(6));
+    let file = log(
+        "own",
+        &HEAD.replace("AngelSlim/Qwen3-14B_eagle3", "/models/Qwen3-14B-eagle3"),
+        &lines,
+    );
+    let own = asked(&file, &[]);
+    let given = asked(&file, &["--draft", folder.to_str().expect("a path")]);
+    std::fs::remove_dir_all(&folder).ok();
+    for text in [own, given] {
+        assert!(text.contains("log: speculative, 1 user"), "{text}");
+        assert!(text.contains("accept length 2.56"), "{text}");
+        assert!(!text.contains("needs a head"), "{text}");
+    }
+}

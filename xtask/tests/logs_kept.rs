@@ -325,6 +325,33 @@ fn the_logs_of_a_plain_and_of_a_speculative_server_tell_what_the_draft_costs() {
     assert!(!both(&other).contains("with the draft"), "{other}");
 }
 
+/// "They also differ in max_running_requests" of two servers that were told none: SGLang takes 48 beside a draft.
+#[test]
+fn requests_at_once_that_sglang_takes_by_itself_are_no_other_setting() {
+    let log = |spec: &str, tokens: u32, running: u32| {
+        format!(
+            "[2026-11-30 10:00:01] server_args=ServerArgs(model_path='Qwen/Qwen3-32B-FP8', tp_size=2, \
+             mem_fraction_static=0.87, max_running_requests=None, {spec})\n\
+             [2026-11-30 10:01:12 TP0] max_total_num_tokens={tokens}, chunked_prefill_size=2048, \
+             max_prefill_tokens=16384, max_running_requests={running}, context_len=16384, \
+             available_gpu_mem=3.10 GB\n"
+        )
+    };
+    let head = "speculative_algorithm='EAGLE3', speculative_draft_model_path='a/b-eagle3', \
+                speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4";
+    let (plain, drafted) = (
+        log("speculative_algorithm=None", 81_539, 2048),
+        log(head, 67_943, 48),
+    );
+    let text = with_log("alike", &plain, |plain| {
+        with_log("alike-drafted", &drafted, |drafted| {
+            answers(&["explain", plain, drafted])
+        })
+    });
+    assert!(text.contains("13,596 tokens fewer"), "{text}");
+    assert!(!text.contains("also differ"), "{text}");
+}
+
 /// The format, the slots and the pool of llama.cpp of 2024 were not read: an 8B in 4 bits was planned in 16.
 #[test]
 fn a_llama_cpp_log_of_2024_says_its_format_its_slots_and_its_pool() {

@@ -70,7 +70,7 @@ fn a_fraction_that_is_chosen_is_pasted_with_the_context_that_fits_it_and_is_plan
     let set = after(&predict, "set --gpu-memory-utilization ").to_string();
     assert!(
         predict.contains(&format!(
-            "--gpu-memory-utilization {set} --max-model-len 16384"
+            "--gpu-memory-utilization {set} --max-model-len 32768"
         )),
         "{predict}"
     );

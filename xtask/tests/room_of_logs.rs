@@ -195,3 +195,28 @@ fn a_log_with_an_fp8_cache_is_of_the_card_that_holds_it() {
     assert!(!text.contains("another card"), "{text}");
     assert!(text.contains("776,600 tokens"), "{text}");
 }
+
+/// "Raise to at least 0.590" stood beside no pasted line, where a log that ran out of memory had one.
+#[test]
+fn a_log_that_was_refused_for_its_fraction_is_answered_for_one_that_starts() {
+    let log = "[2026-11-30 10:00:01] server_args=ServerArgs(model_path='Qwen/Qwen3-32B-FP8', tp_size=2, \
+               context_length=16384, mem_fraction_static=0.55, speculative_algorithm='EAGLE3', \
+               speculative_draft_model_path='AngelSlim/Qwen3-32B_eagle3', speculative_num_steps=3, \
+               speculative_eagle_topk=1, speculative_num_draft_tokens=4)\n\
+               [2026-11-30 10:00:40 TP0] RuntimeError: Not enough memory. Please try to increase \
+               --mem-fraction-static. Current value: mem_fraction_static=0.55\n";
+    let text = of(
+        log,
+        "predict --gpu rtx-5090 --engine sglang@0.5.18 --concurrency 1,4",
+    );
+    let said = text
+        .split_once("set --mem-fraction-static ")
+        .map(|(_, rest)| &rest[..5]);
+    let fraction = said.unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        text.contains(&format!("--mem-fraction-static {fraction} ")),
+        "{text}"
+    );
+    assert!(text.contains("0.550, as in the log, is refused"), "{text}");
+    assert!(!text.contains("does not fit"), "{text}");
+}

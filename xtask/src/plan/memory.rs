@@ -26,6 +26,9 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     if let Some(memory) = below_a_plain_servers(&own, scenario)? {
         return Ok(memory);
     }
+    if let Some(memory) = above_where_it_was_refused(&own, scenario)? {
+        return Ok(memory);
+    }
     let plan = &own.cost.with;
     let given =
         scenario.mem_fraction.is_some() || scenario.observed.kv_gib.is_some() || own.ran.is_some();
@@ -140,6 +143,29 @@ fn below_where_it_ran_out(own: &Report, scenario: &Scenario) -> anyhow::Result<O
         plan.fraction,
     ));
     Ok(Some(memory))
+}
+
+/// The fraction of a log's server that did not get past its pool: answers for one that does.
+fn above_where_it_was_refused(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Memory>> {
+    let plan = &own.cost.with;
+    let refused = scenario.by_log("mem_fraction") && !scenario.ran.came_up && !starts(plan);
+    let mut other = scenario.clone();
+    let vllm = own.engine.kind == EngineKind::Vllm;
+    other.ran = scenario.ran.clone().at_other_fraction(vllm);
+    for fraction in better_fractions(plan).filter(|_| refused) {
+        other.mem_fraction = Some(fraction);
+        let higher = report(&other, None, None)?;
+        if good(&higher.cost.with, scenario.context) {
+            let mut memory = for_load(&higher, &other);
+            memory.set_instead = Some(format!(
+                "set {} {fraction:.3}: {:.3}, as in the log, is refused",
+                fraction_flag(own),
+                plan.fraction,
+            ));
+            return Ok(Some(memory));
+        }
+    }
+    Ok(None)
 }
 
 /// What a fraction that ran out of memory is lowered by at least: about 1 GiB of a large card.

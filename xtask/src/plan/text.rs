@@ -313,6 +313,18 @@ fn does_not_serve(report: &Report) -> Option<String> {
     }
 }
 
+/// What the pool lacks for the draft and no line has.
+fn let_go(report: &Report) -> Option<String> {
+    let ledger = &report.cost.with.ledger;
+    let gib = ledger.freed_gib;
+    let before = |line: &kvplan::Line| {
+        line.item == "draft: weights" && line.source.starts_with("loaded before")
+    };
+    (gib >= 0.005 && ledger.lines.iter().any(before)).then(|| {
+        format!("the pool lacks {gib:.2} GiB more for the draft: its own vocabulary table, let go once the pool is sized, and free then")
+    })
+}
+
 /// Notes for `predict`.
 pub(super) fn notes(report: &Report) -> Vec<String> {
     let plan = &report.cost.with;
@@ -340,6 +352,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
             plan.computed_weights_gib, plan.weights_gib
         ));
     }
+    out.extend(let_go(report));
     out.extend(warnings(report));
     let plain = report.cost.basis == CostBasis::SeenWithout;
     if report.ran.is_some() && plain {

@@ -31,6 +31,7 @@ pub(super) fn all(
         .chain(one_depth)
         .chain(kernel)
         .chain(launch::limit_changed(scenario, setting.memory))
+        .chain(launch::limit_with_room(scenario, setting.memory).filter(|_| setting.runs))
         .chain(launch::more_than_ran(scenario))
         .chain(super::graphs::told(scenario, lines))
         .chain(super::short_head::told(setting))

@@ -422,7 +422,13 @@ pub(super) fn vllm_context(scenario: &Scenario, memory: Option<&Memory>) -> Opti
     let asked = scenario
         .asked_context()
         .filter(|asked| *asked <= longest && !scenario.by_log("context"));
-    Some(asked.unwrap_or(longest))
+    Some(asked.map_or(longest, |asked| with_room(asked, longest)))
+}
+
+/// The longest that a request can grow which holds so many tokens in the mean, twice as many, where the
+/// pool surely has room for it: from flags it is known to a sixteenth.
+fn with_room(held: u64, longest: u64) -> u64 {
+    held.saturating_mul(2).min(held.max(longest - longest / 16))
 }
 
 fn vllm_config(setting: &Setting<'_>, head: HeadKind) -> serde_json::Value {

@@ -268,6 +268,21 @@ pub(super) fn limit_changed(scenario: &Scenario, memory: &Memory) -> Option<Stri
     ))
 }
 
+/// Why vLLM's pasted limit is more than the context asked for.
+pub(super) fn limit_with_room(scenario: &Scenario, memory: &Memory) -> Option<String> {
+    let by_flag = scenario.max_model_len.or(log_limit(scenario, Some(memory)));
+    let asked = scenario.asked_context()?;
+    let told = super::flags::vllm_context(scenario, Some(memory))?;
+    let vllm = scenario.engine.kind == EngineKind::Vllm;
+    let room = vllm && by_flag.is_none() && !scenario.by_log("context") && told > asked;
+    room.then(|| {
+        format!(
+            "--max-model-len {told} in the paste: room for the longest requests, where {asked} tokens are held \
+             in the mean"
+        )
+    })
+}
+
 /// Loads of the table that the memory holds and the pasted line does not run, where nobody asked for
 /// them.
 pub(super) fn loads_not_run(scenario: &Scenario, memory: &Memory) -> Option<String> {

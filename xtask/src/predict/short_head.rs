@@ -7,6 +7,7 @@ use super::answer::Verdict;
 use super::flags::{Setting, head, vllm_context};
 use super::launch;
 use super::stopped::Stopped;
+use crate::explain::speeds::same_context;
 use crate::scenario::{Draft, EngineChoice, EngineKind, Scenario};
 use crate::table::thousands;
 
@@ -127,7 +128,7 @@ pub(super) fn needs(scenario: &Scenario, verdict: Verdict) -> Option<String> {
     }
     let (reach, _, beyond) = walled(scenario).filter(|(_, known, _)| !known)?;
     let draft = scenario.draft.as_ref()?;
-    (scenario.context > reach).then(|| {
+    (scenario.context > reach && !drafted_there(scenario)).then(|| {
         let of_log = scenario.ran.draft_reach == Some(reach);
         let taken = match draft.stands_in {
             _ if of_log => "the log's, which may be cut to what its server took,",
@@ -140,6 +141,23 @@ pub(super) fn needs(scenario: &Scenario, verdict: Verdict) -> Option<String> {
             thousands(reach as f64),
             made_of(scenario, "a longer request", beyond)
         )
+    })
+}
+
+/// Whether drafts were accepted at that context where it was measured: the head reaches it then.
+fn drafted_there(scenario: &Scenario) -> bool {
+    let context = scenario.context as f64;
+    let there = |held: f64| held >= context || same_context(held, context);
+    let windows = scenario.ran.windows.filter(|w| !w.mostly_plain());
+    let by_log = windows.and_then(|windows| windows.drafted_held);
+    scenario.drafted().iter().any(|run| {
+        let accepted = run
+            .speeds
+            .iter()
+            .filter(|speed| speed.accept_length > Some(1.0));
+        let held = accepted.filter_map(|speed| speed.held_tokens);
+        let by_log = by_log.filter(|_| run.in_log).map(|held| held as f64);
+        held.chain(by_log).any(there)
     })
 }
 

@@ -345,6 +345,17 @@ pub(crate) fn names_head(name: &str) -> Option<&'static str> {
         .find(|kind| plain.contains(kind))
 }
 
+/// The kind of head that a config on this machine is of, as [`names_head`] has it.
+pub(super) fn kind_of_config(name: &str) -> Option<&'static str> {
+    let files = config_files(name.trim()).ok()??;
+    let kind = read_config(&files, name).ok()?.draft?.kind;
+    Some(match kind {
+        DraftKind::Eagle3 => "eagle3",
+        DraftKind::Eagle => "eagle",
+        DraftKind::BlockDiffusion => "dflash",
+    })
+}
+
 /// A draft named by its repository or path, not by its kind.
 pub(super) fn named(wanted: &str) -> Option<&str> {
     Some(wanted).filter(|name| name.contains('/'))

@@ -133,10 +133,17 @@ pub(crate) const OWN_POOL: [&str; 3] = [
 /// Fractions are typed with three digits, and pasted rounded up.
 const SAME_FRACTION: f64 = 0.0011;
 
-/// Whether two words name one draft: the same, or the kind of head that a path names.
+/// Whether two words name one draft: the same, the kind of head that a path names, or the config of
+/// such a head where that of the log's is not at hand.
 fn one_draft(asked: &str, said: &str) -> bool {
-    let kind = crate::scenario::model::names_head(said);
-    asked.eq_ignore_ascii_case(said) || kind.is_some_and(|kind| asked.eq_ignore_ascii_case(kind))
+    let Some(kind) = super::model::names_head(said) else {
+        return asked.eq_ignore_ascii_case(said);
+    };
+    let of_kind = || super::model::kind_of_config(asked) == Some(kind);
+    [said, kind]
+        .iter()
+        .any(|word| asked.eq_ignore_ascii_case(word))
+        || !std::path::Path::new(said).exists() && of_kind()
 }
 
 /// The model, whose positions are stretched where the log's server takes more.

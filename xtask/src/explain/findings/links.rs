@@ -248,9 +248,8 @@ fn custom_kernel(facts: &Facts, found: &mut Vec<Finding>) {
          both in one file for --topology); where the driver grants none NCCL is right, consumer cards \
          need one that does"
     } else {
-        "that can be right: under four PCIe GPUs of one roof it gains 10 to 25 %, over two sockets \
-         it can lose half. `predict --compare nccl,one-shot,island` says which for this box, where \
-         the driver grants peer access"
+        "that can be right: `predict --compare nccl,one-shot,island` says which is faster on this box, \
+         where the driver grants peer access"
     };
     found.push(Finding::new(
         Severity::Note,

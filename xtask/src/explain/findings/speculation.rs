@@ -251,8 +251,13 @@ pub(super) fn others(plain: &Facts, drafted: &Facts) -> Vec<&'static str> {
         "chunked_prefill_size",
         "cuda_graph_max_bs",
     ];
+    // Requests at once that SGLang is not told it takes by itself, and others with a draft.
+    let taken = |facts: &Facts| facts.get("max_running_taken").is_some();
+    let by_itself = taken(plain) || taken(drafted);
+    let told = |name: &&str| *name != "max_running_requests" || !by_itself;
     let other = settings
         .into_iter()
+        .filter(told)
         .filter(|name| !same(plain, drafted, name));
     other.collect()
 }
