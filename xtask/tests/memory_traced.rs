@@ -82,7 +82,11 @@ fn a_fraction_that_is_chosen_is_pasted_with_the_context_that_fits_it_and_is_plan
     );
     let cost = after(&predict, "costs ");
     assert_eq!(cost, after(&plan, "it takes "), "{predict}{plan}");
-    let least = after(&predict, "legal fraction: ");
+    // The pasted limit wants more: room for one request of twice the context.
+    let least = after(
+        &predict,
+        "request of 32,768 tokens, which the engine wants room for); from ",
+    );
     assert_eq!(least, after(&plan, "legal from "), "{predict}{plan}");
 }
 
@@ -202,7 +206,11 @@ fn a_windowed_pool_says_in_which_requests_its_tokens_are_counted() {
         "{predict}{plan}"
     );
     assert!(predict.contains("--max-model-len 131072"), "{predict}");
-    let least = after(&predict, "legal fraction: ");
+    // The pasted limit wants more: room for one request of twice the context.
+    let least = after(
+        &predict,
+        "request of 32,768 tokens, which the engine wants room for); from ",
+    );
     assert_eq!(least, after(&plan, "legal from "), "{predict}{plan}");
     let own = run(&format!("plan {flags} --draft none"));
     let (tokens, requests) = (after(&own, "GiB of KV, "), after(&own, "), "));
