@@ -79,9 +79,28 @@ pub(crate) fn bytes(value: u64) -> String {
 /// A pool wall in words: above 1 as it is, so that it shows by how much.
 pub(crate) fn needed(wall: f64) -> String {
     match wall.is_finite() {
-        true => format!("{wall:.4}"),
+        true => at_least(wall, 4),
         false => "more than the weights leave".to_string(),
     }
+}
+
+/// A lower bound in so many digits, no lower than it is: as printed it is within.
+pub(crate) fn at_least(bound: f64, digits: usize) -> String {
+    rounded(bound, digits, |scaled| (scaled - TYPED).ceil())
+}
+
+/// An upper bound, no higher than it is.
+pub(crate) fn at_most(bound: f64, digits: usize) -> String {
+    rounded(bound, digits, |scaled| (scaled + TYPED).floor())
+}
+
+/// A bound that was itself typed is not moved by the last digits of a sum, in units of the last one
+/// printed.
+const TYPED: f64 = 1e-5;
+
+fn rounded(bound: f64, digits: usize, whole: fn(f64) -> f64) -> String {
+    let scale = 10_f64.powi(i32::try_from(digits).unwrap_or(0));
+    format!("{:.digits$}", whole(bound * scale) / scale)
 }
 
 #[cfg(test)]
@@ -99,5 +118,20 @@ mod tests {
         assert_eq!(bytes(57344), "56 KiB");
         assert_eq!(bytes(14336), "14,336 B");
         assert_eq!(bytes(1 << 20), "1 MiB");
+    }
+
+    proptest::proptest! {
+        /// `legal from 0.7530` was printed of a wall at 0.75302, at which 0.753 is refused.
+        #[test]
+        fn bounds_are_rounded_inwards_as_printed(bound in 0.0..2.0_f64, digits in 3_usize..5) {
+            let read = |text: String| text.parse::<f64>().expect("a number");
+            let (low, high) = (read(at_least(bound, digits)), read(at_most(bound, digits)));
+            let step = 10_f64.powi(-(digits as i32));
+            proptest::prop_assert!(bound - 1e-8 <= low && low < bound + step);
+            proptest::prop_assert!(high <= bound + 1e-8 && bound - step < high);
+            // One with no more digits is printed as it is.
+            proptest::prop_assert_eq!(read(at_least(low, digits)).to_bits(), low.to_bits());
+            proptest::prop_assert_eq!(read(at_most(low, digits)).to_bits(), low.to_bits());
+        }
     }
 }

@@ -56,12 +56,12 @@ fn a_sweep_at_another_context_than_asked_can_be_told_by_a_flag() {
 fn a_sweep_whose_requests_would_not_fit_at_the_context_asked_for_is_doubted() {
     let (_, said, _) = with("doubt", &["--context", "32k"]);
     assert!(
-        said.contains("16 requests of that length do not fit"),
+        said.contains("16 requests of 32,768 tokens do not fit"),
         "{said}"
     );
     assert!(said.contains("--baseline-context TOKENS tells"), "{said}");
     let (_, fits, _) = with("fits", &["--context", "2k"]);
-    assert!(!fits.contains("of that length do not fit"), "{fits}");
+    assert!(!fits.contains("do not fit"), "{fits}");
 }
 
 #[test]
@@ -405,4 +405,90 @@ fn the_context_told_by_a_flag_is_of_the_files_that_do_not_say() {
             std::fs::remove_file(file).ok();
         }
     });
+}
+
+/// A serving bench of so many users, whose requests hold `held` tokens in the mean.
+fn bench(name: &str, users: u32, held: u32, tpot_ms: f64, accept: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}{users}.txt"));
+    let text = format!(
+        "============ Serving Benchmark Result ============\nBackend: sglang\n\
+         Max request concurrency: {users}\nSuccessful requests: 10\n\
+         Total input tokens: {}\nTotal generated tokens: 5000\n\
+         Output token throughput (tok/s): {:.2}\n{accept}Mean TTFT (ms): 300.00\n\
+         Mean TPOT (ms): {tpot_ms:.2}\nMean ITL (ms): {tpot_ms:.2}\nMedian ITL (ms): {:.2}\n\
+         ==================================================\n",
+        (held - 250) * 10,
+        f64::from(users) * 950.0 / tpot_ms,
+        tpot_ms * 0.95
+    );
+    std::fs::write(&path, text).expect("written");
+    path.display().to_string()
+}
+
+fn of_benches(more: &[&str]) -> String {
+    let own = "predict --model deepseek-v3.1 --quant int4 --gpu h100 --gpus 8 --engine sglang@0.5.9 --draft mtp \
+               --context 4k";
+    let own: Vec<&str> = own.split_whitespace().collect();
+    common::answers(&[&own[..], more].concat())
+}
+
+/// A longer plain sweep was asked for, with a flag that benches of their own lengths are refused with, where
+/// one bench of both servers at the open load says more.
+#[test]
+fn beside_loads_measured_both_ways_a_load_between_them_is_to_be_measured_both_ways() {
+    let plain = |users: u32, ms: f64| bench("gap-plain", users, 3850, ms, "");
+    let drafted = |users: u32, ms: f64| bench("gap-spec", users, 3850, ms, "Accept length: 2.43\n");
+    let sweep = [(1, 8.5), (4, 12.1), (16, 19.5), (64, 36.7)].map(|(users, ms)| plain(users, ms));
+    let spec = [(1, 5.3), (4, 8.2), (16, 14.3), (64, 28.4)].map(|(users, ms)| drafted(users, ms));
+    let (sweep, spec) = (sweep.join(","), format!("{}@3", spec.join(",")));
+    let loads = "1,4,8,16,32,64";
+    let said = of_benches(&[
+        "--concurrency",
+        loads,
+        "--baseline",
+        &sweep,
+        "--accept",
+        &spec,
+    ]);
+    let advice = "measure plain and speculative speed at this load: run both, as at the loads that were \
+                  measured (for what is open at 32 users)";
+    assert!(said.contains(advice), "{said}");
+    assert!(!said.contains("--baseline-context"), "{said}");
+    // Followed, nothing is open.
+    let both = (plain(32, 25.0), drafted(32, 19.0));
+    let (sweep, spec) = (format!("{sweep},{}", both.0), format!("{},{spec}", both.1));
+    let said = of_benches(&[
+        "--concurrency",
+        loads,
+        "--baseline",
+        &sweep,
+        "--accept",
+        &spec,
+    ]);
+    assert!(!said.contains("       measure "), "{said}");
+}
+
+/// A file's 128 requests of 2,326 tokens were said not to fit by the 3,850 of the other files.
+#[test]
+fn each_load_of_a_sweep_of_several_files_is_held_to_its_own_length() {
+    let of = |held: u32| {
+        let files = [(1, 8.5), (16, 19.5), (64, 36.7)];
+        let files = files.map(|(users, ms)| bench(&format!("len{held}-"), users, 3850, ms, ""));
+        let most = bench(&format!("len{held}-"), 128, held, 55.0, "");
+        let sweep = format!("{},{most}", files.join(","));
+        of_benches(&[
+            "--concurrency",
+            "1,64",
+            "--baseline",
+            &sweep,
+            "--accept",
+            "2.4@3",
+        ])
+    };
+    let shorter = of(2326);
+    assert!(!shorter.contains("do not fit"), "{shorter}");
+    assert!(
+        shorter.contains("2326 to 3850 tokens; they are taken for one sweep of 3850, the median")
+    );
+    assert!(of(3850).contains("; 128 requests of 3,850 tokens do not fit "));
 }

@@ -329,3 +329,21 @@ fn a_scheduler_that_dies_of_something_else_is_dead_of_what_it_says() {
         assert!(text.starts_with(&says), "{text}");
     }
 }
+
+/// Of an FP8 checkpoint that fills the card another --quantization was advised, which SGLang refuses.
+#[test]
+fn a_card_that_the_weights_fill_asks_for_another_checkpoint_and_not_for_a_flag() {
+    let log = "[2026-03-02 10:10:01] server_args=ServerArgs(model_path='deepseek-ai/DeepSeek-V3.1', tp_size=8, \
+        quantization=None, mem_fraction_static=0.793)\n\
+        [2026-03-02 10:10:35 TP0] Load weight begin. avail mem=77.52 GB\n\
+        [2026-03-02 10:10:35 TP0] Detected fp8 checkpoint.\n\
+        torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 896.00 MiB. GPU 0 has a total capacity \
+        of 79.11 GiB of which 411.94 MiB is free.\n";
+    let text = common::with_log("full", log, |file| common::answers(&["explain", file]));
+    assert!(text.contains("the weights fill the card"), "{text}");
+    assert!(
+        text.contains("a checkpoint in a smaller weight format"),
+        "{text}"
+    );
+    assert!(!text.contains("--quantization"), "{text}");
+}

@@ -276,3 +276,26 @@ fn a_dense_models_draft_has_no_row_of_padding() {
         assert!(!text.contains("draft: padding"), "{text}");
     }
 }
+
+/// `legal from 0.7530` was printed of a wall at 0.75304, and 0.753 was refused.
+#[test]
+fn the_bounds_that_are_printed_are_legal_themselves() {
+    for context in ["4k", "5k", "6k", "7k", "8k", "9k"] {
+        let plan = |fraction: &str| {
+            let own = format!(
+                "plan --model qwen3-30b-a3b --quant fp8 --gpu rtx-4090 --gpus 2 --engine vllm@0.24 --context \
+                 {context} --max-model-len {context}{fraction}"
+            );
+            answers(&own.split_whitespace().collect::<Vec<_>>())
+        };
+        let free = plan("");
+        let from = after(&free, "legal from ");
+        let (_, to) = free.split_once("(pool wall) to ").expect("walls");
+        let to = to.split_whitespace().next().expect("a bound");
+        for fraction in [&format!("{from:.4}"), to] {
+            let at = plan(&format!(" --mem-fraction {fraction}"));
+            let works = !at.starts_with("REFUSED") && !at.contains("above the");
+            assert!(works, "{fraction}: {at}");
+        }
+    }
+}

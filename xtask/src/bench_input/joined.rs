@@ -57,16 +57,7 @@ pub(crate) fn joined(parts: Vec<(String, Sweep)>) -> Sweep {
         row.points.sort_by(|a, b| a.0.total_cmp(&b.0));
         row.seen.sort_by(|a, b| a.running.total_cmp(&b.running));
     }
-    if let (Some(least), Some(most)) = (
-        held.iter().copied().min_by(f64::total_cmp),
-        held.iter().copied().max_by(f64::total_cmp),
-    ) && most > least * SAME_LENGTH
-    {
-        notes.push(format!(
-            "the files ran with requests of {least:.0} to {most:.0} tokens; they are taken for one sweep at \
-             the middle"
-        ));
-    }
+    notes.extend(several_lengths(&held));
     // One server: what any of its files says of it holds for all.
     let told = |ran: &&RanOn| ran.tp.is_some() || ran.gpu.is_some();
     let ran_on = parts.iter().map(|(_, part)| &part.ran_on).find(told);
@@ -92,6 +83,19 @@ fn lengths(parts: &[(String, Sweep)]) -> Vec<f64> {
     let all = parts.iter().enumerate();
     let counting = all.filter(|(at, (_, part))| taken(*at, part));
     counting.filter_map(|(_, (_, p))| p.held_tokens).collect()
+}
+
+/// How files of several lengths are taken.
+fn several_lengths(held: &[f64]) -> Option<String> {
+    let least = held.iter().copied().min_by(f64::total_cmp)?;
+    let most = held.iter().copied().max_by(f64::total_cmp)?;
+    let median = crate::score::quantile(held, 0.5)?;
+    (most > least * SAME_LENGTH).then(|| {
+        format!(
+            "the files ran with requests of {least:.0} to {most:.0} tokens; they are taken for one sweep of \
+             {median:.0}, the median"
+        )
+    })
 }
 
 /// `1 user is`, `4 users are`.

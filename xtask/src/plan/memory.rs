@@ -3,13 +3,13 @@
 
 use kvplan::{EngineKind, Fit, Plan};
 
-use super::wall::{clear_fraction, typed};
+use super::wall::{band, clear_fraction, typed};
 use super::{Report, choice, fraction_flag, limit, report, starts, text};
 use crate::cli::PlanArgs;
 use crate::input;
 use crate::predict::answer::{LedgerLine, Memory, MostAtOnce, Roomier};
 use crate::scenario::Scenario;
-use crate::table::thousands;
+use crate::table::{at_most, thousands};
 
 /// The memory part of a prediction.
 ///
@@ -103,13 +103,12 @@ fn below_a_plain_servers(own: &Report, scenario: &Scenario) -> anyhow::Result<Op
             }
             memory.set_instead = Some(format!(
                 "set {} {fraction:.3}: the {:.3} of the log's server, which {} without a draft, is \
-                 above the middle of the activation wall with one, {:.3} ({:.3} to {:.3})",
+                 above the middle of the activation wall with one, {} ({})",
                 fraction_flag(own),
                 plan.fraction,
                 if ran { "ran" } else { "was to run" },
-                plan.interval.max,
-                plan.interval.max_low,
-                plan.interval.max_high,
+                at_most(plan.interval.max, 3),
+                band(&plan.interval),
             ));
             return Ok(Some(memory));
         }
@@ -298,8 +297,9 @@ fn set_instead(own: &Report, fraction: f64, context: u64) -> String {
     let why = if starts(plan) && plan.fraction > plan.interval.max {
         let i = &plan.interval;
         format!(
-            "is above the middle of the activation wall, {:.3} ({:.3} to {:.3})",
-            i.max, i.max_low, i.max_high
+            "is above the middle of the activation wall, {} ({})",
+            at_most(i.max, 3),
+            band(i)
         )
     } else if starts(plan) && plan.pool.requests(context) < 1.0 {
         format!(

@@ -32,7 +32,7 @@ fn the_default_plan_tells_the_story_of_the_night() {
                  with the draft 9.28 GiB of KV and 0.54 of the draft's, 0.39 of it from the reserve, 141,745 tokens of 71424 B, 69.21 requests of 2,048 tokens: it takes 17,470 tokens (1.14 GiB), and 1.04 GiB beside the pool
                  a request is taken to hold 2,048 tokens, as in predict (--context); the model takes up to 262,144
                  runs 48 requests at once: more is a matter of --max-running
-                 legal from 0.7797 (pool wall) to 0.950 (0.919 to 0.981, activation wall)
+                 legal from 0.7797 (pool wall) to 0.950 (0.919 to 0.980, activation wall)
                  with fp8 KV 283,491 tokens
                  the automatic fraction 0.758 would be refused: it must be set
                  the configured context of 262,144 tokens is not usable: 141,745 fit

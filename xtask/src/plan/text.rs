@@ -5,7 +5,7 @@ use kvplan::{CostBasis, EngineKind, Fit, Plan};
 use super::basis::{self, cost, rests_on};
 use super::{Report, fraction_flag, limit, starts, wall, wanted};
 use crate::scenario::{Scenario, newer_than_known};
-use crate::table::{plain, text, thousands};
+use crate::table::{at_most, plain, text, thousands};
 
 /// The whole answer as text.
 pub(super) fn render(report: &Report, scenario: &Scenario, sources: bool) -> String {
@@ -390,9 +390,9 @@ fn backwards(report: &Report, out: &mut String) {
             format!(" ({which}: from the other three figures)")
         });
         out.push_str(&format!(
-            "\nbackwards  free before {before} GiB, after {after} GiB{by}: fractions up to {:.4} are \
+            "\nbackwards  free before {before} GiB, after {after} GiB{by}: fractions up to {} are \
              refused, {:.3} is the first that starts\n",
-            report.inferred.fraction_min.unwrap_or(0.0),
+            at_most(report.inferred.fraction_min.unwrap_or(0.0), 4),
             report.inferred.first_legal_fraction.unwrap_or(1.0)
         ));
         if let (Some(fraction), Some(pool)) = (known.fraction, known.pool_gib) {

@@ -1,39 +1,40 @@
 //! The walls of the fraction in words, and where it stands beside them.
 
-use kvplan::{GIB, Plan};
+use kvplan::{GIB, Interval, Plan};
 
 use super::Report;
-use crate::table::{needed, thousands};
+use crate::table::{at_least, at_most, needed, thousands};
 
 /// The fractions that work.
 pub(super) fn walls(report: &Report) -> String {
     let interval = &report.cost.with.interval;
     if interval.is_empty() {
         return format!(
-            "no fraction works: the pool needs {}, what lies outside leaves {:.3} ({:.3} to {:.3})",
+            "no fraction works: the pool needs {}, what lies outside leaves {} ({})",
             needed(interval.min),
-            interval.max,
-            interval.max_low,
-            interval.max_high
+            at_most(interval.max, 3),
+            band(interval)
         );
     }
     let from = match report.log_limit {
         Some((limit, Some(wall))) => format!(
-            "{wall:.4} (pool wall: one request of {} tokens, the log's limit; {:.4} for {})",
+            "{} (pool wall: one request of {} tokens, the log's limit; {} for {})",
+            at_least(wall, 4),
             thousands(limit as f64),
-            interval.min,
+            at_least(interval.min, 4),
             thousands(report.context as f64)
         ),
         Some((limit, None)) => format!(
-            "{:.4} (pool wall; the pool does not hold one request of {} tokens, the log's limit)",
-            interval.min,
+            "{} (pool wall; the pool does not hold one request of {} tokens, the log's limit)",
+            at_least(interval.min, 4),
             thousands(limit as f64)
         ),
-        None => format!("{:.4} (pool wall)", interval.min),
+        None => format!("{} (pool wall)", at_least(interval.min, 4)),
     };
     format!(
-        "legal from {from} to {:.3} ({:.3} to {:.3}, activation wall)",
-        interval.max, interval.max_low, interval.max_high
+        "legal from {from} to {} ({}, activation wall)",
+        at_most(interval.max, 3),
+        band(interval)
     )
 }
 
@@ -44,17 +45,18 @@ pub(super) fn inside_its_band(plan: &Plan, context: u64) -> Option<String> {
     if plan.refusal.is_some() || !inside {
         return None;
     }
-    let (band, clear) = (band(plan), clear(plan, context));
+    let (band, clear) = (band(i), clear(plan, context));
+    let middle = at_most(i.max, 3);
     Some(match plan.fraction > i.max {
         true => format!(
-            "{:.3} is above the middle of the activation wall, {:.3} ({band}): it may start and then run \
+            "{:.3} is above the middle of the activation wall, {middle} ({band}): it may start and then run \
              out; {clear}",
-            plan.fraction, i.max
+            plan.fraction
         ),
         false => format!(
-            "{:.3} is inside the band of the activation wall, under its middle {:.3} ({band}): should it run \
+            "{:.3} is inside the band of the activation wall, under its middle {middle} ({band}): should it run \
              out, {clear}",
-            plan.fraction, i.max
+            plan.fraction
         ),
     })
 }
@@ -62,10 +64,10 @@ pub(super) fn inside_its_band(plan: &Plan, context: u64) -> Option<String> {
 /// A fraction above that band.
 pub(super) fn beyond(plan: &Plan, context: u64) -> String {
     format!(
-        "{:.3} is above the activation wall {:.3} ({}): it starts and then runs out; {}",
+        "{:.3} is above the activation wall {} ({}): it starts and then runs out; {}",
         plan.fraction,
-        plan.interval.max,
-        band(plan),
+        at_most(plan.interval.max, 3),
+        band(&plan.interval),
         clear(plan, context)
     )
 }
@@ -73,11 +75,10 @@ pub(super) fn beyond(plan: &Plan, context: u64) -> String {
 /// Walls are sums of figures with two decimals of a GiB.
 const ROUNDING: f64 = 1e-5;
 
-fn band(plan: &Plan) -> String {
-    format!(
-        "{:.3} to {:.3}",
-        plan.interval.max_low, plan.interval.max_high
-    )
+/// Both ends of the activation wall's band.
+pub(super) fn band(interval: &Interval) -> String {
+    let end = |wall: f64| at_most(wall, 3);
+    format!("{} to {}", end(interval.max_low), end(interval.max_high))
 }
 
 /// What helps against running out: the fraction that is clear of the band, where one holds a request.

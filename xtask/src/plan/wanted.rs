@@ -92,8 +92,8 @@ pub(super) fn words(report: &Report, out: &mut String) {
         let interval = &answer.plan.interval;
         let risky = if answer.fraction > interval.max_low {
             format!(
-                ", inside the band of the activation wall ({:.3} to {:.3}): it may start and then run out",
-                interval.max_low, interval.max_high
+                ", inside the band of the activation wall ({}): it may start and then run out",
+                super::wall::band(interval)
             )
         } else {
             String::new()

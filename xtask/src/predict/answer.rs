@@ -14,7 +14,7 @@ use spec_decode::economics::depth::TIE_SHARE;
 use super::replicas::Replicas;
 use super::stopped::Stopped;
 use crate::scenario::GraphBatch;
-use crate::table::{needed, thousands};
+use crate::table::{at_most, needed, thousands};
 
 /// Version of the JSON form.
 pub(crate) const SCHEMA: u32 = 1;
@@ -346,29 +346,27 @@ impl Memory {
 
     /// The legal fractions and the request that they are for; of the pasted line first.
     pub(crate) fn legal(&self, (low, high): (f64, f64)) -> String {
+        let (from, to) = (needed(low), at_most(high, 4));
         if low >= high {
-            let needs = needed(low);
             return format!(
-                "no fraction is legal: the pool needs {needs}, what lies outside leaves {high:.4}"
+                "no fraction is legal: the pool needs {from}, what lies outside leaves {to}"
             );
         }
         let Some(tokens) = self.legal_for else {
-            return format!("legal fraction: {low:.4} to {high:.4} (from an empty pool on)");
+            return format!("legal fraction: {from} to {to} (from an empty pool on)");
         };
         let own = thousands(tokens as f64);
-        match self.pasted_limit {
-            Some((tokens, least)) if least >= high => format!(
-                "no fraction is legal as pasted: one request of {} tokens, which the engine wants room for, \
-                 needs {}; {low:.4} to {high:.4} for {own} tokens",
-                thousands(tokens as f64),
-                needed(least)
+        let pasted = self.pasted_limit;
+        match pasted.map(|(tokens, least)| (thousands(tokens as f64), least, needed(least))) {
+            Some((tokens, least, needs)) if least >= high => format!(
+                "no fraction is legal as pasted: one request of {tokens} tokens, which the engine wants room \
+                 for, needs {needs}; {from} to {to} for {own} tokens"
             ),
-            Some((tokens, least)) if (least - low).abs() >= 5e-5 => format!(
-                "legal fraction: {least:.4} to {high:.4} as pasted (one request of {} tokens, which the \
-                 engine wants room for); from {low:.4} for {own} tokens",
-                thousands(tokens as f64)
+            Some((tokens, _, needs)) if needs != from => format!(
+                "legal fraction: {needs} to {to} as pasted (one request of {tokens} tokens, which the \
+                 engine wants room for); from {from} for {own} tokens"
             ),
-            _ => format!("legal fraction: {low:.4} to {high:.4} (one request of {own} tokens)"),
+            _ => format!("legal fraction: {from} to {to} (one request of {own} tokens)"),
         }
     }
 

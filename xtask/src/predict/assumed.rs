@@ -140,15 +140,24 @@ fn listed(loads: &[u32]) -> String {
 fn sweep_context(scenario: &Scenario, memory: &Memory) -> Option<Assumption> {
     let sweep = scenario.baseline.as_ref()?;
     let asked = scenario.context;
-    let most = sweep.last().map_or(0.0, |point| point.0);
     let pool = memory.kv_tokens_without_speculation.or(memory.kv_tokens);
-    // Requests of a length that the pool does not hold at once.
+    // Requests that the pool does not hold at once, each load's of the length that was told of it.
     let beyond = |tokens: f64| {
-        let pool = pool.filter(|pool| most * tokens > *pool as f64)?;
-        let pool = thousands(pool as f64);
-        Some(format!(
-            "; {most:.0} requests of that length do not fit {pool} KV tokens"
-        ))
+        let pool = pool? as f64;
+        let length = |users: f64| {
+            let own = scenario.swept.iter().filter(|at| at.running == users);
+            let told = own.filter_map(|at| at.held_tokens).min_by(f64::total_cmp);
+            told.unwrap_or(tokens)
+        };
+        let loads = sweep.iter().map(|(users, _)| (*users, length(*users)));
+        let (most, length) = loads.max_by(|a, b| (a.0 * a.1).total_cmp(&(b.0 * b.1)))?;
+        (most * length > pool).then(|| {
+            format!(
+                "; {most:.0} requests of {} tokens do not fit {} KV tokens",
+                thousands(length),
+                thousands(pool)
+            )
+        })
     };
     // Where the file says its context, whoever ran it had the room.
     let roomier = scenario

@@ -11,7 +11,7 @@ use super::answer::{Answer, Assumption, Memory};
 use super::links::Links;
 use crate::gpus::Family;
 use crate::scenario::{EngineKind, Scenario};
-use crate::table::thousands;
+use crate::table::{at_most, thousands};
 
 /// Stands where the checkpoint belongs that nobody named.
 pub(super) const MODEL: &str = "MODEL_PATH";
@@ -201,12 +201,19 @@ fn by_itself(engine: EngineKind, drafts: bool) -> Option<u32> {
 }
 
 /// The flag that a plain server needs to run so many at once, where it is told nothing of it and runs
-/// fewer by itself.
+/// fewer by itself or as pasted.
 pub(super) fn flag_of_sweep(scenario: &Scenario, users: u64) -> Option<String> {
     let engine = scenario.engine.kind;
     let told = scenario.max_running.or_else(|| scenario.ran.told_running());
-    let fewer = told.is_none() && u64::from(by_itself(engine, false)?) < users;
-    (fewer && engine == EngineKind::Vllm).then(|| format!("--max-num-seqs {users}"))
+    let (flag, runs) = match engine {
+        EngineKind::Vllm => ("--max-num-seqs", u64::from(VLLM_RUNNING)),
+        EngineKind::Sglang => {
+            let pasted = max_running(scenario, engine, true, None)?;
+            ("--max-running-requests", pasted)
+        }
+        EngineKind::TrtLlm | EngineKind::LlamaCpp => return None,
+    };
+    (told.is_none() && runs < users).then(|| format!("{flag} {users}"))
 }
 
 /// The longest request that the log's server was told to take, below the model's own limit, where
@@ -375,11 +382,15 @@ pub(super) fn lower_fraction(
     }
     answer.assumptions.push(Assumption {
         what: format!(
-            "the paste is what is best at {typed} of the card, not at {} as {}: above {:.3} it {}{}",
+            "the paste is what is best at {typed} of the card, not at {} as {}: above {} it {}{}",
             fraction.value,
             if by_log { "in the log" } else { "asked for" },
-            answer.memory.fraction_max.unwrap_or(1.0),
-            if tight { "may start and then run out" } else { "runs out" },
+            at_most(answer.memory.fraction_max.unwrap_or(1.0), 3),
+            if tight {
+                "may start and then run out"
+            } else {
+                "runs out"
+            },
             smaller_pool(scenario, answer, &lower.memory)
         ),
         settled_by: format!("--mem-fraction {typed} for its figures"),

@@ -142,7 +142,12 @@ fn named_by_the_scenario(scenario: &Scenario, point: &Point) -> Option<(String, 
             ),
         ));
     }
-    None
+    // A measured pair is narrower than anything computed.
+    let pair = runs_both(scenario) && measured::at(scenario, point.concurrency).is_none();
+    pair.then(|| {
+        let how = "run both, as at the loads that were measured";
+        (BOTH.to_string(), how.to_string())
+    })
 }
 
 fn of_the_point(
@@ -175,7 +180,7 @@ fn of_the_point(
     let best = worth(point.speedup.ln(), &found);
     let Some(value) = best.first() else {
         return measure(
-            "plain and speculative speed at this load".to_string(),
+            BOTH.to_string(),
             match reach {
                 Reach::Never => {
                     "run both; no sweep that the server holds reaches the tokens of a verify"
@@ -207,12 +212,20 @@ fn of_the_point(
             false => format!(", where it reaches {tokens} users, the tokens of a verify"),
         });
         how.push_str(&flag_of_sweep(scenario, tokens));
-        how.push_str(&shorter(&reach));
+        how.push_str(&shorter(scenario, &reach));
     }
     Measure {
         width_after: reaches.then_some(after.high / after.low),
         ..measure(value.measurement.to_string(), &how)
     }
+}
+
+const BOTH: &str = "plain and speculative speed at this load";
+
+/// Whether both servers were run at some load.
+fn runs_both(scenario: &Scenario) -> bool {
+    let runs = scenario.drafted();
+    runs.iter().any(|run| measured::is_alike(scenario, run))
 }
 
 fn is_sweep(measurement: Measurement) -> bool {
@@ -228,12 +241,15 @@ fn flag_of_sweep(scenario: &Scenario, verified: u64) -> String {
     flag.map_or_else(String::new, |flag| format!(" ({flag})"))
 }
 
-fn shorter(reach: &Reach) -> String {
+fn shorter(scenario: &Scenario, reach: &Reach) -> String {
     let Reach::Shorter(longest, held, context) = reach else {
         return String::new();
     };
+    // Files that say their lengths take no flag.
+    let by_flag = scenario.sweep_context.is_none() || scenario.input("baseline_context").is_some();
+    let told = if by_flag { " (--baseline-context)" } else { "" };
     format!(
-        "; the pool holds {held} of {} tokens, so run it with requests of at most {} (--baseline-context)",
+        "; the pool holds {held} of {} tokens, so run it with requests of at most {}{told}",
         thousands(*context as f64),
         thousands(*longest as f64)
     )

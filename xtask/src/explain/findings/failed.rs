@@ -35,7 +35,7 @@ fn unnamed(facts: &Facts, before: usize, found: &mut Vec<Finding>) {
         ("out-of-memory", None) => (
             "out of memory before there was a KV pool: the weights fill the card",
             "no memory fraction helps: it shares what the weights leave",
-            "more GPUs (--tp), a smaller weight format (--quantization), or another card",
+            super::memory::LESS_OF_A_CARD,
         ),
         ("out-of-memory", Some(_)) => (
             "out of memory beside the KV pool",

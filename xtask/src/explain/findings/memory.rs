@@ -5,6 +5,7 @@ use super::pool::{Pool, draft_takes_from_the_pool, fraction_in_use, pool};
 use super::{Finding, Severity, any_of, count, fp8_cache, show};
 use crate::explain::facts::Facts;
 use crate::scenario::EngineKind;
+use crate::table::{at_least, at_most};
 
 /// SGLang sizes its pool as free after weights - free before x (1 - fraction); below this much a
 /// pool holds nothing useful (a few thousand tokens of a small model).
@@ -74,10 +75,10 @@ fn sglang(facts: &Facts, found: &mut Vec<Finding>) {
             "error_kind",
             "refused: no memory left for the KV pool",
             format!(
-                "{} GiB free before the weights, {} GiB after: the fraction must exceed {:.4}",
+                "{} GiB free before the weights, {} GiB after: the fraction must exceed {}",
                 show(pool.before),
                 show(pool.after),
-                pool.least()
+                at_most(pool.least(), 4)
             ),
             advice(&pool, used),
         ));
@@ -93,6 +94,11 @@ fn sglang(facts: &Facts, found: &mut Vec<Finding>) {
     }
 }
 
+/// What helps where the weights fill the card: engines refuse a --quantization that is another than the
+/// checkpoint's own.
+pub(super) const LESS_OF_A_CARD: &str = "a checkpoint in a smaller weight format, cards of more memory, or more \
+     of them (--tp) where the box has them";
+
 fn full_card(facts: &Facts, pool: &Pool) -> Finding {
     Finding::new(
         Severity::Broken,
@@ -100,12 +106,12 @@ fn full_card(facts: &Facts, pool: &Pool) -> Finding {
         "free_after_gib",
         "the weights fill the card: no memory fraction can work",
         format!(
-            "{} GiB of {} GiB are free after the weights; the least fraction is {:.4}",
+            "{} GiB of {} GiB are free after the weights; the least fraction is {}",
             show(pool.after),
             show(pool.before),
-            pool.least()
+            at_least(pool.least(), 4)
         ),
-        "more GPUs (--tp), a smaller weight format (--quantization), or another card",
+        LESS_OF_A_CARD,
     )
 }
 
@@ -189,9 +195,9 @@ fn advice(pool: &Pool, used: Option<(f64, f64)>) -> String {
             show(pool.before / 100.0),
         ),
         None => format!(
-            "--mem-fraction-static above {:.4}: {first:.3} is the first that starts, every 0.01 \
+            "--mem-fraction-static above {}: {first:.3} is the first that starts, every 0.01 \
              above it adds {} GiB of KV; leave about {} GiB outside for graphs and activations",
-            pool.least(),
+            at_least(pool.least(), 4),
             show(pool.before / 100.0),
             show((0.06 * pool.before).max(2.0)),
         ),
@@ -207,7 +213,7 @@ fn min_viable_alone(facts: &Facts, flag: Option<f64>, found: &mut Vec<Finding>) 
     let (what, mend) = if least >= FULL_CARD {
         (
             "the weights fill the card: no memory fraction can work".to_string(),
-            "more GPUs (--tp), a smaller weight format, or another card".to_string(),
+            LESS_OF_A_CARD.to_string(),
         )
     } else {
         (
