@@ -67,5 +67,8 @@ fn a_reach_of_what_the_server_takes_pays_as_a_longer_one_does_and_more_reach_is_
             longer.starts_with("PAYS") && longer.contains(needs),
             "{longer}"
         );
+        // The flag that names the log's head again knows no less of it.
+        let (plain, named) = (of(&["8k"]), of(&["8k", "--draft", "a/b-eagle3"]));
+        assert_eq!(plain, named);
     });
 }

@@ -3,7 +3,7 @@
 use kvplan::{Attention, DraftKind, Model, NamedHead};
 use serde_json::json;
 
-use super::merge::{Given, Merged};
+use super::merge::Merged;
 use super::model::{Draft, head, named};
 use super::{EngineChoice, EngineKind, Notes};
 use crate::input;
@@ -33,11 +33,16 @@ pub(super) fn reach_of_log(merged: &Merged) -> Option<u64> {
     }
 }
 
-/// The draft, where the log names it.
+/// The draft, where the log names it; a flag may name it again.
 fn of_log(merged: &Merged) -> Option<&str> {
-    let by_log = |given: &&Given<String>| given.source.starts_with(&merged.ran.file);
-    let of_log = merged.draft.as_ref().filter(by_log);
-    of_log.map(|given| given.value.trim())
+    let ran = &merged.ran;
+    let same = |asked: &str| {
+        let said = ran.draft.as_deref();
+        said.is_some_and(|said| said.eq_ignore_ascii_case(asked))
+    };
+    let given = merged.draft.as_ref()?;
+    let draft = given.value.trim();
+    (given.source.starts_with(&ran.file) || same(draft)).then_some(draft)
 }
 
 /// Tokens that a log's requests held while it drafted, where that is more than its head is said to

@@ -89,7 +89,7 @@ pub(crate) struct Ran {
     /// Whether it speculated.
     pub(crate) speculates: bool,
     /// What it drafted with, as `--draft` takes it.
-    draft: Option<String>,
+    pub(crate) draft: Option<String>,
     /// All that the log shows, where another draft or none is asked for and the engine's pool is what
     /// is left beside the draft (vLLM).
     pub(crate) with_draft: Option<Box<Self>>,
