@@ -441,15 +441,11 @@ fn beside_loads_measured_both_ways_a_load_between_them_is_to_be_measured_both_wa
     let sweep = [(1, 8.5), (4, 12.1), (16, 19.5), (64, 36.7)].map(|(users, ms)| plain(users, ms));
     let spec = [(1, 5.3), (4, 8.2), (16, 14.3), (64, 28.4)].map(|(users, ms)| drafted(users, ms));
     let (sweep, spec) = (sweep.join(","), format!("{}@3", spec.join(",")));
-    let loads = "1,4,8,16,32,64";
-    let said = of_benches(&[
-        "--concurrency",
-        loads,
-        "--baseline",
-        &sweep,
-        "--accept",
-        &spec,
-    ]);
+    let of = |sweep: &str, spec: &str| {
+        let line = format!("--concurrency 1,4,8,16,32,64 --baseline {sweep} --accept {spec}");
+        of_benches(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let said = of(&sweep, &spec);
     let advice = "measure plain and speculative speed at this load: run both, as at the loads that were \
                   measured (for what is open at 32 users)";
     assert!(said.contains(advice), "{said}");
@@ -457,15 +453,18 @@ fn beside_loads_measured_both_ways_a_load_between_them_is_to_be_measured_both_wa
     // Followed, nothing is open.
     let both = (plain(32, 25.0), drafted(32, 19.0));
     let (sweep, spec) = (format!("{sweep},{}", both.0), format!("{},{spec}", both.1));
-    let said = of_benches(&[
-        "--concurrency",
-        loads,
-        "--baseline",
-        &sweep,
-        "--accept",
-        &spec,
-    ]);
+    let said = of(&sweep, &spec);
     assert!(!said.contains("       measure "), "{said}");
+    // Alone, the plain sweep is asked for with what lets the pasted server run it.
+    let line = format!(
+        "--concurrency 64,200 --steps 5 --accept 1.9@3 --baseline {}",
+        plain(16, 19.5)
+    );
+    let said = of_benches(&line.split_whitespace().collect::<Vec<_>>());
+    assert!(
+        said.contains("(--max-running-requests 384); the pool holds"),
+        "{said}"
+    );
 }
 
 /// A file's 128 requests of 2,326 tokens were said not to fit by the 3,850 of the other files.
