@@ -84,7 +84,7 @@ fn two_logs_give_one_cost_of_the_draft() {
             ];
             let both = answers(&[&from[..], &["--baseline", plain]].concat());
             assert!(
-                both.contains("costs 18,300 of 388,300 KV tokens (1.12 GiB) by the pools of the two logs (0.82"),
+                both.contains("costs 18,300 of 388,300 KV tokens (1.12 GiB) by the pools of the two logs: 0.82"),
                 "{both}"
             );
             // Of another draft, or without the plain log, it is computed.

@@ -91,3 +91,32 @@ fn explain_names_the_graph_flag_that_the_logs_release_knows() {
         assert!(text.contains(flag), "{text}");
     }
 }
+
+/// Graphs of 2.54 GiB stood beside 65 prefills of which none ran in one, and nothing was said.
+#[test]
+fn prefill_graphs_that_a_head_keeps_out_of_use_are_named_with_the_flag_that_leaves_them_out() {
+    let prefill = |ran: &str| {
+        format!(
+            "[2026-05-10 20:00:56 TP0] Prefill batch, #new-seq: 1, #new-token: 2048, #cached-token: 0, \
+             token usage: 0.01, #running-req: 0, #queue-req: 0, cuda graph: {ran}, input throughput \
+             (token/s): 7878.23\n"
+        )
+    };
+    let told = |name: &str, draft: &str, ran: [&str; 2]| {
+        let file = log(name, PIECEWISE);
+        let text = std::fs::read_to_string(&file).expect("reads");
+        let text = text.replace("speculative_algorithm=None", draft);
+        std::fs::write(&file, text + &ran.map(prefill).concat()).expect("writes");
+        let text = answers(&["explain", &file]);
+        std::fs::remove_file(&file).ok();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let text = words.join(" ");
+        text.contains("0.62 GiB of prefill graphs, and no prefill ran in one")
+            && text.contains("--disable-piecewise-cuda-graph leaves them out")
+    };
+    let eagle = "speculative_algorithm='EAGLE3', speculative_num_steps=3, speculative_eagle_topk=1, \
+                 speculative_num_draft_tokens=4";
+    assert!(told("kept-out", eagle, ["False", "False"]));
+    assert!(!told("used", eagle, ["False", "True"]));
+    assert!(!told("no-head", "speculative_algorithm=None", ["False", "False"]));
+}

@@ -35,8 +35,8 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     if given || plan.interval.is_empty() || good(plan, scenario.context) {
         let mut memory = for_load(&own, scenario);
         memory.fraction_given = given;
-        memory.cost_of_choice = choice::cost(&own, scenario)?;
-        of_both_logs(&own, scenario, &mut memory);
+        memory.cost_by_fraction = choice::cost(&own, scenario)?;
+        of_both_logs(&own, scenario, &mut memory)?;
         // What a log's server was told is no wish of this user's.
         let free = !given || scenario.by_log("mem_fraction");
         if free && !plan.interval.is_empty() {
@@ -61,18 +61,20 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
 
 /// What the draft costs by the pools of two logs, its own and the plain server's: that is what `explain`
 /// says of them.
-fn of_both_logs(own: &Report, scenario: &Scenario, memory: &mut Memory) {
+fn of_both_logs(own: &Report, scenario: &Scenario, memory: &mut Memory) -> anyhow::Result<()> {
     let as_logged = scenario.ran.as_asked() && scenario.ran.speculates && scenario.draft.is_some();
     let same = as_logged && memory.kv_tokens == scenario.ran.kv_tokens;
     let Some(plain) = scenario.ran.plain_pool.as_ref().filter(|_| same) else {
-        return;
+        return Ok(());
     };
     let lost = plain.tokens.saturating_sub(memory.kv_tokens.unwrap_or(0));
     let of_one = own.cost.without.kv_bytes_per_token / f64::from(1 << 30);
     memory.kv_tokens_without_speculation = Some(plain.tokens);
     memory.pool_gib_lost = Some(lost as f64 * of_one);
-    memory.cost_of_choice = None;
-    memory.of_both_logs = Some([scenario.ran.fraction, plain.fraction]);
+    memory.cost_by_fraction =
+        choice::of_both_logs(own, scenario, memory.cost_by_fraction.as_ref())?;
+    memory.by_both_logs = true;
+    Ok(())
 }
 
 /// The fraction in the log of a plain server was set for a run without a draft: where the draft brings
@@ -202,7 +204,7 @@ pub(super) fn with_slots(
 }
 
 /// The least fraction that holds what the low end of the activation wall does of the loads shown,
-/// where these do not fit the pool and that is a tenth more requests.
+/// where these do not fit the pool and that is more of them.
 fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Roomier>> {
     let plan = &own.cost.with;
     let context = scenario.context;
@@ -220,7 +222,7 @@ fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Roomier>>
     let at = |fraction: f64| report(&other, None, Some(fraction));
     let roomiest = at(top)?;
     let more = requests(&roomiest.cost.with, context).min(most).floor();
-    if !good(&roomiest.cost.with, context) || more <= 1.1 * now {
+    if !good(&roomiest.cost.with, context) || more <= now {
         return Ok(None);
     }
     let setup = super::setup(&other, None)?;
@@ -265,7 +267,7 @@ fn fewer_at_once(own: &Report, scenario: &Scenario, memory: &mut Memory) -> anyh
         .roomier
         .as_ref()
         .map_or(now, |r| f64::from(r.requests));
-    let worth = starts(&other.cost.with) && more > now.floor() && holds > 1.1 * now;
+    let worth = starts(&other.cost.with) && more > now.floor();
     if worth && more > known {
         memory.roomier = Some(Roomier {
             setting: format!("--max-num-seqs {most}"),
@@ -363,8 +365,8 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         roomier: None,
         set_instead: None,
         fraction_given: false,
-        cost_of_choice: None,
-        of_both_logs: None,
+        cost_by_fraction: None,
+        by_both_logs: false,
         fraction: Some(plan.fraction),
         fraction_min: Some(plan.interval.min),
         tokens_in_requests_of: plan.tokens_in_requests_of,

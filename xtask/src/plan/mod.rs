@@ -18,6 +18,7 @@ mod wall;
 mod wanted;
 
 pub(crate) use card::{Otherwise, not_of_this_server};
+pub(crate) use choice::CostByFraction;
 use json::to_json;
 pub(crate) use knobs::{Knobs, asked_load, within_limit};
 use knobs::{check, check_together, fits_the_card};

@@ -3,7 +3,7 @@
 use kvplan::{CostBasis, EngineKind, Fit, Plan};
 
 use super::basis::{self, cost, rests_on};
-use super::{Report, fraction_flag, limit, starts, wall, wanted};
+use super::{Report, choice, fraction_flag, limit, starts, wall, wanted};
 use crate::scenario::{Scenario, newer_than_known};
 use crate::table::{at_most, plain, text, thousands};
 
@@ -79,7 +79,10 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", wall::walls(report)));
     }
-    let moved = beside_the_log(report).chain(other_kv(report));
+    let by_fraction = by_fraction(report, scenario).into_iter();
+    let moved = by_fraction
+        .chain(beside_the_log(report))
+        .chain(other_kv(report));
     let found = does_not_serve(report).into_iter().chain(warnings(report));
     let misfits = crate::predict::serves::misfits(scenario);
     for remark in moved.chain(found).chain(misfits) {
@@ -92,6 +95,14 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
             thousands(load as f64)
         ));
     }
+}
+
+/// What the draft of a log costs where SGLang chose another fraction beside it; above both have one.
+fn by_fraction(report: &Report, scenario: &Scenario) -> Option<String> {
+    let drafted = scenario.ran.speculates && scenario.by_log("mem_fraction");
+    let cost = choice::cost(report, scenario).ok().flatten();
+    let cost = cost.filter(|_| drafted && starts(&report.cost.with))?;
+    Some(format!("the fraction included, the draft {}", cost.words()))
 }
 
 /// How the log's start ended badly, and why this one would.

@@ -263,12 +263,12 @@ pub(crate) struct Memory {
     /// A flag, a log or an observed pool fixes the fraction.
     #[serde(skip)]
     pub(crate) fraction_given: bool,
-    /// What the draft costs where SGLang chooses each fraction, as it did in the log's server.
+    /// What the draft costs where the fraction with it is another than without.
     #[serde(skip)]
-    pub(crate) cost_of_choice: Option<CostOfChoice>,
-    /// The fractions with the draft and without, where the pools of both servers are their logs'.
+    pub(crate) cost_by_fraction: Option<crate::plan::CostByFraction>,
+    /// Whether the pools with the draft and without are those of two logs.
     #[serde(skip)]
-    pub(crate) of_both_logs: Option<[Option<f64>; 2]>,
+    pub(crate) by_both_logs: bool,
     pub(crate) fraction: Option<f64>,
     pub(crate) fraction_min: Option<f64>,
     /// Length of the requests that a hybrid's tokens are counted in.
@@ -287,14 +287,6 @@ pub(crate) struct Memory {
     pub(crate) ledger: Vec<LedgerLine>,
     /// What the ledger assumes, and what it found (refusals, walls).
     pub(crate) notes: Vec<String>,
-}
-
-/// What a draft costs where the engine chooses one fraction with it and another without.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CostOfChoice {
-    /// With the draft, without it.
-    pub(crate) fractions: [f64; 2],
-    pub(crate) tokens: [u64; 2],
 }
 
 /// A setting that holds more requests.

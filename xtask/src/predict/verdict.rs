@@ -305,6 +305,9 @@ fn undecided(loads: &[(u32, bool)]) -> Option<String> {
 }
 
 fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
+    let more = memory.roomier.as_ref().map_or_else(String::new, |roomier| {
+        format!(" ({} with {})", roomier.requests, roomier.setting)
+    });
     let Some(up_to) = pays_up_to else {
         return match points.first() {
             Some(p) if p.gains() => {
@@ -312,7 +315,8 @@ fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
                     true => "KV pool holds",
                     false => "state slots carry",
                 };
-                format!("but the {wall} fewer than {} users at once", p.concurrency)
+                let asked = users(p.concurrency);
+                format!("but the {wall} fewer than {asked} at once{more}")
             }
             _ => "it pays at no load shown".to_string(),
         };
@@ -326,9 +330,6 @@ fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
     let next = points.iter().find(|p| p.concurrency > up_to);
     match next {
         Some(p) if p.gains() => {
-            let more = memory.roomier.as_ref().map_or_else(String::new, |roomier| {
-                format!(" ({} with {})", roomier.requests, roomier.setting)
-            });
             let wall = match memory.slots_carry(p.concurrency) {
                 true => "the KV pool is full",
                 false => "no state slot is left",

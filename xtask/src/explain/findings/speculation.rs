@@ -1,5 +1,6 @@
 //! Acceptance that means a broken load, settings that waste drafts, verify outside graphs.
 
+mod prefills;
 mod undrafted;
 
 use super::super::vllm::pool_tokens;
@@ -16,6 +17,7 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     undrafted::check(facts, found);
     outside_graphs(facts, found);
     narrow_graphs(facts, found);
+    prefills::check(facts, found);
 }
 
 /// A model that fills a block of tokens by denoising it has no next token to draft.
@@ -262,6 +264,12 @@ pub(super) fn others(plain: &Facts, drafted: &Facts) -> Vec<&'static str> {
     other.collect()
 }
 
+/// SGLang's fraction of a plain server, where it is above that of one with a draft: SGLang chooses such.
+fn higher_fraction(plain: &Facts, drafted: &Facts) -> Option<f64> {
+    let of = |facts: &Facts| facts.number("mem_fraction");
+    of(plain).filter(|fraction| of(drafted).is_some_and(|drafted| drafted < *fraction))
+}
+
 fn pool(plain: &Facts, drafted: &Facts, found: &mut Vec<Finding>) {
     let (Some(all), Some(left)) = (pool_tokens(plain), pool_tokens(drafted)) else {
         return;
@@ -274,8 +282,15 @@ fn pool(plain: &Facts, drafted: &Facts, found: &mut Vec<Finding>) {
         ),
         _ => (
             format!("; they also differ in {}", other.join(", ")),
-            "start both with the same settings: then the difference is the draft's alone"
-                .to_string(),
+            match higher_fraction(plain, drafted).filter(|_| left < all) {
+                Some(fraction) => {
+                    format!("predict says whether --mem-fraction-static {fraction} gives them back")
+                }
+                None => format!(
+                    "start that of {} with the settings of {}: then the difference is the draft's alone",
+                    plain.file, drafted.file
+                ),
+            },
         ),
     };
     let word = if left <= all { "fewer" } else { "more" };

@@ -8,8 +8,8 @@ use super::{Event, Kind};
 /// Share of the pool in use from which it is the pool that makes requests wait.
 pub(super) const FULL: f64 = 0.9;
 
-/// Requests thrown out of the pool, requests that wait for it, tokens that a request holds, and
-/// why the engine's own all-reduce is off.
+/// Requests thrown out of the pool, requests that wait for it, tokens that a request holds, whether prefills
+/// run in their graphs, and why the engine's own all-reduce is off.
 pub(super) fn read(doc: &Doc, events: &[Event], facts: &mut Facts) {
     if let Some(at) = custom_all_reduce_off(doc) {
         let why = doc.window(at, 160).split('.').next().unwrap_or("").trim();
@@ -18,6 +18,7 @@ pub(super) fn read(doc: &Doc, events: &[Event], facts: &mut Facts) {
     retracted(events, facts);
     waiting(events, facts);
     held(events, facts);
+    super::captures::unused_by_prefills(doc, events, facts);
 }
 
 fn retracted(events: &[Event], facts: &mut Facts) {

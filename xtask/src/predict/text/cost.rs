@@ -2,6 +2,7 @@
 
 use super::super::answer::{Answer, Memory};
 use super::input_text;
+use crate::plan::CostByFraction;
 use crate::table::thousands;
 
 /// One line; none without a draft or a pool.
@@ -13,17 +14,23 @@ pub(super) fn memory_cost(answer: &Answer) -> Option<String> {
         .kv_tokens_without_speculation
         .filter(|tokens| *tokens > 0)?;
     let sglang = input_text(answer, "engine").starts_with("sglang");
-    if let Some(fractions) = memory.of_both_logs {
-        return Some(by_both_logs(memory, with, without, fractions));
+    let fraction = memory.fraction.filter(|_| sglang && !memory.by_both_logs);
+    let by_fraction = memory.cost_by_fraction.as_ref();
+    let at_its_own = |cost: &&CostByFraction| {
+        fraction.is_none_or(|fraction| (fraction - cost.fractions[0]).abs() < 0.001)
+    };
+    if let Some(cost) = by_fraction.filter(at_its_own) {
+        return Some(cost.words());
     }
-    // SGLang chooses another fraction beside a draft, which one that is set hides.
-    let at = match memory.fraction.filter(|_| sglang) {
+    let at = match fraction {
         Some(fraction) if memory.fraction_given => {
-            format!(", at {fraction:.3} with and without it{}", choice(memory))
+            let choice = by_fraction.map_or_else(String::new, choice);
+            format!(", at {fraction:.3} with and without it{choice}")
         }
         Some(_) if memory.set_instead.is_none() => {
             ", with and without it at the fraction that SGLang chooses".to_string()
         }
+        _ if memory.by_both_logs => " by the pools of the two logs".to_string(),
         _ => String::new(),
     };
     if with >= without {
@@ -45,35 +52,13 @@ pub(in super::super) fn counted_in(memory: &Memory) -> String {
     of.map_or_else(String::new, |of| format!(" in requests of {of}"))
 }
 
-/// What the draft costs by the pools of two logs.
-fn by_both_logs(memory: &Memory, with: u64, without: u64, fractions: [Option<f64>; 2]) -> String {
-    let at = match fractions {
-        [Some(drafted), Some(plain)] if (drafted - plain).abs() > 0.0006 => {
-            format!(" ({drafted:.3} with it, {plain:.3} without)")
-        }
-        _ => String::new(),
-    };
-    if with >= without {
-        return format!("costs no KV tokens by the pools of the two logs{at}");
-    }
+/// What the draft costs where SGLang chooses the fraction and a plain server's is kept.
+fn choice(cost: &CostByFraction) -> String {
     format!(
-        "costs {} of {} KV tokens ({:.2} GiB) by the pools of the two logs{at}",
-        thousands(without.saturating_sub(with) as f64),
-        thousands(without as f64),
-        memory.pool_gib_lost.unwrap_or(0.0),
+        "; {} of {} where SGLang chooses it ({:.3} with, {:.3} without)",
+        thousands(cost.lost() as f64),
+        thousands(cost.tokens[1] as f64),
+        cost.fractions[0],
+        cost.fractions[1],
     )
-}
-
-/// What the draft costs where SGLang chooses the fraction.
-fn choice(memory: &Memory) -> String {
-    memory.cost_of_choice.map_or_else(String::new, |choice| {
-        let [with, without] = choice.tokens;
-        format!(
-            "; {} of {} where SGLang chooses it ({:.3} with, {:.3} without)",
-            thousands(without.saturating_sub(with) as f64),
-            thousands(without as f64),
-            choice.fractions[0],
-            choice.fractions[1],
-        )
-    })
 }
