@@ -176,3 +176,31 @@ fn a_trees_line_says_how_its_accept_length_is_had_and_how_well_that_is_known() {
     assert!(line.contains(said), "{line}");
     assert!(!text.contains("whatever their shape"), "{text}");
 }
+
+/// Six steps were advised beside a search that took five; "+19 % (at 1 user)" hid +1.6 % at 32 users; and a
+/// fraction at which the pool holds the last load changed the depth.
+#[test]
+fn the_depth_advised_is_the_one_that_is_pasted_where_none_is_fixed_with_both_ends_of_its_gain() {
+    let server = "predict --model qwen3-32b --gpu h200 --engine sglang@0.5.13 --draft eagle3 --accept 2.97@3 \
+                  --context 8k --concurrency 1,8,32";
+    let free = answers(&server.split_whitespace().collect::<Vec<_>>());
+    let (_, pasted) = free
+        .split_once("--speculative-num-steps ")
+        .unwrap_or_else(|| panic!("{free}"));
+    let pasted = pasted.split(' ').next().expect("steps");
+    let mut advised = Vec::new();
+    for fraction in ["", "--mem-fraction 0.875", "--mem-fraction 0.935"] {
+        let lines = depths_advised(&format!("{server} --steps 2 {fraction}"));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let line = &lines[0];
+        assert!(
+            line.contains(&format!(" %  {pasted} draft steps (at 1 user; +")),
+            "{pasted}: {line}"
+        );
+        advised.push(line.split("; ").next().map(str::to_string));
+    }
+    assert!(
+        advised.iter().all(|line| *line == advised[0]),
+        "{advised:?}"
+    );
+}

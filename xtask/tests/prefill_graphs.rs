@@ -118,5 +118,9 @@ fn prefill_graphs_that_a_head_keeps_out_of_use_are_named_with_the_flag_that_leav
                  speculative_num_draft_tokens=4";
     assert!(told("kept-out", eagle, ["False", "False"]));
     assert!(!told("used", eagle, ["False", "True"]));
-    assert!(!told("no-head", "speculative_algorithm=None", ["False", "False"]));
+    assert!(!told(
+        "no-head",
+        "speculative_algorithm=None",
+        ["False", "False"]
+    ));
 }

@@ -220,3 +220,31 @@ fn a_log_that_was_refused_for_its_fraction_is_answered_for_one_that_starts() {
     assert!(text.contains("0.550, as in the log, is refused"), "{text}");
     assert!(!text.contains("does not fit"), "{text}");
 }
+
+/// Named where it held a tenth more than the pool and not where that was all that was asked for.
+#[test]
+fn the_fraction_that_holds_what_was_asked_is_named_however_little_more_that_is() {
+    let log = SGLANG_LOG
+        .replace("0.848", "0.70")
+        .replace("388300", "276022")
+        .replace("11.85 GB", "8.42 GB");
+    // 276,022 tokens less what the draft takes hold 15 requests of 16,384.
+    for (loads, wall) in [
+        ("1,8,16", "beyond 15 users the KV pool is full"),
+        ("1,8,18", "beyond 15 users the KV pool is full"),
+        ("16", "but the KV pool holds fewer than 16 users at once"),
+    ] {
+        let asked =
+            format!("predict --gpu rtx-6000-ada --accept 3@3 --context 16k --concurrency {loads}");
+        let text = of(&log, &asked);
+        let most = loads.rsplit(',').next().unwrap_or(loads);
+        let named = format!("{wall} ({most} with --mem-fraction-static ");
+        let (_, fraction) = text
+            .split_once(&named)
+            .unwrap_or_else(|| panic!("{named}\n{text}"));
+        let fraction = fraction.split(')').next().expect("a fraction");
+        let followed = of(&log, &format!("{asked} --mem-fraction {fraction}"));
+        assert!(!followed.contains("KV pool is full"), "{followed}");
+        assert!(!followed.contains("holds fewer than"), "{followed}");
+    }
+}

@@ -115,6 +115,14 @@ pub(super) fn cost(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<C
     Ok(Some(found))
 }
 
+/// What the draft of a log costs where SGLang chose another fraction beside it; above both have one.
+pub(super) fn of_log(report: &Report, scenario: &Scenario) -> Option<String> {
+    let drafted = scenario.ran.speculates && scenario.by_log("mem_fraction");
+    let cost = cost(report, scenario).ok().flatten();
+    let cost = cost.filter(|_| drafted && starts(&report.cost.with))?;
+    Some(format!("the fraction included, the draft {}", cost.words()))
+}
+
 /// The same by the pools of two logs, a drafting server's and a plain one's.
 ///
 /// # Errors

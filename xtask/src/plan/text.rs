@@ -79,10 +79,8 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", wall::walls(report)));
     }
-    let by_fraction = by_fraction(report, scenario).into_iter();
-    let moved = by_fraction
-        .chain(beside_the_log(report))
-        .chain(other_kv(report));
+    let moved = beside_the_log(report).chain(choice::of_log(report, scenario));
+    let moved = moved.chain(other_kv(report));
     let found = does_not_serve(report).into_iter().chain(warnings(report));
     let misfits = crate::predict::serves::misfits(scenario);
     for remark in moved.chain(found).chain(misfits) {
@@ -95,14 +93,6 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
             thousands(load as f64)
         ));
     }
-}
-
-/// What the draft of a log costs where SGLang chose another fraction beside it; above both have one.
-fn by_fraction(report: &Report, scenario: &Scenario) -> Option<String> {
-    let drafted = scenario.ran.speculates && scenario.by_log("mem_fraction");
-    let cost = choice::cost(report, scenario).ok().flatten();
-    let cost = cost.filter(|_| drafted && starts(&report.cost.with))?;
-    Some(format!("the fraction included, the draft {}", cost.words()))
 }
 
 /// How the log's start ended badly, and why this one would.

@@ -132,7 +132,11 @@ const NEAR_SHARE: f64 = 0.03;
 /// with the best verdict that is to be had at the lightest, and near the most in the mean of ln speedup,
 /// those that surely pay at most loads; of these the shallowest, which costs less memory and hangs less on
 /// the acceptance.
-fn for_all_loads(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Option<u32> {
+pub(super) fn for_all_loads(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    memory: &Memory,
+) -> Option<u32> {
     scenario.draft.as_ref()?;
     let columns: Vec<Vec<Judged>> = doublings(scenario, memory)
         .into_iter()
@@ -208,8 +212,8 @@ fn judged(scenario: &Scenario, costs: &Costs<'_>, users: u32) -> Vec<Judged> {
     tried.iter().map(|t| Judged::new(t, on(t))).collect()
 }
 
-/// Loads from the lightest asked for on, each twice the one before, to the heaviest, as far as the pool
-/// holds them.
+/// Loads from the lightest asked for on, each twice the one before, to the heaviest. Of the first that the
+/// pool does not hold as many as it does, where that is nearer to it than to the one before.
 pub(super) fn doublings(scenario: &Scenario, memory: &Memory) -> Vec<u32> {
     let (Some(first), Some(last)) = (scenario.concurrency.first(), scenario.concurrency.last())
     else {
@@ -219,7 +223,14 @@ pub(super) fn doublings(scenario: &Scenario, memory: &Memory) -> Vec<u32> {
     let twice = |users: &u32| users.checked_mul(2).filter(|users| *users < last);
     let mut loads: Vec<u32> = std::iter::successors(Some(first), twice).collect();
     loads.extend((last > first).then_some(last));
-    loads.retain(|users| *users == first || memory.holds(*users, scenario.context) != Some(false));
+    let held = memory.held(scenario.context).unwrap_or(last);
+    let beyond = loads.iter().skip(1).position(|users| *users > held);
+    if let Some(at) = beyond {
+        let [before, over] = [at, at + 1].map(|at| loads.get(at).map_or(0.0, |l| f64::from(*l)));
+        loads.truncate(at + 1);
+        let nearer = f64::from(held).powi(2) > before * over;
+        loads.extend(nearer.then_some(held));
+    }
     loads
 }
 

@@ -4,7 +4,7 @@ use spec_decode::economics::depth::TIE_SHARE;
 
 use super::super::answer::{Change, Memory, Verdict};
 use super::super::costs::Costs;
-use super::super::pasted::doublings;
+use super::super::pasted::{doublings, for_all_loads};
 use super::super::points::{Tried, try_depths, verdict_on};
 use super::super::verdict::{steps as steps_of, users};
 use crate::scenario::Scenario;
@@ -17,10 +17,10 @@ struct Column {
     tried: Vec<Tried>,
 }
 
-/// Other depths where a flag, a log or a scenario fixes one, over the doublings from the lightest load to
-/// the heaviest that the pool holds: of those that gain beyond a tie on the fixed one and on plain decoding
-/// at a load, and more there than they lose at any, the one that gains most in the mean; and, unless that is
-/// one, the most gaining of those that gain and surely pay at a load where the fixed one may not.
+/// Other depths where a flag, a log or a scenario fixes one, over the loads of [`for_all_loads`]: the one that
+/// it takes where none is fixed, if that gains beyond a tie on the fixed one and on plain decoding at a load,
+/// and more there than it loses at any; and, unless that is one, the most gaining of those that gain and
+/// surely pay at a load where the fixed one may not.
 pub(super) fn others(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) -> Vec<Change> {
     let Some(run) = scenario.steps else {
         return Vec::new();
@@ -54,16 +54,22 @@ pub(super) fn others(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory) ->
         let most = g.most.map_or(0.0, |(gain, _)| gain);
         most * (1.0 - TIE_SHARE) > 1.0 && most * g.least.0 > 1.0
     };
-    let faster = gains.iter().filter(beyond).max_by(most);
+    let free_choice = for_all_loads(&free, costs, memory);
+    let faster = gains.iter().find(|g| Some(g.steps) == free_choice);
+    let faster = faster.filter(beyond);
     let turning = gains.iter().filter(|g| g.turns.is_some()).max_by(most);
     let turning = turning.filter(|_| faster.is_none_or(|g| g.turns.is_none()));
     let mut found = Vec::new();
     if let Some((best, (gain, at))) = faster.and_then(|g| Some((g, g.most?))) {
-        found.push(best.change(gain, format!("at {}{}", users(at), best.loss())));
+        let why = format!("at {}{}", users(at), best.other_end(gain));
+        found.push(best.change(gain, why));
     }
     if let Some((best, (gain, at))) = turning.and_then(|g| Some((g, g.turns?))) {
         let (at, may_not) = (users(at), steps_of(run));
-        let why = format!("pays at {at}, which {may_not} may not{}", best.loss());
+        let why = format!(
+            "pays at {at}, which {may_not} may not{}",
+            best.other_end(gain)
+        );
         found.push(best.change(gain, why));
     }
     found
@@ -108,11 +114,13 @@ impl Gains {
         })
     }
 
-    /// Where it loses most, in words.
-    fn loss(&self) -> String {
+    /// Where it gains least, in words, if that is less.
+    fn other_end(&self, told: f64) -> String {
         let (least, at) = self.least;
-        match (least - 1.0) * 100.0 {
-            percent if percent < -0.5 => format!("; {percent:.0} % at {}", users(at)),
+        // No "-0 %".
+        let percent = |gain: f64| ((gain - 1.0) * 100.0).round() + 0.0;
+        match percent(least) {
+            less if less < percent(told) => format!("; {less:+.0} % at {}", users(at)),
             _ => String::new(),
         }
     }
