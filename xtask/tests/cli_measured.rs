@@ -75,8 +75,11 @@ const DRAFTED: [(u32, f64); 3] = [(1, 84.0), (8, 520.0), (32, 1150.0)];
 fn of_two_logs(words: &[&str]) -> String {
     with_log("plain", &log(0, 4096, &PLAIN), |plain| {
         with_log("spec", &log(3, 4100, &DRAFTED), |spec| {
-            let given = ["--from-log", spec, "--baseline", plain, "--context", "4k"];
-            predict(&[&given[..], words].concat())
+            let given = ["--from-log", spec, "--baseline", plain];
+            let context = ["--context", "4k"];
+            let own = !words.contains(&"--context");
+            let context = if own { &context[..] } else { &[] };
+            predict(&[&given[..], context, words].concat())
         })
     })
 }
@@ -97,7 +100,13 @@ fn the_ratio_of_two_logs_is_the_answer_of_its_load() {
         answer.contains("measured: the speedup with 3 steps at 1, 8, 32 users"),
         "{answer}"
     );
+    assert!(answer.contains("users of about 4,100 tokens ("), "{answer}");
     assert!(!answer.contains("measure both servers"), "{answer}");
+    // A row loses its mark where its requests held another length: the line said that it was measured.
+    let other = of_two_logs(&["--concurrency", "1,8,32", "--context", "3k"]);
+    assert!(!row(&other, 8).contains("measured"), "{other}");
+    let said = "of about 4,100 tokens, at 1, 8, 32 over a quarter off the 3,072 asked: such rows";
+    assert!(other.contains(said), "{other}");
 }
 
 #[test]

@@ -357,11 +357,14 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     out.extend(warnings(report));
     let plain = report.cost.basis == CostBasis::SeenWithout;
     if report.ran.is_some() && plain {
-        out.push(
-            "the pool without the draft is the log's own: that server had none; with it, that pool less \
-             what the draft is estimated to take"
-                .to_string(),
-        );
+        let all = report.cost.with.kv_tokens == report.cost.without.kv_tokens;
+        let with = match all {
+            true => "the draft is loaded beside it",
+            false => "with it, that pool less what the draft is estimated to take",
+        };
+        out.push(format!(
+            "the pool without the draft is the log's own: that server had none; {with}"
+        ));
     } else if let Some(stayed_up) = report.ran.filter(|_| report.other_depth.is_none()) {
         out.push(
             match stayed_up {

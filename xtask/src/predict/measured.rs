@@ -227,6 +227,36 @@ impl Measured {
         ratios.find(same).map(|_| REPEATED_90)
     }
 
+    /// What the requests held in these runs, and which of them held too much or little to be the answer's
+    /// own rows.
+    fn held(&self) -> String {
+        let known = |(ratio, _): &(Ratio, f64)| Some((ratio.users, ratio.held?));
+        let held: Vec<(u32, f64)> = self.ratios.iter().filter_map(known).collect();
+        let tokens = || held.iter().map(|(_, tokens)| *tokens);
+        let low = thousands(tokens().fold(f64::MAX, f64::min));
+        let high = thousands(tokens().fold(0.0, f64::max));
+        let context = self.context as f64;
+        let other = |at: &&(u32, f64)| !same_context(at.1, context);
+        let other: Vec<String> = held
+            .iter()
+            .filter(other)
+            .map(|at| at.0.to_string())
+            .collect();
+        let computed = match other.is_empty() {
+            true => String::new(),
+            false => format!(
+                ", at {} over a quarter off the {} asked: such rows are computed from it",
+                other.join(", "),
+                thousands(context)
+            ),
+        };
+        match held.is_empty() {
+            true => String::new(),
+            false if low == high => format!(" of about {high} tokens{computed}"),
+            false => format!(" of {low} to {high} tokens{computed}"),
+        }
+    }
+
     /// What rests on it, in one line.
     pub(super) fn told(&self) -> Option<Assumption> {
         let (first, _) = self.ratios.first()?;
@@ -245,9 +275,7 @@ impl Measured {
             [one] if one == "1" => "",
             _ => "s",
         };
-        let held = first.held.map_or_else(String::new, |tokens| {
-            format!(" of about {} tokens", thousands(tokens))
-        });
+        let held = self.held();
         Some(Assumption {
             what: format!(
                 "measured: the speedup with {} at {} user{s}{held} ({} over your plain sweep; nine in ten repeated \
