@@ -279,6 +279,7 @@ fn a_sweep_of_another_cut_is_left_aside_and_said_beside_the_verdict() {
     let by_log = ["--from-log", &file, "--baseline", &file];
     let of_its_own = predict(&[&by_log[..], &["--tp", "2"]].concat());
     assert!(!of_its_own.contains("left aside"), "{of_its_own}");
+    assert!(!of_its_own.contains("does not say)"), "{of_its_own}");
     let other = predict(&[&by_log[..], &["--tp", "4"]].concat());
     let said = format!(
         "       --baseline {file} is left aside, all speeds are computed: it is of TP 2 ({file}:1), this \
@@ -304,6 +305,10 @@ fn a_sweep_of_another_cut_is_left_aside_and_said_beside_the_verdict() {
     let beside = predict(&["--from-log", &file, "--baseline", &csv, "--tp", "4"]);
     let why = format!("the log beside it is of TP 2 ({file}:1), this answer of TP 4");
     assert!(beside.contains(&why), "{beside}");
+    // Without the log it is taken to be of the cut asked for.
+    let silent = predict(&[&flags[..4], &["--tp", "2", "--baseline", &csv]].concat());
+    let said = "the plain sweep ran at TP 2, as asked (it does not say)";
+    assert!(silent.contains(said), "{silent}");
     std::fs::remove_file(path).ok();
     std::fs::remove_file(bench).ok();
 }

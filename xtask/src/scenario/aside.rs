@@ -1,6 +1,7 @@
 //! What was seen of another server than the one that is asked about is left aside: how steps would come
 //! out at another cut or on another card nobody measured, and memory is of one card and its weights.
 
+use super::hardware::Hardware;
 use super::merge::{Given, Merged};
 use super::{EngineKind, Notes};
 use crate::bench_input::{RanOn, Sweep};
@@ -35,14 +36,22 @@ pub(super) fn of_a_log(merged: &mut Merged, engine: EngineKind, otherwise: &Othe
 /// without it.
 pub(super) fn of_this_server(
     merged: &Merged,
-    server: (u32, &str),
+    (tp, hardware): (u32, &Hardware),
     notes: &mut Notes,
 ) -> anyhow::Result<(Merged, Option<Sweep>)> {
     let sweep = super::sweep::baseline(merged, notes)?;
-    let without = of_another_server(sweep.as_ref(), merged, server, notes);
+    let without = of_another_server(sweep.as_ref(), merged, (tp, &hardware.gpu.name), notes);
     Ok(match without {
         Some(without) => (without, None),
         None => {
+            let told = |sweep: &Sweep| sweep.ran_on.tp.is_some() || merged.log_tp.is_some();
+            if hardware.wiring.gpu_count() > 1 && sweep.as_ref().is_some_and(|sweep| !told(sweep)) {
+                let asked = merged.tp.as_ref().map_or("", |_| ", as asked");
+                notes.assume(
+                    format!("the plain sweep ran at TP {tp}{asked} (it does not say)"),
+                    format!("a plain sweep at TP {tp}"),
+                );
+            }
             let mut own = merged.clone();
             own.ran.plain_pool = super::sweep::plain_pool(sweep.as_ref(), &own.ran);
             (own, sweep)
