@@ -33,7 +33,12 @@ const REPORTS: [(&str, &[&str], &[&str]); 3] = [
             "--compare",
             "4x-rtx-3090,4x-rtx-3090-nvlink",
         ],
-        &["qwen3-32b", "4x-rtx-3090-nvlink", "your own sweep"],
+        &[
+            "qwen3-32b",
+            "4x-rtx-3090-nvlink",
+            "your own sweep",
+            "leave it off): of depths within 3 % of the best in the mean over loads doubling",
+        ],
     ),
     (
         "too-large",

@@ -162,8 +162,8 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
         false => "",
     };
     let over = match scenario.load_shares {
-        Some(_) => "over your loads",
-        None => "in the mean over them",
+        Some(_) => "and over your loads no other depth gains 3 % more".to_string(),
+        None => format!("so it is, {}", super::pasted::RULE),
     };
     let lightest = points.first();
     let better = |point: &Point| point.faster.filter(|other| other.speedup > point.speedup);
@@ -173,7 +173,7 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
         format!("; for {load} alone it would be {steps} (--concurrency {users})")
     });
     Some(format!(
-        "{} at every load: {takes_none}, and {over} no other depth gains 3 % more{alone}{vllm}",
+        "{} at every load: {takes_none}, {over}{alone}{vllm}",
         verdict::steps(setting.steps),
     ))
 }

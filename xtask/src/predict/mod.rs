@@ -37,6 +37,7 @@ pub(crate) use fusion::by_itself as fuses_by_itself;
 pub(crate) use kernels::{made_by, told_by};
 use links::{Choice, ELEMENT_BYTES, Links};
 use pasted::Pasted;
+pub(crate) use pasted::RULE;
 pub(crate) use short_head::drafts_beyond;
 
 use spec_decode::bands::Conditions;

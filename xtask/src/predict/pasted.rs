@@ -124,6 +124,10 @@ fn finds_its_graphs(scenario: &Scenario, list: &[DepthRange]) -> bool {
     loads.filter_map(|users| of(*users)).all(|finds| finds)
 }
 
+/// The rule of [`for_all_loads`] in words.
+pub(crate) const RULE: &str = "of depths within 3 % of the best in the mean over loads doubling from the \
+    lightest to the heaviest, the one that surely pays at most of these, then the shallowest";
+
 /// Depths this close in the mean over the loads (a share) are one.
 const NEAR_SHARE: f64 = 0.03;
 

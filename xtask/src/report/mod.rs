@@ -7,7 +7,8 @@ pub(crate) use page::{Section, page};
 
 use maud::{Markup, html};
 
-use crate::predict::answer::{Answer, Compared, DepthCell, Parts, Verdict};
+use crate::predict::RULE;
+use crate::predict::answer::{Answer, Compared, DepthCell, Parts, Point, Verdict};
 use crate::predict::text::{in_engine, remark};
 use crate::table::{bytes, thousands, three};
 
@@ -278,9 +279,31 @@ fn searched(answer: &Answer) -> String {
             "Draft steps as {} fixes them (0: leave it off), and ",
             fixed.source
         ),
-        None => "Draft steps to run, by the rule of the table (within 5 % of the best counts as equal; 0: \
-                 leave it off), and "
-            .to_string(),
+        None => format!(
+            "Draft steps to run (0: leave it off): {}, and ",
+            rule_of_map(answer)
+        ),
+    }
+}
+
+/// One depth at every load of the answer's context is chosen over all of them, a list at each.
+fn rule_of_map(answer: &Answer) -> String {
+    let near_best = "within 5 % of each load's best";
+    let first = answer.points.first().map(|point| point.steps);
+    let alike = |point: &Point| !point.off_in_paste && Some(point.steps) == first;
+    if !answer.points.iter().all(alike) {
+        return near_best.to_string();
+    }
+    let one = match answer.goodput {
+        Some(_) => "the one depth that is best over your loads",
+        None => RULE,
+    };
+    let context = |cell: &DepthCell| cell.context;
+    let mut contexts = answer.depth_map.iter().map(context);
+    let own = contexts.next();
+    match contexts.all(|context| Some(context) == own) {
+        true => one.to_string(),
+        false => format!("at the context asked for {one}; at others {near_best}"),
     }
 }
 
