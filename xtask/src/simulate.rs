@@ -204,7 +204,8 @@ fn build(
         refused,
     };
     let of_cpu = questions::cpu_assumed(&answer);
-    answer.assumptions.extend(of_cpu);
+    let of_nccl = questions::old_nccl_assumed(&answer);
+    answer.assumptions.extend(of_cpu.into_iter().chain(of_nccl));
     Ok(answer)
 }
 

@@ -264,6 +264,17 @@ impl<'a> Links<'a> {
         cpu_assumed(bytes, us.0.time_us, us.1.time_us)
     }
 
+    /// Which NCCL is taken to run, where a newer one finds a ring that it does not.
+    pub(super) fn old_nccl_assumed(&self, choice: Choice, bytes: u64) -> Option<(String, String)> {
+        let newer = newer_nccl(&self.topology, self.ranks, &self.options)?;
+        let newer = self.with(self.topology.clone(), newer);
+        let us = (
+            self.time(choice, bytes).ok()?,
+            newer.time(choice, bytes).ok()?,
+        );
+        old_nccl_assumed(bytes, us.0.time_us, us.1.time_us)
+    }
+
     /// A row of the answer.
     pub(crate) fn row(&self, choice: Choice, bytes: u64, per_pass: u64) -> Option<AllReduceTime> {
         let time = self.time(choice, bytes).ok()?;
@@ -294,6 +305,31 @@ pub(crate) fn cpu_assumed(bytes: u64, us: f64, turin_us: f64) -> Option<(String,
     let settles =
         "`lscpu` behind `nvidia-smi topo -m` in the file of --topology, or `cpu` in a box file";
     let differs = (turin_us / us).ln().abs() > 0.01;
+    differs.then(|| (what, settles.to_string()))
+}
+
+/// The same run with the first NCCL that finds a ring on two AMD Turin, where nobody said which NCCL runs
+/// and the one assumed finds none there.
+pub(crate) fn newer_nccl(t: &Topology, ranks: &[usize], options: &Options) -> Option<Options> {
+    let unknown = options.nccl.version.is_none() && !t.worst_class(ranks).is_gpu_link();
+    let mut newer = unknown.then(|| options.clone())?;
+    newer.nccl.version = Some((2, 29));
+    let failed = |o: &Options| pcie_sim::nccl::search(t, ranks, &o.nccl).failed;
+    (failed(options) && !failed(&newer)).then_some(newer)
+}
+
+/// What is assumed of NCCL's version on two Turin, given the times of an all-reduce as assumed and by a
+/// newer one, with what settles it; nothing where they are one.
+pub(crate) fn old_nccl_assumed(bytes: u64, us: f64, newer_us: f64) -> Option<(String, String)> {
+    let what = format!(
+        "NCCL before 2.29, which finds no ring on two AMD Turin (EPYC 9005): 2.29 or newer finds one, and \
+         {} take {} us, not {}",
+        table::bytes(bytes),
+        table::three(newer_us),
+        table::three(us)
+    );
+    let settles = "NCCL's version, which NCCL_DEBUG=VERSION in the engine's environment prints";
+    let differs = (newer_us / us).ln().abs() > 0.01;
     differs.then(|| (what, settles.to_string()))
 }
 

@@ -17,6 +17,7 @@ pub(crate) mod links;
 mod map;
 mod measure;
 mod measured;
+mod nccl_step;
 mod observed;
 mod of_one_kind;
 mod other_flags;

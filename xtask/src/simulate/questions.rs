@@ -247,3 +247,15 @@ pub(super) fn cpu_assumed(answer: &Answer) -> Option<(String, String)> {
     };
     crate::predict::links::cpu_assumed(bytes, us(&answer.topology)?, us(&other)?)
 }
+
+/// Which NCCL is taken to run, at the size of the details.
+pub(super) fn old_nccl_assumed(answer: &Answer) -> Option<(String, String)> {
+    let bytes = *answer.sizes.get(answer.detail())?;
+    let (t, ranks, options) = (&answer.topology, &answer.ranks, &answer.options);
+    let newer = crate::predict::links::newer_nccl(t, ranks, options)?;
+    let us = |options: &pcie_sim::Options| {
+        let time = pcie_sim::all_reduce(t, ranks, Algorithm::Nccl, bytes, options);
+        time.ok().map(|time| time.time_us)
+    };
+    crate::predict::links::old_nccl_assumed(bytes, us(options)?, us(&newer)?)
+}
