@@ -24,11 +24,12 @@ pub(super) fn leading(files: &[Facts]) -> Option<&Facts> {
 }
 
 /// Fills the draft, its depth and its accept length from the other files, a run at a time; says what
-/// is left out, and why.
+/// is left out, and why. Accept lengths of the files that are `pooled` may differ.
 pub(super) fn complete(
     said: &mut LogScenario,
     log: Option<&Facts>,
     files: &[Facts],
+    pooled: &[&str],
 ) -> Vec<String> {
     let mut left_out = Vec::new();
     let mut others: Vec<&Facts> = files
@@ -40,7 +41,9 @@ pub(super) fn complete(
     for facts in others {
         let more = scenario_from_facts(facts);
         if drafts(&more) {
-            match contradiction(said, &more) {
+            let pooled = pooled.contains(&facts.file.as_str());
+            let apart = || other_length(said, &more).filter(|_| !pooled);
+            match contradiction(said, &more).or_else(apart) {
                 Some(why) => left_out.push(format!("what {} says of drafting: {why}", facts.file)),
                 None => take(said, more),
             }
@@ -74,6 +77,10 @@ fn contradiction(said: &LogScenario, more: &LogScenario) -> Option<String> {
     {
         return Some(format!("{theirs} draft steps there, {ours} elsewhere"));
     }
+    None
+}
+
+fn other_length(said: &LogScenario, more: &LogScenario) -> Option<String> {
     let (ours, theirs) = (said.accept_length?.0, more.accept_length?.0);
     ((ours - theirs).abs() > 0.005).then(|| {
         format!("accept length {theirs:.2} there, {ours:.2} elsewhere; the latter is taken")

@@ -107,7 +107,8 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     let own = log
         .filter(|log| log.file != super::STANDARD_INPUT && one_model(&said))
         .map(|_| said.clone());
-    let contradicting = drafting::complete(&mut said, log_or_bench, files);
+    let pooled = accept::benches(files).unwrap_or_default();
+    let contradicting = drafting::complete(&mut said, log_or_bench, files, &pooled);
     let named = said.model.clone().map(|(path, _)| path);
     let named = named.or_else(|| bench?.text("model").map(str::to_string));
     let known = named

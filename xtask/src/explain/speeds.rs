@@ -81,6 +81,15 @@ impl LoadSpeed {
         }
     }
 
+    /// Whether the speed is a bench's output throughput, the time of prefill in it.
+    pub(crate) fn is_throughput(&self) -> bool {
+        match self.by {
+            By::Bench { output_tok_s, .. } => self.tok_s == output_tok_s,
+            By::Unlimited => true,
+            By::Lines => false,
+        }
+    }
+
     /// How many times as fast as plain decoding at the same load, where both were measured alike: by
     /// lines of logs, or by the time per output token of benches (of several tokens a pass the time
     /// between arrivals says nothing); one user waits for no prompts of others, so that there the two are

@@ -15,9 +15,7 @@ pub(super) fn accept(
         let same = own.accept_length.is_some() && own.accept_length == said.accept_length;
         same && own.steps.is_some_and(|(steps, _)| Some(steps) == depth)
     });
-    // They say how fast that was too, which is of use beside plain ones.
-    let swept = files.iter().any(|facts| facts.sweep.is_some());
-    let benches = benches(files).filter(|_| swept);
+    let benches = benches(files).map(|names| names.join(","));
     if kept && benches.is_none() {
         return;
     }
@@ -65,13 +63,18 @@ pub(super) fn accept(
     }
 }
 
-/// Benches that drafted, at loads that they say, joined by commas as `--accept` takes them.
-fn benches(files: &[Facts]) -> Option<String> {
-    let benches = files.iter().filter(|facts| {
-        let log = facts.get("engine").is_some();
-        !log && !facts.drafted_bench().is_empty()
-    });
+/// Benches that drafted, at loads that they say, where `--accept` takes them whole: they say how fast that
+/// was too, which is of use beside plain ones, and several are pooled where no log says the length.
+pub(super) fn benches(files: &[Facts]) -> Option<Vec<&str>> {
+    let log = |facts: &&Facts| facts.get("engine").is_some();
+    let benches = files
+        .iter()
+        .filter(|facts| !log(facts) && !facts.drafted_bench().is_empty());
     let names: Vec<&str> = benches.map(|facts| facts.file.as_str()).collect();
+    let swept = files.iter().any(|facts| facts.sweep.is_some());
+    let mut logs = files.iter().filter(log);
+    let of_log = logs.any(|facts| facts.get("accept_length").is_some());
+    let whole = !names.is_empty() && (swept || (names.len() > 1 && !of_log));
     let plain = |name: &&str| !name.contains([',', '@']) && *name != crate::explain::STANDARD_INPUT;
-    (!names.is_empty() && names.iter().all(plain)).then(|| names.join(","))
+    (whole && names.iter().all(plain)).then_some(names)
 }

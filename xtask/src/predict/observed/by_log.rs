@@ -137,8 +137,14 @@ fn row(
     };
     let file = run.map_or(&scenario.ran.file, |run| &run.file);
     let judged = users == 1 || speed.by == By::Lines;
+    let prefill = speed.is_throughput();
     let placed = match judged {
-        true => format!("{} ({low:.0} to {high:.0})", place(speed.tok_s, low, high)),
+        true => format!(
+            "{} ({low:.0} to {high:.0}){}",
+            place(speed.tok_s, low, high),
+            if prefill { ", prefill in it" } else { "" }
+        ),
+        false if prefill => "not judged: prefill in it".to_string(),
         false => NOT_JUDGED.to_string(),
     };
     let lines = match speed.by {

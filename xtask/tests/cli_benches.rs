@@ -1,0 +1,95 @@
+//! Speculative benches: the speed that their rows show, and which of them are passed on.
+
+mod common;
+
+use common::{answers, with_log};
+
+/// A serving bench of requests of 3584 and 1024 tokens.
+fn bench(users: u32, tpot_ms: f64, accept: Option<f64>) -> String {
+    let accept = accept.map_or_else(String::new, |length| format!("Accept length: {length}\n"));
+    let output = f64::from(users) * 950.0 / tpot_ms;
+    format!(
+        "============ Serving Benchmark Result ============\n\
+         Backend: sglang\n\
+         Max request concurrency: {users}\n\
+         Successful requests: 10\n\
+         Total input tokens: 35840\n\
+         Total generated tokens: 10240\n\
+         Output token throughput (tok/s): {output:.2}\n\
+         {accept}\
+         Mean TTFT (ms): 900.00\n\
+         Mean TPOT (ms): {tpot_ms:.2}\n\
+         Mean ITL (ms): {tpot_ms:.2}\n\
+         Median ITL (ms): {:.2}\n\
+         ==================================================\n",
+        tpot_ms * 0.9
+    )
+}
+
+const CARDS: [&str; 4] = ["--gpu", "rtx-5090", "--gpus", "4"];
+
+fn predict(words: &[&str]) -> String {
+    let all = [&["predict"], &CARDS[..], words].concat();
+    answers(&all)
+}
+
+/// 101 tok/s of output throughput stood as "1.65x" of 69.9 that hold no prefill: the fastest second counts
+/// arrivals, of several tokens each.
+#[test]
+fn a_speculative_benchs_row_is_users_over_its_time_per_output_token() {
+    let arrivals = |users: u32, tpot_ms: f64, peak: u32| {
+        let text = bench(users, tpot_ms, Some(2.3));
+        let (tpot, between) = (format!("Mean ITL (ms): {tpot_ms:.2}"), tpot_ms * 2.2);
+        let peak =
+            format!("Peak output token throughput (tok/s): {peak}\nMean ITL (ms): {between}");
+        text.replace(&tpot, &peak)
+    };
+    let one = arrivals(1, 8.0, 60);
+    let bare: Vec<&str> = one.lines().filter(|line| !line.contains("TPOT")).collect();
+    let bare = bare.join("\n");
+    let row = |files: &str, users: &str| {
+        let given = ["--model", "qwen3-32b", "--context", "4k", "--accept", files];
+        let answer = predict(&given);
+        let head = format!("--accept: speculative, {users}");
+        let found = answer.lines().find(|line| line.contains(&head));
+        let row = found.unwrap_or_else(|| panic!("{answer}"));
+        row.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    with_log("arrive-1", &one, |one| {
+        with_log("arrive-4", &arrivals(4, 16.0, 130), |four| {
+            let files = format!("{one},{four}@3");
+            // 1000 / 8 and 4 * 1000 / 16, not 118.75 and 237.5.
+            let alone = row(&files, "1 user,");
+            assert!(alone.contains(" held 125 "), "{alone}");
+            assert!(!alone.contains("prefill"), "{alone}");
+            let loaded = row(&files, "4 users");
+            assert!(loaded.contains(" held 250 "), "{loaded}");
+        });
+    });
+    with_log("arrive-bare", &bare, |bare| {
+        let row = row(&format!("{bare}@3"), "1 user,");
+        assert!(row.contains(" held 119 "), "{row}");
+        assert!(row.contains("prefill in it"), "{row}");
+    });
+}
+
+/// "left out: what spec16.txt says of drafting" stood under a line that passed it, and of speculative
+/// benches alone one's length was passed for all.
+#[test]
+fn explain_passes_on_all_benches_that_predict_pools_and_says_of_none_that_it_is_left_out() {
+    with_log("pool-p1", &bench(1, 16.0, None), |plain| {
+        with_log("pool-s1", &bench(1, 10.0, Some(2.3)), |s1| {
+            with_log("pool-s32", &bench(32, 25.0, Some(2.2)), |s32| {
+                for files in [&["explain", plain, s1, s32][..], &["explain", s1, s32]] {
+                    let told = answers(files);
+                    let passed = format!("--accept {s1},{s32}@STEPS");
+                    assert!(told.contains(&passed), "{told}");
+                    assert!(!told.contains("left out"), "{told}");
+                }
+                let given = format!("{s1},{s32}@3");
+                let answer = predict(&["--model", "qwen3-32b", "--accept", &given]);
+                assert!(answer.contains("(2.25 at 3, as measured)"), "{answer}");
+            });
+        });
+    });
+}
