@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{answers, with_log};
+use common::{answers, bench, with_log};
 
 /// Decode lines of a server at loads of (users, tokens a second), three each.
 fn log(steps: u32, tokens: u64, loads: &[(u32, f64)]) -> String {
@@ -28,28 +28,6 @@ fn log(steps: u32, tokens: u64, loads: &[(u32, f64)]) -> String {
         }
     }
     text
-}
-
-/// A serving bench of requests of 3584 and 1024 tokens.
-fn bench(users: u32, tpot_ms: f64, accept: Option<f64>) -> String {
-    let accept = accept.map_or_else(String::new, |length| format!("Accept length: {length}\n"));
-    let output = f64::from(users) * 950.0 / tpot_ms;
-    format!(
-        "============ Serving Benchmark Result ============\n\
-         Backend: sglang\n\
-         Max request concurrency: {users}\n\
-         Successful requests: 10\n\
-         Total input tokens: 35840\n\
-         Total generated tokens: 10240\n\
-         Output token throughput (tok/s): {output:.2}\n\
-         {accept}\
-         Mean TTFT (ms): 900.00\n\
-         Mean TPOT (ms): {tpot_ms:.2}\n\
-         Mean ITL (ms): {tpot_ms:.2}\n\
-         Median ITL (ms): {:.2}\n\
-         ==================================================\n",
-        tpot_ms * 0.9
-    )
 }
 
 const CARDS: [&str; 4] = ["--gpu", "rtx-5090", "--gpus", "4"];

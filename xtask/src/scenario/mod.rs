@@ -36,6 +36,7 @@ pub(crate) use all_reduce::{allreduce_names, names_allreduce};
 pub(crate) use default_draft::is_own as drafts_by_itself;
 pub(crate) use engine::{EngineChoice, EngineKind, newer_than_known};
 pub(crate) use head::LoggedHead;
+pub(crate) use heads::lend_output_head;
 pub(crate) use model::{Draft, draft_names, names_draft};
 pub(crate) use placement::list;
 pub(crate) use ran::{OWN_POOL, Ran};

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kvplan::Model;
 use serde::Deserialize;
 use spec_decode::HeadKind;
 use spec_decode::bands::{AcceptSource, Situation, StepSource};
@@ -83,19 +82,10 @@ impl EngineRow {
         Some(rig)
     }
 
-    /// Whether the draft ran with the target's output head ([`lend_output_head`]).
+    /// Whether the draft ran with the target's output head ([`crate::scenario::lend_output_head`]).
     pub(crate) fn lends_output_head(&self) -> bool {
         let dummy = |weights: &String| weights.starts_with("dummy");
         self.engine == "vllm" && self.weights.as_ref().is_some_and(dummy)
-    }
-}
-
-/// Gives a head the target's output head, as vLLM does where no checkpoint brought one: with dummy
-/// weights none is read (`has_own_lm_head` in vLLM's `spec_decode`), so that every draft step pays for
-/// the target's whole vocabulary. Its log shows weights that are smaller by the head's own table.
-pub(crate) fn lend_output_head(head: &mut Model, target: &Model) {
-    if let Some(draft) = &mut head.draft {
-        draft.draft_vocab = target.vocab;
     }
 }
 

@@ -17,8 +17,6 @@ mod speedup;
 mod thresholds;
 mod through;
 
-#[cfg(test)]
-pub(crate) use engine::lend_output_head;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

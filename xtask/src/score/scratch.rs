@@ -97,7 +97,7 @@ impl Rig {
     /// The same server with a head that has no output head of its own.
     pub(crate) fn lend_output_head(&mut self) {
         if let Some(kvplan::catalog::Draft::Head { model, .. }) = &mut self.draft {
-            super::engine::lend_output_head(model, &self.model);
+            crate::scenario::lend_output_head(model, &self.model);
         }
     }
 

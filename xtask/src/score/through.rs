@@ -302,7 +302,7 @@ pub(crate) fn engines(data: &Path, sweep: bool) -> anyhow::Result<(Vec<Told>, us
             scenario.baseline = sweep.then(|| points.cloned().unwrap_or_default());
             let head = scenario.draft.as_mut().and_then(|d| d.model.as_mut());
             if let Some(head) = head.filter(|_| row.lends_output_head()) {
-                super::engine::lend_output_head(head, &scenario.model);
+                crate::scenario::lend_output_head(head, &scenario.model);
             }
             let measured = row.speedup_measured.context("no plain row beside it")?;
             let stretch = stretch(&mut scenario, row)?;

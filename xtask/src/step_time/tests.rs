@@ -180,7 +180,7 @@ fn eagle_3_cycles_on_an_h200_are_met_within_a_sixth() {
         panic!("the catalogue has this head");
     };
     // Dummy weights.
-    crate::score::lend_output_head(&mut head, &model);
+    crate::scenario::lend_output_head(&mut head, &model);
     for (steps, context, users, measured_ms) in CYCLES {
         let verify = server.verify_ms(users, steps + 1.0, context + 96.0);
         let draft = server.draft(Draft::Head(&head), 1, users, context + 96.0);

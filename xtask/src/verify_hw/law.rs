@@ -297,7 +297,7 @@ mod tests {
         // vLLM lends a dummy draft the target's output head; SGLang lets it have its own.
         if engine == VLLM {
             let head = scenario.draft.as_mut().and_then(|d| d.model.as_mut());
-            crate::score::lend_output_head(head.expect("a head"), &scenario.model);
+            crate::scenario::lend_output_head(head.expect("a head"), &scenario.model);
         }
         let reduce = |_: f64| 0.0;
         let scratch = Scratch::new(&scenario, Runs::Engine, &reduce);
