@@ -147,6 +147,9 @@ pub(crate) struct ScenarioArgs {
     /// Whether that is of another draft than is asked for (`--compare`).
     #[arg(skip)]
     pub(crate) accept_is_of_another: bool,
+    /// Whether --baseline ran on another box than is asked for (`--compare`).
+    #[arg(skip)]
+    pub(crate) baseline_is_of_another_box: bool,
     /// What the requests are (chat, code, math, translation, …): sets the acceptance prior, where
     /// no accept length is given
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::answers;
+use common::{answers, bench, with_log};
 
 const RUN: [&str; 13] = [
     "predict",
@@ -417,4 +417,27 @@ fn every_load_that_was_asked_for_is_compared_where_they_are_few() {
     };
     assert_eq!(loads("1,2,4,8,16"), [1, 2, 4, 8, 16]);
     assert_eq!(loads("1,2,4,8,16,32,64"), [1, 64]);
+}
+
+/// A sweep of a healthy box was taken to rule out the collapse of the box it is compared with.
+#[test]
+fn a_sweep_of_one_box_does_not_heal_the_fabric_of_another() {
+    let sweep = bench(1, 18.0, None);
+    with_log("healthy-box", &sweep, |file| {
+        let run = "predict --model qwen3-235b-a22b --quant int4 --engine vllm --allreduce one-shot \
+                   --concurrency 1 --box 8x-rtx-pro-6000-direct --json --compare \
+                   8x-rtx-pro-6000-direct,two-switch-8 --baseline";
+        let words: Vec<&str> = run.split_whitespace().chain([file]).collect();
+        let found: serde_json::Value = serde_json::from_str(&answers(&words)).expect("JSON");
+        let rows = found["compared"].as_array().expect("rows");
+        let plain = |name: &str| {
+            let row = rows
+                .iter()
+                .find(|row| row["name"] == name)
+                .expect("the row");
+            row["baseline_tok_s"].as_f64().expect("a speed")
+        };
+        let (own, switched) = (plain("8x-rtx-pro-6000-direct"), plain("two-switch-8"));
+        assert!(switched < 0.7 * own, "{own} {switched}");
+    });
 }

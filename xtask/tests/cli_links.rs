@@ -310,8 +310,15 @@ fn the_size_and_the_rows_up_to_which_a_log_s_kernel_runs_are_reckoned_with() {
         let plain = |of: &Value| of["points"][point]["baseline_tok_s"].clone();
         assert_eq!(plain(&asked), plain(&alone), "{kernel}");
     }
-    let assumed = by_log["assumptions"].to_string();
-    assert!(assumed.contains("keep what did (VLLM_ENABLE"), "{assumed}");
+    let told = by_log["assumptions"].to_string();
+    assert!(told.contains("the paste switches on the kernel"), "{told}");
+    // The row that is reckoned with is the server's own, and the paste is that server.
+    let switch = "VLLM_ENABLE_PCIE_ALLREDUCE=1";
+    assert!(by_log["allreduce"].to_string().contains(switch));
+    let by_nccl = [&more[..], &["--allreduce", "nccl"]].concat();
+    let nccl = from_log("pcie-nccl", log, &by_nccl);
+    let switched = |of: &Value| of["engine_flags"]["vllm_env"].to_string().contains(switch);
+    assert!(switched(&by_log) && !switched(&nccl));
     let error = refusal(&["predict", "--allreduce", "nccl@64k"]);
     assert!(error.contains("nccl has no largest size"), "{error}");
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::answers;
+use common::{answers, with_log};
 
 /// A server on two RTX 5090 with so much in its printed arguments; it captured graphs of 0.21 GB.
 fn log(name: &str, told: &str) -> String {
@@ -141,4 +141,32 @@ fn graphs_are_asked_for_by_the_flag_that_the_release_knows() {
     }
     let old = of("sglang@0.5.13");
     assert!(pasted(&old, "--cuda-graph-max-bs") >= Some(64), "{old}");
+}
+
+/// The log that named its backend was told to name it.
+#[test]
+fn a_backend_of_a_build_of_one_s_own_is_named_and_one_of_the_releases_is_believed() {
+    let log = |backend: &str| {
+        format!(
+            "INFO 05-15 03:30:49 [utils.py:240] non-default args: {{'model': 'Qwen/Qwen3-32B-AWQ', \
+             'tensor_parallel_size': 2, 'attention_backend': '{backend}'}}\n\
+             INFO 05-15 03:30:50 [core.py:109] Initializing a V1 LLM engine (v0.24.0) with config\n"
+        )
+    };
+    let of = |backend: &str| {
+        with_log(backend, &log(backend), |file| {
+            let more = "--gpu rtx-4090 --gpus 2 --draft eagle3 --steps 2 --concurrency 3,12,22";
+            let words = ["predict", "--from-log", file].into_iter();
+            answers(&words.chain(more.split_whitespace()).collect::<Vec<_>>())
+        })
+    };
+    let own = of("MY_ATTN");
+    assert!(
+        own.contains("(MY_ATTN, in no release, taken to be as FLASH_ATTN)"),
+        "{own}"
+    );
+    for released in ["FLASH_ATTN", "FLASHINFER"] {
+        let text = of(released);
+        assert!(!text.contains("a verify is padded"), "{text}");
+    }
 }

@@ -18,6 +18,20 @@ pub(crate) struct Carried {
     pub(crate) whole: bool,
 }
 
+/// The flag of the attention's kernels.
+pub(crate) const ATTENTION: &str = "--attention-backend";
+
+impl Carried {
+    /// The value of a flag that is pasted.
+    pub(crate) fn value(&self, flag: &str) -> Option<&str> {
+        let found = self
+            .flags
+            .iter()
+            .find(|words| words[..].first().is_some_and(|word| word == flag));
+        found?.get(1).map(String::as_str)
+    }
+}
+
 /// How an argument is typed.
 #[derive(Clone, Copy)]
 enum Form {
@@ -29,9 +43,11 @@ enum Form {
     Both,
     /// `--name a b`, where it is not the model's own.
     Names,
+    /// `--name '{"key": value}'` of a printed dictionary.
+    Object,
 }
 
-use Form::{Both, Names, Switch, Value};
+use Form::{Both, Names, Object, Switch, Value};
 
 const VLLM: &[(&str, Form)] = &[
     ("trust_remote_code", Switch),
@@ -48,6 +64,7 @@ const VLLM: &[(&str, Form)] = &[
     ("max_cudagraph_capture_size", Value(&[])),
     ("enable_expert_parallel", Switch),
     ("kv_cache_memory_bytes", Value(&[])),
+    ("hf_overrides", Object),
     ("mamba_cache_mode", Value(&[])),
     ("served_model_name", Names),
 ];
@@ -118,7 +135,15 @@ pub(super) fn vllm(arguments: &str, facts: &mut Facts) {
         let off = |flag: &Vec<String>| flag.first().is_some_and(|name| name.starts_with("--no-"));
         found.flags.retain(|flag| !off(flag));
     }
-    let known = |name: &str| VLLM_OWN.contains(&name) || VLLM.iter().any(|(own, _)| *own == name);
+    let kept = |name: &str| {
+        let flag = format!("--{}", name.replace('_', "-"));
+        found.flags.iter().any(|words| words.first() == Some(&flag))
+    };
+    let known = |name: &str| {
+        let listed = VLLM.iter().find(|(own, _)| *own == name);
+        VLLM_OWN.contains(&name)
+            || listed.is_some_and(|(_, form)| !matches!(form, Object) || kept(name))
+    };
     let left = entries
         .iter()
         .filter(|(name, _)| given_alone && !known(name));
@@ -198,8 +223,30 @@ fn take(table: &[(&str, Form)], entries: &[(&str, &str)], found: &mut Carried) {
                 (!names.is_empty())
                     .then(|| flag.chain(names.iter().map(|n| n.to_string())).collect())
             }
+            Object => object(given).map(|object| vec![format!("--{word}"), object]),
         });
     }
+}
+
+/// A printed dictionary of Python as JSON; `None` where it holds more than plain values.
+fn object(printed: &str) -> Option<String> {
+    let words = |text: &str| {
+        let text = text.replace("True", "true").replace("False", "false");
+        text.replace("None", "null")
+    };
+    // What stands between quotes is kept as it is.
+    let parts = printed.split('\'').enumerate();
+    let parts = parts.map(|(at, text)| {
+        if at % 2 == 0 {
+            words(text)
+        } else {
+            text.to_string()
+        }
+    });
+    let json = parts.collect::<Vec<_>>().join("\"");
+    let value: serde_json::Value = serde_json::from_str(&json).ok()?;
+    value.as_object().filter(|object| !object.is_empty())?;
+    Some(value.to_string())
 }
 
 fn says(value: &str) -> bool {
@@ -264,7 +311,7 @@ mod tests {
         vllm(
             " {'model_tag': 'a/b', 'model': 'a/b', 'tool_call_parser': 'glm47', 'port': 5264, \
              'trust_remote_code': True, 'max_model_len': 202752, 'served_model_name': ['GLM 5'], \
-             'hf_overrides': {'dtype': 'x', 'block_size': 3}, 'attention_backend': \
+             'hf_overrides': {'dtype': 'x', 'block_size': 3, 'a': None}, 'attention_backend': \
              <AttentionBackendEnum.FLASHINFER: 'v.F'>, 'enable_prefix_caching': False, \
              'compilation_config': {'mode': <Mode.A: 3>, 'max_cudagraph_capture_size': None}} rest",
             &mut facts,
@@ -272,20 +319,18 @@ mod tests {
         assert_eq!(
             line(&facts),
             "--trust-remote-code --attention-backend FLASHINFER --no-enable-prefix-caching \
-             --served-model-name GLM 5"
+             --hf-overrides {\"a\":null,\"block_size\":3,\"dtype\":\"x\"} --served-model-name GLM 5"
         );
-        let left = [
-            "tool_call_parser",
-            "port",
-            "hf_overrides",
-            "compilation_config",
-        ];
+        let left = ["tool_call_parser", "port", "compilation_config"];
         assert_eq!(facts.carried.left, left);
         vllm(
             "model='a/b', dtype='auto', enable_prefix_caching=False, block_size=16)",
             &mut facts,
         );
         assert_eq!(line(&facts), "--block-size 16");
+        // What is more than plain values is named among what is left out.
+        vllm("{'hf_overrides': {'a': <Mode.A: 3>}}", &mut facts);
+        assert_eq!(facts.carried.left, ["hf_overrides"]);
         sglang(
             "model_path='a/b', dtype='auto', quantization=None, served_model_name='a/b', \
              attention_backend='fa3', chunked_prefill_size=8192, reasoning_parser='qwen3', \

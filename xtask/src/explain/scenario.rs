@@ -1,8 +1,9 @@
 //! What a log says as scenario flags, for `--from-log LOG`.
 
+use super::carried::ATTENTION;
 use super::facts::Facts;
 use super::speeds::LoadSpeed;
-use crate::step_time::verify_graphs::Seen;
+use crate::step_time::verify_graphs::{Seen, is_known};
 
 /// Scenario flags as a log states them; `None` where it does not. Beside each the line.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -312,9 +313,11 @@ fn verify_graphs(facts: &Facts) -> Option<Seen> {
     match facts.text("cuda_graphs") {
         Some("whole") => Some(Seen::Whole),
         Some(_) => Some(Seen::Cut),
-        None => facts
-            .text("attention_backend")
-            .map(|name| Seen::Backend(name.to_string())),
+        None => {
+            let told = || facts.carried.value(ATTENTION).filter(|name| is_known(name));
+            let named = facts.text("attention_backend").or_else(told);
+            named.map(|name| Seen::Backend(name.to_string()))
+        }
     }
 }
 

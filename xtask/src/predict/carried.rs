@@ -1,7 +1,10 @@
 //! Flags of a log's server that the paste keeps.
 
+use pcie_sim::Algorithm;
+
 use super::graphs;
-use crate::scenario::Scenario;
+use super::kernels::Switch;
+use crate::scenario::{EngineKind, Scenario};
 
 /// Adds what the log's server was told besides, where the line is of its engine and has no word of its
 /// own on it.
@@ -35,22 +38,28 @@ pub(super) fn environment(scenario: &Scenario, engine: &str) -> Vec<String> {
     kept.cloned().collect()
 }
 
-/// Names of them in one line before the rest is counted.
-const NAMED: usize = 8;
+/// What vLLM's builds with a kernel of their own over PCIe switch it on by.
+const PCIE_OF_A_BUILD: &str = "VLLM_ENABLE_PCIE_ALLREDUCE=1";
+
+/// What made the log's server run a kernel that no release of its engine has, where that is the one
+/// asked for.
+pub(super) fn all_reduce(scenario: &Scenario, algorithm: Algorithm) -> Option<Switch> {
+    let ran = algorithm == Algorithm::OneShot && scenario.by_log("allreduce");
+    let own = ran && scenario.engine.kind == EngineKind::Vllm;
+    own.then(|| Switch {
+        env: vec![PCIE_OF_A_BUILD],
+        flags: Vec::new(),
+    })
+}
 
 /// Says what the paste leaves out.
 pub(super) fn left_out(scenario: &Scenario) -> Option<String> {
     let left = &scenario.ran.carried.left;
-    let named = left.get(..NAMED.min(left.len())).unwrap_or(left);
-    let more = match left.len() - named.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     (!left.is_empty()).then(|| {
         format!(
-            "the paste leaves out, of what {} was told: {}{more}",
+            "the paste leaves out, of what {} was told: {}",
             scenario.ran.file,
-            named.join(", ")
+            left.join(", ")
         )
     })
 }

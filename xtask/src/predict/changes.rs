@@ -240,6 +240,7 @@ fn of_a_name<'a>(
         changed.allreduce = Some(name.to_string());
     } else if other_box {
         changed.box_name = Some(name.to_string());
+        changed.baseline_is_of_another_box = true;
         changed.gpu = None;
         changed.gpus = None;
         changed.topology = None;

@@ -258,9 +258,15 @@ fn switched(setting: &Setting<'_>, engine: EngineKind) -> Switch {
     if setting.scenario.tp < 2 {
         return Switch::default();
     }
-    let engine = engine_of(setting, engine);
+    let kind = engine;
+    let engine = engine_of(setting, kind);
+    let of_build = || {
+        let own = setting.scenario.engine.kind == kind;
+        own.then(|| super::carried::all_reduce(setting.scenario, algorithm))?
+    };
     kernels::switch(algorithm, setting.group, &engine)
         .ok()
+        .or_else(of_build)
         .or_else(|| kernels::nearest(algorithm, setting.group, &engine))
         .unwrap_or_default()
 }
@@ -474,13 +480,12 @@ pub(super) fn no_switch(scenario: &Scenario, choice: Choice, group: Group) -> Op
         ));
     };
     let why = kernels::switch(algorithm, group, &scenario.engine).err()?;
-    if scenario.by_log("allreduce") {
-        // vLLM's own kernel over PCIe, which builds of one's own switch on.
-        return Some(
-            "the paste does not switch on the all-reduce that the log's server ran over PCIe: keep what \
-             did (VLLM_ENABLE_PCIE_ALLREDUCE=1)"
-                .to_string(),
-        );
+    if let Some(switch) = super::carried::all_reduce(scenario, algorithm) {
+        return Some(format!(
+            "the paste switches on the kernel that the log's server ran over PCIe ({}): builds of vLLM \
+             like that server's have it, its releases do not",
+            switch.shown()
+        ));
     }
     let instead = match kernels::nearest(algorithm, group, &scenario.engine) {
         Some(_) => "the engine's own kernel (engine, all-reduce table) is what it can run",

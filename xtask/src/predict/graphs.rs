@@ -12,6 +12,7 @@ use super::launch;
 use super::links::Links;
 use super::points::try_depths;
 use super::verdict::users;
+use crate::explain::carried::ATTENTION;
 use crate::scenario::{EngineChoice, EngineKind, GraphBatch, Scenario};
 use crate::step_time::verify_graphs::Seen;
 
@@ -150,12 +151,24 @@ pub(super) fn padding(
             ),
         };
         let percent = (ratio - 1.0) * 100.0;
+        // A build's own backend, which the log does name.
+        let own = scenario.ran.carried.value(ATTENTION);
+        let (named, settled_by) = match own {
+            Some(own) => (
+                format!("{own}, in no release, taken to be as {backend}"),
+                "a log of a server that drafts, in which vLLM names its CUDA graphs,",
+            ),
+            None => (
+                backend.to_string(),
+                "a log that names the attention backend",
+            ),
+        };
         Assumption {
             what: format!(
-                "a verify is padded {padded} ({backend}); {otherwise}: {percent:+.0} % at {}",
+                "a verify is padded {padded} ({named}); {otherwise}: {percent:+.0} % at {}",
                 users(load)
             ),
-            settled_by: "a log that names the attention backend".to_string(),
+            settled_by: settled_by.to_string(),
         }
     }))
 }

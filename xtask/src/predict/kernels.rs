@@ -89,8 +89,12 @@ pub(super) fn switched_by(
     let (algorithm, group) = (choice.at(bytes)?, Group::of(links));
     let own = replaced(algorithm, group, &scenario.engine).filter(|_| !links.engine_pushes());
     let switch = switch(algorithm, group, &scenario.engine);
+    let of_build = || {
+        let asked = Choice::parse(&scenario.allreduce).is_ok_and(|asked| asked == choice);
+        super::carried::all_reduce(scenario, algorithm).filter(|_| asked)
+    };
     own.map(str::to_string)
-        .or_else(|| switch.ok().map(|switch| switch.shown()))
+        .or_else(|| switch.ok().or_else(of_build).map(|switch| switch.shown()))
         .map(|shown| beside_the_log(scenario, (algorithm, group), shown))
 }
 

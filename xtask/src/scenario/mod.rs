@@ -215,7 +215,10 @@ impl Scenario {
         scenario.assumptions = notes.assumptions;
         scenario.misfits = notes.misfits;
         crate::predict::at_measured_depth(&mut scenario);
-        crate::predict::without_refuted_collapse(scenario)
+        match args.baseline_is_of_another_box {
+            true => Ok(scenario),
+            false => crate::predict::without_refuted_collapse(scenario),
+        }
     }
 
     fn from_merged(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Self> {

@@ -27,6 +27,24 @@ pub(crate) struct Attends<'a> {
     pub(crate) version: Option<&'a str>,
 }
 
+/// Backends of its releases for which it is known whether a verify is one graph.
+const KNOWN: [&str; 9] = [
+    "FLASH_ATTN",
+    "FLASH_ATTN_MLA",
+    "FLASHINFER",
+    "FLASHINFER_MLA",
+    "FLASHMLA_SPARSE",
+    "CUTLASS_MLA",
+    "TRITON_ATTN",
+    "TRITON_MLA",
+    "ROCM_ATTN",
+];
+
+/// Whether a backend is one of the releases', not of a build of one's own.
+pub(crate) fn is_known(backend: &str) -> bool {
+    KNOWN.contains(&backend)
+}
+
 /// The release of measured rows that name none: of early 2026, as their neighbours that do.
 const UNNAMED: &str = "0.17.0";
 
