@@ -333,13 +333,13 @@ pub fn normal_cdf(z: f64) -> f64 {
 /// them again).
 const SHIPPED: ResidualModel = ResidualModel {
     sweep: Scale {
-        reach: 0.207,
+        reach: 0.210,
         beyond: 0.252,
-        slower: 0.315,
-        up_share: 1.06,
+        slower: 0.294,
+        up_share: 1.055,
     },
     scratch: Scale {
-        reach: 0.449,
+        reach: 0.448,
         beyond: 0.0,
         slower: 0.0,
         up_share: 1.0,

@@ -208,7 +208,9 @@ fn whole_graphs_run_the_tokens_of_one_user_and_cut_ones_the_next_size() {
     let whole = backend("FLASH_ATTN");
     assert!(whole[0] < whole[1] && whole[1] < whole[2], "{whole:?}");
     let cut = backend("FLASHINFER");
-    assert!(cut[0] < cut[1] && cut[1] == cut[2], "{cut:?}");
+    // 5 and 8 tokens both run as 8, and only those asked for read a cache.
+    let more = [cut[1] / cut[0], cut[2] / cut[1]];
+    assert!(more[0] > 1.1 && more[1] > 1.0 && more[1] < 1.01, "{cut:?}");
     let told = verifies("INFO compilation_config={'cudagraph_mode': <CUDAGraphMode.PIECEWISE: 1>}");
     assert_eq!(told, cut);
 }

@@ -122,6 +122,7 @@ impl<'a> Costs<'a> {
                 kv_dtype,
                 overhead,
                 graphs: true,
+                ladder: scenario.graph_ladder(),
             };
             let server = Server::new(&scenario.model, scenario.gpu, &setup, us);
             super::links::wired(server, scenario)
@@ -247,8 +248,7 @@ impl<'a> Costs<'a> {
     fn modelled_by(&self, server: &Server<'_>, chain: &Chain) -> scratch::CycleParts {
         let draft = self.draft();
         let draft_tp = u64::from(self.draft_tp);
-        let ladder = self.scenario.graph_ladder();
-        scratch::cycle(server, draft, draft_tp, chain, ladder)
+        scratch::cycle(server, draft, draft_tp, chain)
     }
 
     fn draft(&self) -> Option<Draft<'_>> {
@@ -371,7 +371,7 @@ fn law(scenario: &Scenario, server: &Server<'_>) -> anyhow::Result<Option<SweepL
     let constants = Constants::of(server);
     SweepLaw::of_engine(
         &steps_ms(points),
-        scenario.graph_ladder(),
+        server.ladder(),
         constants,
         Some(BySequence::of(server, ran_at(scenario))),
     )

@@ -13,6 +13,7 @@ use kvplan::{KvDtype, Model, Sharding};
 
 use super::{Area, mean, quantile};
 use crate::gpus::{self, Gpu};
+use crate::step_time::cycle::graph_ladder;
 use crate::step_time::{Engine, Overhead, Server, Setup};
 use fit::Reduced;
 use links::{Curve, Links};
@@ -173,6 +174,8 @@ fn setup(row: &Row) -> Setup {
         },
         overhead: Overhead::of(row.engine, row.version.as_deref()),
         graphs: true,
+        // Plain steps are padded alike however verifies are.
+        ladder: graph_ladder(row.engine.name(), row.version.as_deref(), false),
     }
 }
 

@@ -8,7 +8,7 @@ use kvplan::{KvDtype, Model, Sharding};
 use pcie_sim::{Algorithm, Arch, Options, Topology, all_reduce};
 use spec_decode::HeadKind;
 use spec_decode::bands::{AcceptSource, Situation, StepSource};
-use spec_decode::cycle::{GraphLadder, level_of_speed, steady_level};
+use spec_decode::cycle::{level_of_speed, steady_level};
 
 use super::Area;
 use super::engine::EngineRow;
@@ -31,7 +31,6 @@ pub(crate) struct Rig {
     topology: Topology,
     ranks: Vec<usize>,
     setup: Setup,
-    ladder: GraphLadder,
     /// Share of the context that all streams have in common.
     shared_prefix: f64,
 }
@@ -77,8 +76,8 @@ impl Rig {
             ..Sharding::tp(u64::from(asked.tp))
         };
         let attends = Attends::of_row(&found.model, hardware.gpu.family, asked.version);
+        let ladder = graph_ladder(asked.engine, asked.version, attends.whole(None));
         Ok(Self {
-            ladder: graph_ladder(asked.engine, asked.version, attends.whole(None)),
             draft: kvplan::catalog::find_draft(asked.model, asked.head.name()).ok(),
             model: found.model,
             gpu: hardware.gpu,
@@ -89,6 +88,7 @@ impl Rig {
                 kv_dtype: KvDtype::Bf16,
                 overhead: Overhead::of(engine, asked.version),
                 graphs: true,
+                ladder,
             },
             shared_prefix: 0.0,
         })
@@ -135,15 +135,7 @@ impl Rig {
     /// Cycles of several chains.
     pub(crate) fn cycles(&self, chains: &[Chain]) -> Vec<CycleParts> {
         self.known(0.0, |known| {
-            let of = |chain: &Chain| {
-                cycle(
-                    known.server,
-                    known.draft,
-                    known.draft_tp,
-                    chain,
-                    self.ladder,
-                )
-            };
+            let of = |chain: &Chain| cycle(known.server, known.draft, known.draft_tp, chain);
             chains.iter().map(of).collect()
         })
     }

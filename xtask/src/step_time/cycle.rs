@@ -81,21 +81,18 @@ pub(crate) fn graph_ladder(engine: &str, version: Option<&str>, whole: bool) -> 
     GraphLadder::of_engine(engine, rounds && whole)
 }
 
-/// The cycle of a chain. Token counts are padded as the engine pads them: a pass over 12 tokens that
-/// replays a graph captured for 16 costs what 16 cost. A draft step costs at least
-/// what was measured on such links: launches and small transfers show in no roofline.
+/// The cycle of a chain. A draft step costs at least what was measured on such links: launches and
+/// small transfers show in no roofline.
 pub(crate) fn cycle(
     server: &Server<'_>,
     draft: Option<Draft<'_>>,
     draft_tp: u64,
     chain: &Chain,
-    ladder: GraphLadder,
 ) -> CycleParts {
     let sequences = chain.sequences;
     let verified = chain.verified_tokens.max(1.0);
-    let per_sequence = ladder.padded_of(sequences, sequences * verified) / sequences;
     let plain = server.plain(sequences, chain.context);
-    let mut verify = server.verify(sequences, per_sequence, chain.context);
+    let mut verify = server.verify(sequences, verified, chain.context);
     // NCCL may cross to a faster protocol between the two payloads; where exactly is not sure enough
     // to call a pass of more tokens the shorter one.
     verify.allreduce_ms = verify.allreduce_ms.max(plain.allreduce_ms);

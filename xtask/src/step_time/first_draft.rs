@@ -36,6 +36,7 @@ impl Server<'_> {
         let over = |tokens: f64| Batch {
             sequences,
             tokens,
+            rows: sequences * tokens,
             context: context_bounded(context),
             passes: 1.0,
             shared_prefix: 0.0,

@@ -105,6 +105,9 @@ pub(crate) struct Batch {
     pub(crate) sequences: f64,
     /// Query tokens per sequence.
     pub(crate) tokens: f64,
+    /// Tokens that products, experts and all-reduces compute: all of them, and what pads them to the
+    /// size of a graph. Attention does not see that: such rows have no cache.
+    pub(crate) rows: f64,
     /// Cached tokens per sequence.
     pub(crate) context: f64,
     /// How often the cache is read.
@@ -161,7 +164,7 @@ impl Rank<'_> {
 pub(crate) fn layer_time(rank: &Rank<'_>, kind: &LayerKind, batch: &Batch) -> LayerTime {
     let mut time = LayerTime::default();
     token_mixing(rank, &kind.layer, batch, &mut time);
-    let tokens = batch.sequences * batch.tokens;
+    let tokens = batch.rows;
     let formats = &kind.layer.formats;
     match kind.layer.ffn {
         Ffn::Dense { inter, gated } => {
@@ -195,7 +198,7 @@ fn feed_forward(
 
 fn routed(rank: &Rank<'_>, moe: &Moe, kind: &LayerKind, batch: &Batch, time: &mut LayerTime) {
     let formats = &kind.layer.formats;
-    let tokens = batch.sequences * batch.tokens;
+    let tokens = batch.rows;
     let expert_ranks = rank.sharding.ep.clamp(1, rank.sharding.tp.max(1)) as f64;
     let width = moe.latent.map_or(rank.hidden, |latent| latent as f64);
     let shape = ExpertShape {
@@ -277,7 +280,7 @@ fn token_mixing(rank: &Rank<'_>, layer: &Layer, batch: &Batch, time: &mut LayerT
     let mixer = Mixer {
         rank,
         batch,
-        tokens: batch.sequences * batch.tokens / rank.sharding.dp_attention.max(1) as f64,
+        tokens: batch.rows / rank.sharding.dp_attention.max(1) as f64,
         ranks: rank.attention_ranks(),
         numbers_in: Numbers::of(layer.formats.attention_in, rank.gpu),
         numbers_out: Numbers::of(layer.formats.attention_out, rank.gpu),

@@ -26,6 +26,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use kvplan::{KvDtype, Model, Sharding};
+use spec_decode::cycle::GraphLadder;
 
 use crate::gpus::Gpu;
 use layer::{Batch, LayerKind, Rank, head_time, layer_time};
@@ -122,6 +123,7 @@ pub(crate) struct Server<'a> {
     rank: Rank<'a>,
     overhead: Overhead,
     graphs: bool,
+    ladder: GraphLadder,
     kinds: Vec<LayerKind>,
     mtp_kinds: Vec<LayerKind>,
     shared_prefix: f64,
@@ -142,6 +144,8 @@ pub(crate) struct Setup {
     pub(crate) overhead: Overhead,
     /// Whether decode and verify run in CUDA graphs.
     pub(crate) graphs: bool,
+    /// The sizes of those graphs, to which passes are padded.
+    pub(crate) ladder: GraphLadder,
 }
 
 impl<'a> Server<'a> {
@@ -162,6 +166,7 @@ impl<'a> Server<'a> {
             },
             overhead: setup.overhead,
             graphs: setup.graphs,
+            ladder: setup.ladder,
             kinds: LayerKind::of(&model.layers),
             mtp_kinds: LayerKind::of(&model.mtp_layers),
             shared_prefix: 0.0,
@@ -190,9 +195,20 @@ impl<'a> Server<'a> {
         self
     }
 
-    /// A plain decode step of `sequences` sequences with `context` cached tokens each.
+    /// A plain decode step of `sequences` sequences with `context` cached tokens each, padded as the
+    /// engine pads it.
     pub(crate) fn plain(&self, sequences: f64, context: f64) -> StepParts {
         self.verify(sequences, 1.0, context)
+    }
+
+    /// The sizes that passes are padded to.
+    pub(crate) fn ladder(&self) -> GraphLadder {
+        self.ladder
+    }
+
+    /// The same without padding: a pass over as many tokens as a padded one computes.
+    pub(crate) fn unpadded(&self, sequences: f64, context: f64) -> StepParts {
+        self.pass((sequences, 1.0), context, GraphLadder::Exact)
     }
 
     /// Share of the routed experts that a pass over `tokens` tokens touches, where there are any.
@@ -207,20 +223,32 @@ impl<'a> Server<'a> {
     }
 
     /// The target's forward over `tokens` tokens per sequence. The cache is read once, plus the
-    /// engine's share for each further token.
+    /// engine's share for each further token. A pass over 12 tokens that replays a graph captured for
+    /// 16 computes 16.
     pub(crate) fn verify(&self, sequences: f64, tokens: f64, context: f64) -> StepParts {
+        self.pass((sequences, tokens), context, self.ladder)
+    }
+
+    fn pass(
+        &self,
+        (sequences, tokens): (f64, f64),
+        context: f64,
+        ladder: GraphLadder,
+    ) -> StepParts {
         let sequences = bounded(sequences);
         let tokens = bounded(tokens);
         let extra = tokens - 1.0;
+        let rows = ladder.padded_of(sequences, sequences * tokens);
         let batch = Batch {
             sequences,
             tokens,
+            rows,
             context: context_bounded(context),
             passes: 1.0 + self.overhead.verify_pass_share * extra,
             shared_prefix: self.shared_prefix,
         };
         let mut parts = self.layers(&self.rank, &self.kinds, &batch);
-        let head = head_time(&self.rank, self.model, self.model.vocab, sequences * tokens);
+        let head = head_time(&self.rank, self.model, self.model.vocab, rows);
         parts = parts.plus(&self.dense_parts(head));
         parts.other_ms += self.overhead.host_ms + self.overhead.sequence_us * sequences * 1e-3;
         if extra > 0.0 {
@@ -251,6 +279,7 @@ impl<'a> Server<'a> {
         let batch = Batch {
             sequences,
             tokens: 1.0,
+            rows: sequences,
             context: context_bounded(context),
             passes: 1.0,
             shared_prefix: 0.0,
@@ -295,7 +324,7 @@ impl<'a> Server<'a> {
     /// All layers of `kinds` on `rank`.
     fn layers(&self, rank: &Rank<'_>, kinds: &[LayerKind], batch: &Batch) -> StepParts {
         let mut parts = StepParts::default();
-        let tokens = batch.sequences * batch.tokens;
+        let tokens = batch.rows;
         let ranks = rank.sharding.tp.max(1);
         let bytes = 2.0 * rank.hidden * tokens;
         let reduce_us = if ranks > 1 {

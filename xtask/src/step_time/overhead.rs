@@ -30,6 +30,16 @@ impl Engine {
             _ => return None,
         })
     }
+
+    /// Its name in lower case.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+            Self::Trtllm => "trtllm",
+            Self::Llamacpp => "llamacpp",
+        }
+    }
 }
 
 /// Launch and host costs of one engine.

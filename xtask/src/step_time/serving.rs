@@ -39,6 +39,7 @@ impl Server<'_> {
         let batch = Batch {
             sequences: 1.0,
             tokens,
+            rows: tokens,
             context: 1.0,
             passes: 1.0,
             shared_prefix: 0.0,

@@ -238,7 +238,7 @@ impl SweepLaw {
             return 0.0;
         };
         let model_ms = |tokens: f64| {
-            let step = known.server.plain(tokens, known.context);
+            let step = known.server.unpadded(tokens, known.context);
             step.total() - if self.cache_apart { step.kv_ms } else { 0.0 }
         };
         let own_ms = self.sweep.core_ms(padded);

@@ -18,6 +18,7 @@ fn setup(tp: u64, engine: Engine) -> Setup {
         kv_dtype: KvDtype::Bf16,
         overhead: Overhead::of(engine, None),
         graphs: true,
+        ladder: GraphLadder::Exact,
     }
 }
 
@@ -153,6 +154,47 @@ fn ten_thousand_operating_points_take_less_than_a_second() {
     );
 }
 
+/// 5 plain users of vLLM were billed 5 rows beside verifies that are padded.
+#[test]
+fn a_plain_step_between_graph_sizes_computes_what_pads_it_and_reads_no_cache_of_it() {
+    let found = kvplan::catalog::find("gpt-oss-120b").expect("catalogue");
+    let gpu = gpus::find("h200").expect("catalogue");
+    let with = |ladder| {
+        let setup = Setup {
+            ladder,
+            ..setup(2, Engine::Vllm)
+        };
+        Server::new(&found.model, gpu, &setup, &line)
+    };
+    let exact = with(GraphLadder::Exact);
+    let sizes = [
+        (GraphLadder::VllmDefault, 5.0, 8.0),
+        (GraphLadder::VllmRounded, 9.0, 16.0),
+        (GraphLadder::Sglang, 9.0, 12.0),
+    ];
+    for (ladder, users, size) in sizes {
+        let server = with(ladder);
+        let (step, own) = (server.plain(users, 8192.0), exact.plain(users, 8192.0));
+        let padded = exact.plain(size, 8192.0);
+        assert_eq!(step.experts_ms, padded.experts_ms, "{ladder:?}");
+        assert_eq!(step.allreduce_ms, padded.allreduce_ms, "{ladder:?}");
+        assert!(step.experts_ms > own.experts_ms, "{ladder:?}");
+        assert_eq!(step.kv_ms, own.kv_ms, "{ladder:?}");
+        assert_eq!(server.plain(size, 8192.0), padded, "{ladder:?}");
+        assert_eq!(server.unpadded(users, 8192.0), own, "{ladder:?}");
+    }
+    // 9 verifies of 4 tokens run as 10 batches of SGLang; the drafted tokens alone are read for.
+    let (verify, own) = (
+        with(GraphLadder::Sglang).verify(9.0, 4.0, 8192.0),
+        exact.verify(9.0, 4.0, 8192.0),
+    );
+    assert_eq!(
+        verify.experts_ms,
+        exact.verify(10.0, 4.0, 8192.0).experts_ms
+    );
+    assert_eq!(verify.kv_ms, own.kv_ms);
+}
+
 /// Eagle-3 cycles on an H200, `data/engine/vllm_h200.jsonl`: K, context, users, cycle in ms (time
 /// per token times the accept length observed).
 const CYCLES: [(f64, f64, f64, f64); 8] = [
@@ -275,13 +317,7 @@ fn breaches(model: &Model, gpu: &Gpu, setup: &Setup) -> Vec<String> {
             draft_steps: 3.0,
             context: 2048.0,
         };
-        let parts = cycle::cycle(
-            &server,
-            Some(Draft::Mtp),
-            setup.sharding.tp,
-            &chain,
-            spec_decode::cycle::GraphLadder::Exact,
-        );
+        let parts = cycle::cycle(&server, Some(Draft::Mtp), setup.sharding.tp, &chain);
         let plain = parts.plain.total();
         let speed = users / plain;
         if !(plain.is_finite() && parts.total_ms().is_finite() && plain > 0.0) {

@@ -77,7 +77,7 @@ impl<'a> Calibrated<'a> {
             &steps_ms(sweep),
             known.map_or_else(
                 || graph_ladder(engine, None, false),
-                |(_, scratch)| scratch.ladder(),
+                |(_, scratch)| scratch.server().ladder(),
             ),
             known.map_or(Constants::UNKNOWN, |(_, scratch)| {
                 Constants::of(scratch.server())

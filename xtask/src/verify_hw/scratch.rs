@@ -24,7 +24,6 @@ pub(crate) struct Scratch<'a> {
     scenario: &'a Scenario,
     runs: Runs,
     server: Server<'a>,
-    ladder: GraphLadder,
 }
 
 impl<'a> Scratch<'a> {
@@ -52,10 +51,10 @@ impl<'a> Scratch<'a> {
             kv_dtype: scenario.kv_dtype,
             overhead,
             graphs: true,
-        };
-        let ladder = match runs {
-            Runs::Engine => scenario.graph_ladder(),
-            Runs::StandIn => GraphLadder::Exact,
+            ladder: match runs {
+                Runs::Engine => scenario.graph_ladder(),
+                Runs::StandIn => GraphLadder::Exact,
+            },
         };
         Self {
             scenario,
@@ -64,13 +63,7 @@ impl<'a> Scratch<'a> {
                 Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us),
                 scenario,
             ),
-            ladder,
         }
-    }
-
-    /// The sizes that its passes are padded to.
-    pub(crate) fn ladder(&self) -> GraphLadder {
-        self.ladder
     }
 
     /// The server of the step model.
@@ -100,8 +93,7 @@ impl<'a> Scratch<'a> {
             context: point.held_tokens,
         };
         let tp = u64::from(self.scenario.tp);
-        let mut parts =
-            step_time::cycle::cycle(&self.server, self.draft(), tp, &chain, self.ladder);
+        let mut parts = step_time::cycle::cycle(&self.server, self.draft(), tp, &chain);
         if self.runs == Runs::StandIn {
             // An engine's own work between draft steps; here they are one graph.
             parts.draft.other_ms = 0.0;

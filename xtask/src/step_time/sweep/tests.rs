@@ -11,6 +11,7 @@ fn with_server<T>(model: &str, gpu: &str, then: impl FnOnce(&Server<'_>) -> T) -
         kv_dtype: KvDtype::Bf16,
         overhead: Overhead::of(Engine::Vllm, None),
         graphs: true,
+        ladder: GraphLadder::Exact,
     };
     let gpu = crate::gpus::find(gpu).expect("in the catalogue");
     then(&Server::new(&found.model, gpu, &setup, &|_| 0.0))
@@ -107,13 +108,7 @@ fn a_sweep_of_the_models_own_plain_steps_gives_the_models_own_cycle() {
                             draft_steps: steps,
                             context,
                         };
-                        let own = crate::step_time::cycle::cycle(
-                            server,
-                            None,
-                            1,
-                            &chain,
-                            GraphLadder::Exact,
-                        );
+                        let own = crate::step_time::cycle::cycle(server, None, 1, &chain);
                         let off = (read.speedup(1.0) / own.speedup(1.0)).ln();
                         let within = if steps > 3.0 { deeper } else { within };
                         assert!(
