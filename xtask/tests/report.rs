@@ -37,7 +37,7 @@ const REPORTS: [(&str, &[&str], &[&str]); 3] = [
             "qwen3-32b",
             "4x-rtx-3090-nvlink",
             "your own sweep",
-            "leave it off): of depths within 3 % of the best in the mean over loads doubling",
+            "leave it off): of depths with the best verdict at the lightest load, those within 3 %",
         ],
     ),
     (

@@ -1,16 +1,17 @@
 //! What to change first, ranked by predicted gain, and comparisons side by side.
 
+mod advised;
 mod depth;
 
-use super::answer::{Answer, Assumption, Change, Compared, Memory, Point, Verdict};
+use super::answer::{Answer, Assumption, Change, Compared, Point, Verdict};
 use super::compared_names::{self, is_box, is_own_box};
 use super::costs::{Costs, all_reduces};
+use super::flags::Setting;
 use super::kernels::{self, Group};
 use super::links::{Choice, Links};
 use super::measured::Measured;
 use super::of_one_kind::{self, Row};
-use super::points::{best, try_depths};
-use super::verdict::users as at;
+use advised::{Advised, OverLoads, over_loads};
 use spec_decode::HeadKind;
 
 use crate::cli::ScenarioArgs;
@@ -23,16 +24,19 @@ const WORTH: f64 = 1.02;
 const WORTH_BESIDE_SWEEP: f64 = 1.05;
 
 /// Changes that are predicted to gain tokens a second, best first: in the mean of the loads, a depth
-/// also at the first load that another one serves better.
+/// also at the first load that another one serves better. Gains are of what is
+/// advised: without the draft where the line to paste has none.
 pub(super) fn changes(
-    scenario: &Scenario,
+    setting: &Setting<'_>,
     (links, costs): (&Links<'_>, &Costs<'_>),
     points: &[Point],
-    memory: &Memory,
 ) -> anyhow::Result<Vec<Change>> {
+    let (scenario, drafts) = (setting.scenario, setting.steps > 0);
     if points.is_empty() || scenario.draft.is_none() {
         return Ok(Vec::new());
     }
+    let loads = points.iter().map(|point| Advised::new(point, drafts));
+    let advised: Vec<Advised<'_>> = loads.collect();
     let mut found = Vec::new();
     // The saved steps of a stand-in are of one all-reduce, and nothing moves them to another's.
     if scenario.served.is_none() {
@@ -40,10 +44,10 @@ pub(super) fn changes(
             true => WORTH_BESIDE_SWEEP,
             false => WORTH,
         };
-        found = of_the_box(scenario, links, costs, points)?;
+        found = of_the_box(scenario, links, costs, &advised)?;
         found.retain(|change| change.gain.is_finite() && change.gain > worth);
     }
-    found.extend(depth::others(scenario, costs, memory));
+    found.extend(depth::others(scenario, costs, setting.memory));
     found.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     Ok(found)
 }
@@ -53,7 +57,7 @@ fn of_the_box(
     scenario: &Scenario,
     links: &Links<'_>,
     costs: &Costs<'_>,
-    points: &[Point],
+    points: &[Advised<'_>],
 ) -> anyhow::Result<Vec<Change>> {
     let mut found = of_the_links(scenario, links, costs, points)?;
     if costs.draft_tp > 1 {
@@ -75,7 +79,7 @@ fn of_the_links(
     scenario: &Scenario,
     links: &Links<'_>,
     costs: &Costs<'_>,
-    points: &[Point],
+    points: &[Advised<'_>],
 ) -> anyhow::Result<Vec<Change>> {
     let mut found = Vec::new();
     let Some(first) = points.first().filter(|_| scenario.tp > 1) else {
@@ -93,7 +97,7 @@ fn of_the_links(
         other.measured.clone_from(&costs.measured);
         Ok(over_loads(scenario, &other, points))
     };
-    let bytes = super::payload_bytes(scenario, first.concurrency, 1);
+    let bytes = super::payload_bytes(scenario, first.point.concurrency, 1);
     let group = Group::of(links);
     let mut bounds = Vec::new();
     for algorithm in pcie_sim::Algorithm::SHOWN {
@@ -128,56 +132,6 @@ fn of_the_links(
         found.push(gain.change("give NCCL a graph file (NCCL_GRAPH_FILE)", why.to_string()));
     }
     Ok(found)
-}
-
-/// What a change gains over the loads that the pool holds.
-struct OverLoads {
-    /// In their mean.
-    mean: f64,
-    /// Least, and at how many users.
-    least: (f64, u32),
-}
-
-impl OverLoads {
-    fn change(self, change: &str, why: String) -> Change {
-        let (least, users) = self.least;
-        let why = match (least - 1.0) * 100.0 {
-            percent if percent < -0.5 => format!("{why}; {percent:.0} % at {}", at(users)),
-            _ => why,
-        };
-        Change {
-            change: change.to_string(),
-            gain: self.mean,
-            why,
-        }
-    }
-}
-
-/// The gains of other costs over the loads that the pool holds; of the lightest where it holds none.
-fn over_loads(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> OverLoads {
-    let held = |(at, point): &(usize, &Point)| *at == 0 || point.fits != Some(false);
-    let held = points.iter().enumerate().filter(held);
-    let gains = held.map(|(_, point)| {
-        let other = tok_s(scenario, costs, point.concurrency, point.steps);
-        (other / point.spec_tok_s, point.concurrency)
-    });
-    let gains: Vec<(f64, u32)> = gains.collect();
-    // What gains at one load may lose at others.
-    let logs = gains.iter().map(|(gain, _)| gain.ln()).sum::<f64>();
-    let least = gains.iter().min_by(|a, b| a.0.total_cmp(&b.0));
-    OverLoads {
-        mean: (logs / gains.len().max(1) as f64).exp(),
-        least: least.copied().unwrap_or((1.0, 1)),
-    }
-}
-
-/// Tokens a second with the steps that run; with the best ones where none do.
-fn tok_s(scenario: &Scenario, costs: &Costs<'_>, users: u32, steps: u32) -> f64 {
-    let tried = try_depths(scenario, costs, users, scenario.context);
-    let run = tried.iter().find(|t| t.depth.steps == steps);
-    run.or_else(|| best(&tried)).map_or(f64::NAN, |t| {
-        f64::from(users) * 1000.0 / t.cost.plain_ms * t.speedup
-    })
 }
 
 /// Loads of which each gets a row for every name; of more only the first and the last.

@@ -179,7 +179,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let (flips, changes) = match setting.runs && !undrafted {
         true => (
             flips::flips(scenario, &costs, links, &memory, &points),
-            changes::changes(scenario, (links, &costs), &points, &memory)?,
+            changes::changes(&setting, (links, &costs), &points)?,
         ),
         false => (Vec::new(), Vec::new()),
     };

@@ -125,8 +125,9 @@ fn finds_its_graphs(scenario: &Scenario, list: &[DepthRange]) -> bool {
 }
 
 /// The rule of [`for_all_loads`] in words.
-pub(crate) const RULE: &str = "of depths within 3 % of the best in the mean over loads doubling from the \
-    lightest to the heaviest, the one that surely pays at most of these, then the shallowest";
+pub(crate) const RULE: &str = "of depths with the best verdict at the lightest load, those within 3 % of the \
+    best of them in the mean over the loads, doubling from there to the heaviest, at which any gains; of these \
+    the one that surely pays at most of these loads, then the shallowest";
 
 /// Depths this close in the mean over the loads (a share) are one.
 const NEAR_SHARE: f64 = 0.03;
