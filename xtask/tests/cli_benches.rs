@@ -71,3 +71,21 @@ fn explain_passes_on_all_benches_that_predict_pools_and_says_of_none_that_it_is_
         });
     });
 }
+
+/// The speeds of a server that drafted, whose bench prints no accept length, were confirmed as plain.
+#[test]
+fn a_bench_that_may_be_of_a_server_that_drafts_is_assumed_plain_aloud() {
+    let run =
+        "predict --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 2 --concurrency 1 --baseline";
+    let of = |text: &str| {
+        with_log("may-draft", text, |file| {
+            let words: Vec<&str> = run.split_whitespace().chain([file]).collect();
+            answers(&words)
+        })
+    };
+    let said = "and without speculation (it does not say)";
+    let found = of(&bench(1, 20.0, None));
+    assert!(found.contains(said), "{found}");
+    let listed = of("concurrency,tok_s\n1,50\n");
+    assert!(!listed.contains(said), "{listed}");
+}

@@ -460,3 +460,24 @@ fn a_draft_of_which_nothing_is_accepted_does_not_pay() {
         "{warned}"
     );
 }
+
+/// The FP8 that Ampere reads was pasted as the one that it does not.
+#[test]
+fn an_fp8_cache_is_pasted_as_it_was_asked_for() {
+    let of = |engine: &str, dtype: &str| {
+        let run = format!(
+            "predict --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 2 --context 4k --concurrency 1 \
+             --engine {engine} --kv-dtype {dtype}"
+        );
+        answers(&run.split_whitespace().collect::<Vec<_>>())
+    };
+    for engine in ["vllm", "sglang"] {
+        let text = of(engine, "fp8_e5m2");
+        assert!(text.contains("--kv-cache-dtype fp8_e5m2"), "{text}");
+        let usual = of(engine, "fp8");
+        assert!(
+            !usual.contains("e5m2") && usual.contains("--kv-cache-dtype fp8"),
+            "{usual}"
+        );
+    }
+}

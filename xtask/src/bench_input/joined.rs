@@ -68,6 +68,7 @@ pub(crate) fn joined(parts: Vec<(String, Sweep)>) -> Sweep {
         notes,
         longer: rows.collect(),
         ran_on: ran_on.cloned().unwrap_or_default(),
+        may_draft: parts.iter().any(|(_, part)| part.may_draft),
         ..first
     }
 }

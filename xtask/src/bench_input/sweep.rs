@@ -25,6 +25,8 @@ pub(crate) struct Sweep {
     pub(crate) ran_on: RanOn,
     /// The points with what each was measured by, where the file says.
     pub(crate) seen: Vec<LoadSpeed>,
+    /// A bench of a tool that says nothing of the server behind it: it may have drafted.
+    pub(crate) may_draft: bool,
 }
 
 /// The server behind a sweep, as far as its file says; each with its line.
@@ -254,10 +256,13 @@ fn at_one_context(
     let held = crate::score::quantile(&held, 0.5);
     let told = taken().filter(|(_, r)| r.2.tool != "csv");
     let seen = told.filter_map(|(_, r)| r.2.load_speed(r.0)).collect();
+    // A list is the user's own word, and llama-bench never drafts.
+    let may_draft = taken().any(|(_, r)| !matches!(r.2.tool, "csv" | "llama-bench"));
     let sweep = finished(rows, held, notes, (name, summed))?;
     Ok(Sweep {
         context,
         seen,
+        may_draft,
         ..sweep
     })
 }

@@ -329,11 +329,7 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
         let engine = engine_of(setting, EngineKind::Sglang);
         push(&mut flags, super::graphs::flag(&engine), largest);
     }
-    match setting.scenario.kv_dtype {
-        kvplan::KvDtype::Fp8 => push(&mut flags, "--kv-cache-dtype", "fp8_e4m3"),
-        kvplan::KvDtype::Fp4 => push(&mut flags, "--kv-cache-dtype", "fp4_e2m1"),
-        _ => {}
-    }
+    flags.extend(super::cache_format::flag(scenario, EngineKind::Sglang));
     (env, flags)
 }
 
@@ -403,9 +399,7 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
         push(&mut flags, "--max-model-len", tokens);
     }
     flags.extend(super::at_once::vllm(setting, memory.as_ref()));
-    if scenario.kv_dtype == kvplan::KvDtype::Fp8 {
-        push(&mut flags, "--kv-cache-dtype", "fp8");
-    }
+    flags.extend(super::cache_format::flag(scenario, EngineKind::Vllm));
     if scenario.dcp > 1 {
         push(&mut flags, "--decode-context-parallel-size", scenario.dcp);
     }

@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 mod assumed;
 mod at_once;
+mod cache_format;
 mod carried;
 mod changes;
 mod compared_names;

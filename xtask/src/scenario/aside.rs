@@ -32,6 +32,24 @@ pub(super) fn of_a_log(merged: &mut Merged, engine: EngineKind, otherwise: &Othe
     format!("{file} is of another card: {why}; {what} left aside")
 }
 
+/// Says what the plain sweep is taken to be where its file does not tell.
+fn unsaid(sweep: &Sweep, merged: &Merged, (tp, hardware): (u32, &Hardware), notes: &mut Notes) {
+    let cut = sweep.ran_on.tp.is_some() || merged.log_tp.is_some();
+    let at_tp = (!cut && hardware.wiring.gpu_count() > 1).then(|| {
+        let asked = merged.tp.as_ref().map_or("", |_| ", as asked");
+        format!("at TP {tp}{asked}")
+    });
+    let plain = sweep.may_draft.then(|| "without speculation".to_string());
+    let taken: Vec<String> = at_tp.into_iter().chain(plain).collect();
+    if !taken.is_empty() {
+        let taken = taken.join(" and ");
+        notes.assume(
+            format!("the plain sweep ran {taken} (it does not say)"),
+            format!("a plain sweep that ran {taken}"),
+        );
+    }
+}
+
 /// What was given, with its plain sweep where nothing says that it is of another cut or card, else
 /// without it.
 pub(super) fn of_this_server(
@@ -44,13 +62,8 @@ pub(super) fn of_this_server(
     Ok(match without {
         Some(without) => (without, None),
         None => {
-            let told = |sweep: &Sweep| sweep.ran_on.tp.is_some() || merged.log_tp.is_some();
-            if hardware.wiring.gpu_count() > 1 && sweep.as_ref().is_some_and(|sweep| !told(sweep)) {
-                let asked = merged.tp.as_ref().map_or("", |_| ", as asked");
-                notes.assume(
-                    format!("the plain sweep ran at TP {tp}{asked} (it does not say)"),
-                    format!("a plain sweep at TP {tp}"),
-                );
+            if let Some(sweep) = &sweep {
+                unsaid(sweep, merged, (tp, hardware), notes);
             }
             let mut own = merged.clone();
             own.ran.plain_pool = super::sweep::plain_pool(sweep.as_ref(), &own.ran);

@@ -7,6 +7,9 @@ use super::{Notes, input, merge};
 pub(super) const KV_BY_CHECKPOINT: &str = "the checkpoint's config asks for it";
 pub(super) const KV_BY_ENGINE: &str = "the engines' default";
 
+/// The FP8 of fewer digits, which engines are told by name.
+pub(crate) const E5M2: &str = "fp8_e5m2";
+
 /// The format of the KV cache.
 pub(super) fn kv_dtype(
     merged: &merge::Merged,
@@ -49,7 +52,12 @@ pub(super) fn kv_dtype(
             }
         )));
     }
-    notes.input("kv_dtype", dtype.name(), given.source.clone());
+    // As it was typed where the name says more than bytes: Ampere reads only the one of the two.
+    let shown = match given.value.trim().to_ascii_lowercase().replace('-', "_") == E5M2 {
+        true => E5M2,
+        false => dtype.name(),
+    };
+    notes.input("kv_dtype", shown, given.source.clone());
     Ok(dtype)
 }
 

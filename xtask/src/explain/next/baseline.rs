@@ -72,7 +72,8 @@ impl Baseline {
         }
         if self.unsaid {
             line.provided.push(format!(
-                "--baseline is right if {} ran without speculation, which nothing here says",
+                "--baseline is right if {} ran without speculation, which nothing here says (if it drafted, \
+                 give that server's log to --accept instead)",
                 self.files.join(" and ")
             ));
         }
