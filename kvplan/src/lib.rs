@@ -30,8 +30,8 @@ pub use config::{ConfigError, DENOISES, denoises};
 pub use cut::Uncut;
 pub use engine::sglang::{sglang_graph_batch, sglang_graph_flag};
 pub use engine::vllm::{
-    SecondRunner, VLLM_GRAPH_FLAG, default_utilisation, vllm_graph_flag, vllm_graph_size,
-    vllm_graph_tokens, vllm_head_in_targets_format, vllm_second_runner,
+    SecondRunner, VLLM_GRAPH_FLAG, VllmProfile, default_utilisation, vllm_graph_flag,
+    vllm_graph_size, vllm_graph_tokens, vllm_head_in_targets_format, vllm_second_runner,
 };
 pub use engine::{Engine, EngineKind, Version};
 pub use fit::{AtOnce, Fit, Wall};

@@ -126,6 +126,8 @@ pub struct Observed {
     pub draft_gib: Option<f64>,
     /// Capacity as torch sees it, GiB (vLLM's base for the utilisation).
     pub torch_total_gib: Option<f64>,
+    /// What vLLM's profile run took.
+    pub profile: Option<crate::VllmProfile>,
     /// What all graphs took, SGLang's of prefills left out, GiB.
     pub graph_gib: Option<f64>,
     /// What of `graph_gib` the draft's graphs took, where the log shows them apart; negative where more of

@@ -150,6 +150,9 @@ pub(crate) struct ScenarioArgs {
     /// Whether --baseline ran on another box than is asked for (`--compare`).
     #[arg(skip)]
     pub(crate) baseline_is_of_another_box: bool,
+    /// The release of the answer that this one stands beside (`--compare`).
+    #[arg(skip)]
+    pub(crate) at_release: Option<String>,
     /// What the requests are (chat, code, math, translation, …): sets the acceptance prior, where
     /// no accept length is given
     #[arg(long)]

@@ -300,7 +300,7 @@ fn plan_and_predict_plan_one_server_for_the_loads_asked_for() {
 /// two restarts.
 #[test]
 fn the_depth_advised_is_the_one_taken_where_none_is_fixed_and_the_last_advised() {
-    let words = "predict --model qwen3-14b --quant awq --gpu rtx-5090 --engine vllm@0.11.0 --context 8k \
+    let words = "predict --model qwen3-14b --quant awq --gpu rtx-5090 --engine vllm@0.10.2 --context 8k \
                  --accept rates:.695,.44,.275,.157 --concurrency 1,2,4,8";
     let of = |more: &[&str]| {
         answers(

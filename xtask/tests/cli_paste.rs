@@ -30,7 +30,7 @@ fn a_depth_by_load_is_pasted_only_for_a_vllm_that_has_it() {
     let new = answers(&with(&["--engine", "vllm@0.29.0", "--concurrency", loads]));
     assert!(paste(&new).join("").contains(key), "{new}");
     // 0.24 takes the key, and runs it without whole graphs; 0.25 mostly.
-    for version in ["0.11.0", "0.24.0", "0.28.0"] {
+    for version in ["0.11.1", "0.24.0", "0.28.0"] {
         let smaller = format!(
             "predict --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --engine vllm@{version}"
         );

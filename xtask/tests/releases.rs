@@ -12,15 +12,20 @@ fn of(model: &str, engine: &str, more: &[&str]) -> String {
 }
 
 #[test]
-fn a_draft_that_the_named_release_cannot_serve_is_told_with_the_release_that_can() {
+fn a_draft_that_the_named_release_cannot_serve_is_answered_for_by_the_release_that_can() {
     let text = of("qwen3-30b-a3b", "vllm@0.10.2", &[]);
-    let line = "vLLM 0.10.2 does not serve EAGLE-3 for Qwen3MoeForCausalLM, 0.11.1 does; \
-                --draft ngram is served";
+    let line = "vLLM 0.10.2 (--engine) does not serve EAGLE-3 for Qwen3MoeForCausalLM; answered for 0.11.1, the \
+                first that does; newer ones differ: --engine vllm@VERSION; 0.10.2 serves --draft ngram";
     assert!(text.contains(line), "{text}");
-    assert!(
-        text.contains("\n  vllm (0.11.1 or newer): vllm serve"),
-        "{text}"
-    );
+    assert!(text.contains("\n  vllm (0.11.1): vllm serve"), "{text}");
+    // But for what says so, it is that release's answer.
+    let of_first = of("qwen3-30b-a3b", "vllm@0.11.1", &[]);
+    let unsaid = |text: &str| {
+        let lines = text.lines().filter(|line| !line.contains("does not serve"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let same = unsaid(&text).replace("vllm (0.11.1): ", "vllm: ");
+    assert_eq!(same.trim_end(), unsaid(&of_first).trim_end());
     let json = of("qwen3-30b-a3b", "vllm@0.10.2", &["--json"]);
     assert!(json.contains("\"needs\": \"0.11.1\""), "{json}");
     for served in [
@@ -37,7 +42,7 @@ fn a_draft_that_the_named_release_cannot_serve_is_told_with_the_release_that_can
 #[test]
 fn a_model_that_the_named_release_does_not_know_is_told() {
     let text = of("qwen3-next-80b-a3b", "vllm@0.10.1", &[]);
-    let line = "vLLM 0.10.1 does not serve Qwen3NextForCausalLM, 0.10.2 does";
+    let line = "vLLM 0.10.1 (--engine) does not serve Qwen3NextForCausalLM; answered for 0.10.2, the first";
     assert!(text.contains(line), "{text}");
 }
 
@@ -82,11 +87,12 @@ fn a_plain_head_beside_packed_weights_needs_the_release_that_gives_it_a_format_o
         let model = [command, "--model", "qwen3-32b", "--quant", quant];
         answers(&[&model[..], &box_of, &["--engine", engine]].concat())
     };
-    let line = "vLLM 0.11.0 does not serve an EAGLE-3 head whose format is not its target's (int4 \
-                here), 0.11.1 does; --draft ngram is served";
+    let line = "vLLM 0.11.0 (--engine) does not serve an EAGLE-3 head whose format is not its target's (int4 \
+                here); answered for 0.11.1, the first that does; newer ones differ: --engine vllm@VERSION; \
+                0.11.0 serves --draft ngram";
     let text = args("predict", "vllm@0.11.0", "int4");
     assert!(text.contains(line), "{text}");
-    assert!(text.contains("\n  vllm (0.11.1 or newer): "), "{text}");
+    assert!(text.contains("\n  vllm (0.11.1): "), "{text}");
     assert!(args("plan", "vllm@0.11.0", "int4").contains(line));
     for (engine, quant) in [
         ("vllm@0.11.1", "int4"),
@@ -115,10 +121,11 @@ fn mxfp4_experts_on_an_rtx_blackwell_need_the_sglang_that_has_a_kernel_for_them(
             engine,
         ])
     };
-    let line = "SGLang 0.5.7 does not serve MXFP4 experts on rtx-pro-6000, 0.5.10 does";
+    let line =
+        "SGLang 0.5.7 (--engine) does not serve MXFP4 experts on rtx-pro-6000; answered for 0.5.10";
     let text = of("sglang@0.5.7", "rtx-pro-6000");
     assert!(text.contains(line), "{text}");
-    assert!(text.contains("\n  sglang (0.5.10 or newer): "), "{text}");
+    assert!(text.contains("\n  sglang (0.5.10): "), "{text}");
     for served in [
         of("sglang@0.5.10", "rtx-pro-6000"),
         of("sglang", "rtx-pro-6000"),

@@ -48,7 +48,7 @@ fn the_fraction_of_a_plain_server_that_ran_bounds_the_wall_with_a_draft() {
         of(&log, &flags)
     };
     let plain = wall(&plan("none"));
-    assert_eq!(plain, [0.949, 0.940, 0.959]);
+    assert_eq!(plain, [0.948, 0.940, 0.957]);
     assert_eq!(wall(&plan("ngram")), plain);
     assert!(!plan("none").contains("-0.00"), "{}", plan("none"));
     let text = plan("eagle3");
@@ -108,7 +108,7 @@ fn a_fraction_inside_the_band_is_told_with_one_that_is_clear_of_it_in_both_halve
 fn a_log_that_ends_before_its_server_took_requests_proves_no_fraction() {
     let flags = "--gpu rtx-3090 --context 8k --draft none";
     let text = of(CAPTURED, &format!("plan {flags}"));
-    assert_eq!(wall(&text), [0.934, 0.909, 0.959], "{text}");
+    assert_eq!(wall(&text), [0.934, 0.911, 0.957], "{text}");
     let text = of(CAPTURED, &format!("predict {flags}"));
     assert!(text.contains("its fraction is not known to hold"), "{text}");
     assert!(!text.contains("that server ran"), "{text}");

@@ -184,7 +184,7 @@ fn a_paste_for_loads_asked_for_has_the_ledger_of_as_many() {
     assert_eq!(table(""), table("--max-running 64"));
 }
 
-/// 8 requests at 3 steps verify 32 tokens where 0.11.0 captures graphs to 16: the paste started a
+/// 8 requests at 3 steps verify 32 tokens where releases to 0.12 capture graphs to 16: the paste started a
 /// server that ran them outside graphs, and the log of one that did was found without fault.
 #[test]
 fn graphs_reach_as_far_as_the_requests_at_once_verify() {
@@ -195,7 +195,7 @@ fn graphs_reach_as_far_as_the_requests_at_once_verify() {
         );
         answers(&line.split_whitespace().collect::<Vec<_>>())
     };
-    let told = of("0.11.0", "--steps 3 --max-running 8");
+    let told = of("0.10.2", "--steps 3 --max-running 8");
     let end = "--max-num-seqs 8 --cuda-graph-sizes 32";
     assert!(paste(&told).ends_with(end), "{told}");
     let later = of("0.12.0", "--steps 5 --max-running 8");
@@ -203,8 +203,8 @@ fn graphs_reach_as_far_as_the_requests_at_once_verify() {
     assert!(paste(&later).ends_with(end), "{later}");
     for enough in [
         of("0.13.0", "--steps 3 --max-running 8"),
-        of("0.11.0", "--steps 3"),
-        of("0.11.0", "--draft none --max-running 8"),
+        of("0.10.2", "--steps 3"),
+        of("0.10.2", "--draft none --max-running 8"),
     ] {
         assert!(!paste(&enough).contains("graph"), "{enough}");
     }

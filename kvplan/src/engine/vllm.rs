@@ -4,6 +4,7 @@
 
 mod graphs;
 mod head;
+mod measured;
 mod prefixes;
 mod runner;
 mod seen;
@@ -13,11 +14,13 @@ mod workspace;
 
 pub use graphs::{VLLM_GRAPH_FLAG, vllm_graph_flag, vllm_graph_size, vllm_graph_tokens};
 pub use head::vllm_head_in_targets_format;
+pub use measured::VllmProfile;
 pub(crate) use prefixes::prefix_states;
 pub(crate) use runner::graphs_counted;
 pub use runner::{SecondRunner, vllm_second_runner};
 pub(crate) use seen::as_it_drafted;
 
+use measured::{activation_gib, non_torch_gib};
 use walls::{interval, refusal};
 use workspace::sparse_workspace_gib;
 
@@ -77,7 +80,7 @@ fn nccl_first(setup: &Setup<'_>) -> bool {
 }
 
 /// Memory outside torch that counts against the utilisation, GiB.
-fn non_torch_gib(setup: &Setup<'_>) -> f64 {
+fn growth_outside_torch_gib(setup: &Setup<'_>) -> f64 {
     let ranks = setup.ranks() > 1;
     let growth = if ranks { GROWTH_RANKS_GIB } else { GROWTH_GIB };
     let context = match counts_all_that_is_used(setup.engine.version) {
@@ -148,8 +151,8 @@ pub(crate) fn batched_tokens(setup: &Setup<'_>) -> u64 {
     }
 }
 
-/// Peak of the profile run, GiB: a forward pass or the sampler, whichever is larger.
-fn activation_gib(setup: &Setup<'_>) -> f64 {
+/// Peak of the profile run by the rules, GiB: a forward pass or the sampler, whichever is larger.
+fn profile_gib(setup: &Setup<'_>) -> f64 {
     let forward = parts::forward_gib(setup.model, &setup.sharding, batched_tokens(setup));
     // From 0.18 the sampler selects without sorting whole rows.
     let sorts = !setup.engine.version.since((0, 18, 0), (2026, 4));
@@ -344,12 +347,7 @@ fn ledger_lines(
     parts::weight_lines(ledger, weights, observed);
     draft_lines(ledger, b);
     pool_lines(ledger, setup, groups, b.rest.max(0.0));
-    ledger.estimate(
-        "activations of the profile run",
-        b.activation,
-        ACTIVATION_SPREAD,
-        "a pass of max_num_batched_tokens, or the sampler over max_num_seqs rows",
-    );
+    measured::activation_line(ledger, setup, b.activation);
     ledger.over(b.over);
     ledger.unexplained(b.unexplained, b.off());
     ledger.estimate(
@@ -398,21 +396,14 @@ fn beside_torch(ledger: &mut Ledger, setup: &Setup<'_>, b: &Budget) {
         buffers,
         "3 x 8 MiB; part of the non-torch figure, the pool moves by no more than this",
     );
-    ledger.estimate(
-        "NCCL and context growth",
-        b.non_torch - buffers,
-        OUTSIDE_TORCH_SPREAD,
-        "outside torch",
-    );
+    measured::non_torch_line(ledger, setup, b.non_torch - buffers);
     let where_graphs = if b.graphs_counted {
         "estimated before the pool is sized (since 0.21)"
     } else {
         "captured after the pool, outside the utilisation"
     };
-    ledger.estimate("target: graphs", b.graphs, GRAPHS_SPREAD, where_graphs);
-    ledger
-        .estimate("draft: graphs", b.draft_graphs, GRAPHS_SPREAD, where_graphs)
-        .of_speculation();
+    let graphs = (b.graphs, b.draft_graphs);
+    measured::graph_lines(ledger, setup, graphs, where_graphs);
     let beside = walls::beside(setup, b);
     ledger.estimate(
         "CUDA context and NCCL before the budget",

@@ -17,6 +17,7 @@ mod findings;
 mod forced;
 #[cfg(test)]
 mod forms;
+mod held;
 #[cfg(test)]
 pub(crate) mod hostile;
 mod llamacpp;
@@ -29,6 +30,7 @@ mod p2p;
 mod prometheus;
 mod ratios;
 mod reduce;
+mod refused;
 mod render;
 mod scenario;
 mod servers;

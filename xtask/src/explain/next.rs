@@ -301,8 +301,8 @@ fn load(
     baseline: Option<&Baseline>,
 ) {
     const MOST_LOADS: usize = 16;
-    let by_log = own.is_some_and(|own| own.held_tokens.is_some());
-    let held = said.held_tokens.map(|(n, _)| f64::from(n));
+    let by_log = own.is_some_and(|own| own.held.is_some());
+    let held = said.held.as_ref().map(|held| f64::from(held.tokens));
     let held = held
         .or_else(|| match baseline {
             Some(baseline) if !baseline.loads.is_empty() => baseline.held_tokens,

@@ -38,7 +38,7 @@ pub(crate) struct LogScenario {
     /// Longest context the server takes, tokens.
     pub(crate) context: Option<(u32, usize)>,
     /// Tokens that a request held.
-    pub(crate) held_tokens: Option<(u32, usize)>,
+    pub(crate) held: Option<super::held::Held>,
     /// Speculative algorithm as the engine names it.
     pub(crate) spec_algorithm: Option<(String, usize)>,
     /// Draft model path or name; `mtp` where it is the target's own.
@@ -114,6 +114,8 @@ pub(crate) struct LogScenario {
     pub(crate) came_up: bool,
     /// Whether it came to take requests.
     pub(crate) stayed_up: bool,
+    /// Peak of vLLM's profile run and what grew outside torch meanwhile, as printed, GiB.
+    pub(crate) profile: Option<(f64, Option<f64>)>,
     /// Pool of a server whose log shows that it stands: GiB.
     pub(crate) kv_gib: Option<(f64, usize)>,
     /// States of linear and Mamba layers on one card, drafted copies in, GiB.
@@ -279,8 +281,14 @@ fn decode_graphs(facts: &Facts, prefills: f64) -> Option<(f64, usize)> {
     Some(((all - prefills).max(given_back), line))
 }
 
+/// What vLLM prints of its profile run.
+fn profile(facts: &Facts) -> Option<(f64, Option<f64>)> {
+    let size = |name: &str| facts.number(name).filter(|gib| (1e-9..1e5).contains(gib));
+    Some((size("activation_gib")?, size("non_torch_gib")))
+}
+
 /// A whole number, and its line.
-fn whole(facts: &Facts, name: &str) -> Option<(u32, usize)> {
+pub(super) fn whole(facts: &Facts, name: &str) -> Option<(u32, usize)> {
     let (n, line) = (facts.number(name)?, facts.get(name)?.line);
     (n.fract() == 0.0 && (1.0..4e9).contains(&n)).then_some((n as u32, line))
 }
@@ -345,7 +353,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         kv_dtype: text("kv_dtype"),
         quant: text("quant"),
         context: whole("context_len").or_else(|| whole("max_model_len")),
-        held_tokens: whole("held_tokens_per_request").filter(|(n, _)| *n > 0),
+        held: super::held::held(facts),
         spec_algorithm: text("spec_algorithm"),
         draft: text("draft_model").map(|(draft, line)| draft_of(facts, draft, line)),
         steps: steps(facts),
@@ -383,6 +391,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         came_up,
         stayed_up: stayed_up(facts),
         ran_out: ran_out(facts),
+        profile: profile(facts).filter(|_| stands),
         kv_gib: number("kv_gib").filter(|_| stands),
         state_gib: number("mamba_state_gib").filter(|_| stands),
         kv_tokens: pool_tokens(facts).filter(|(n, _)| stands && *n >= 1.0),

@@ -300,6 +300,32 @@ pub(super) fn put(intervals: &[Interval<'_>], what: &str, facts: &mut Facts) {
     }
 }
 
+/// What a line says of the load at its end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Busiest {
+    /// Requests that ran.
+    pub(super) running: f64,
+    /// Share of the pool in use.
+    pub(super) usage_percent: Option<f64>,
+    pub(super) line: usize,
+}
+
+/// Writes the heaviest load seen, by what ran and of equals by what was in use.
+pub(super) fn put_busiest(lines: impl Iterator<Item = Busiest>, facts: &mut Facts) {
+    let ran = lines.filter(|line| line.running >= 1.0);
+    let most = ran.max_by(|a, b| {
+        let use_of = |line: &Busiest| line.usage_percent.unwrap_or(0.0);
+        a.running
+            .total_cmp(&b.running)
+            .then(use_of(a).total_cmp(&use_of(b)))
+    });
+    let Some(most) = most else { return };
+    facts.set("most_running", most.running, most.line);
+    if let Some(percent) = most.usage_percent {
+        facts.set("kv_usage_percent", percent, most.line);
+    }
+}
+
 /// Tokens that all requests hold, in a decode line of SGLang: one pool, or the full one of a
 /// hybrid.
 pub(super) fn sglang_tokens(rest: &str) -> Option<f64> {

@@ -2,6 +2,7 @@
 //! `kv_cache_utils.py`), and the errors that end a start.
 
 mod limits;
+mod load;
 mod memory;
 mod windows;
 
@@ -150,6 +151,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         limits::ready(doc, run, facts);
         limits::failure(doc, run, facts);
         limits::speed(run, facts);
+        load::read(run, facts);
         facts.windows = windows::read(run, facts);
     }
     let run = chosen.and_then(|index| starts.get(index)).copied();

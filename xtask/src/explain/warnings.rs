@@ -60,8 +60,9 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     }
     let phrases = PHRASES.map(|(phrase, _)| phrase);
     let mut counted: Vec<(&'static str, f64, usize)> = Vec::new();
+    let mut refused = super::refused::Longest::default();
     let mut judged: Vec<usize> = Vec::new();
-    for (_, end, index) in doc.find_all(&phrases) {
+    for (start, end, index) in doc.find_all(&phrases) {
         let line = doc.line_at(end);
         let Some((_, name)) = PHRASES.get(index).filter(|_| line >= facts.run_line) else {
             continue;
@@ -84,6 +85,9 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
                 }
             }
             "preempted_requests" | "rejected_requests" => {
+                if *name == "rejected_requests" {
+                    refused.read(doc, (start, end), line);
+                }
                 match counted.iter_mut().find(|(known, _, _)| known == name) {
                     // One request is logged by the server and by its client's handler.
                     Some(entry) if entry.2 == line => {}
@@ -100,6 +104,8 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     for (name, count, line) in counted {
         facts.set_if_absent(name, count, line);
     }
+    refused.put(facts);
+    super::refused::with_tracebacks(doc, &mut judged);
     not_judged(doc, &judged, facts);
 }
 

@@ -9,6 +9,7 @@ mod json;
 mod knobs;
 mod limit;
 mod memory;
+mod releases;
 mod room;
 mod setup;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use json::to_json;
 pub(crate) use knobs::{Knobs, asked_load, within_limit};
 use knobs::{check, check_together, fits_the_card};
 pub(crate) use memory::memory;
+pub(crate) use releases::SameRules;
 use setup::known;
 pub(crate) use setup::setup;
 

@@ -280,6 +280,12 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
         setup.prefix_states = ran.prefix_states;
         seen.pool_gib = ran.kv_gib;
         seen.pool_fraction = ran.fraction;
+        let profile = ran.profile;
+        seen.profile = profile.map(|(activation_gib, non_torch_gib)| kvplan::VllmProfile {
+            activation_gib,
+            non_torch_gib,
+            batched_tokens: ran.batched_tokens,
+        });
     }
 }
 

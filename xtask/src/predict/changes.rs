@@ -183,6 +183,9 @@ fn of_a_name<'a>(
     left_out: &mut Vec<String>,
 ) -> anyhow::Result<Option<Row<'a>>> {
     let mut changed = args.clone();
+    // One release for all: of another one a difference would not be the draft's.
+    let answered = scenario.answered_for.as_ref();
+    changed.at_release = answered.map(|answered| answered.release.clone());
     let reduces = crate::scenario::names_allreduce(name);
     let own_box = is_own_box(name, args, &scenario.wiring.name);
     let other_box = !reduces && !own_box && is_box(name);

@@ -23,9 +23,30 @@ pub(crate) struct Lack {
     /// Whether it is the engine that was asked for.
     #[serde(skip)]
     pub(crate) asked: bool,
+    /// What is missing, and what the release serves instead.
+    #[serde(skip)]
+    missing: (String, String),
+    /// Whether the figures are of the release that the line needs.
+    #[serde(skip)]
+    answered: bool,
     /// The newest release read.
     #[serde(skip)]
     newest: String,
+}
+
+impl Lack {
+    /// The same where the answer is of the first release that has it; `by`: who named the other.
+    pub(crate) fn answered_for(mut self, said: &str, by: &str, release: &str) -> Self {
+        let title = EngineKind::parse(self.engine).map_or(self.engine, EngineKind::title);
+        let (missing, instead) = &self.missing;
+        self.what = format!(
+            "{title} {said} ({by}) does not serve {missing}; answered for {release}, the first that does; newer \
+             ones differ: --engine {}@VERSION{instead}",
+            self.engine
+        );
+        self.answered = true;
+        self
+    }
 }
 
 /// What the lines to paste need that their engines' releases lack.
@@ -34,8 +55,20 @@ pub(super) fn lacking(setting: &Setting<'_>) -> Vec<Lack> {
     let pasted = engines
         .into_iter()
         .filter(|engine| pastes(setting, *engine));
-    let lacks = pasted.filter_map(|engine| lack_of(setting, engine));
+    let answered = setting.scenario.answered_for.as_ref();
+    let lacks = pasted.filter_map(|engine| {
+        let answered = answered.filter(|_| setting.scenario.engine.kind == engine);
+        answered
+            .map(|answered| answered.lack.clone())
+            .or_else(|| lack_of(setting, engine))
+    });
     lacks.filter(|_| setting.runs).collect()
+}
+
+/// What the release that was named lacks, with the draft that is asked for.
+pub(crate) fn lack_of_asked(scenario: &Scenario) -> Option<Lack> {
+    let head = scenario.draft.as_ref().map(|draft| draft.head);
+    lack(scenario, scenario.engine.kind, head)
 }
 
 fn lack_of(setting: &Setting<'_>, engine: EngineKind) -> Option<Lack> {
@@ -51,8 +84,11 @@ pub(super) fn pastes(setting: &Setting<'_>, engine: EngineKind) -> bool {
 /// What does not go together: what the engine that was asked for lacks for model and draft, and what
 /// stood out as they were read.
 pub(crate) fn misfits(scenario: &Scenario) -> Vec<String> {
-    let head = scenario.draft.as_ref().map(|draft| draft.head);
-    let lack = lack(scenario, scenario.engine.kind, head).map(|lack| lack.what);
+    let answered = scenario.answered_for.as_ref();
+    let lack = answered
+        .map(|answered| answered.lack.clone())
+        .or_else(|| lack_of_asked(scenario))
+        .map(|lack| lack.what);
     lack.iter().chain(&scenario.misfits).cloned().collect()
 }
 
@@ -84,6 +120,8 @@ fn lack(scenario: &Scenario, engine: EngineKind, head: Option<HeadKind>) -> Opti
         Lack {
             engine: engine.name(),
             what: what + &instead,
+            missing: (missing, instead),
+            answered: false,
             needs,
             asked,
             newest: newest.clone(),
@@ -111,7 +149,7 @@ fn lack(scenario: &Scenario, engine: EngineKind, head: Option<HeadKind>) -> Opti
             (own_format, Some(OWN_FORMAT_SINCE.to_string()))
         }
     };
-    let instead = instead(scenario, releases, class, at, head);
+    let instead = instead((scenario, engine), releases, class, at, head);
     Some(lack(missing, first, instead))
 }
 
@@ -165,7 +203,7 @@ fn format_of_its_own(
 
 /// A draft that the release does serve.
 fn instead(
-    scenario: &Scenario,
+    (scenario, engine): (&Scenario, EngineKind),
     releases: &Releases,
     class: &Class,
     at: Number,
@@ -185,17 +223,26 @@ fn instead(
     };
     let found = others.iter().find(serves);
     found.map_or_else(String::new, |(name, ..)| {
-        format!("; --draft {name} is served")
+        match scenario.engine.version.as_deref() {
+            Some(said) if scenario.engine.kind == engine => {
+                format!("; {said} serves --draft {name}")
+            }
+            _ => format!("; --draft {name} is served"),
+        }
     })
 }
 
 /// The engine's name before its line, with the release that the line needs.
 pub(crate) fn label(answer: &Answer, engine: &str) -> String {
     let lack = answer.lacking.iter().find(|lack| lack.engine == engine);
-    match lack.map(|lack| (&lack.needs, &lack.newest)) {
-        None => engine.to_string(),
-        Some((Some(first), _)) => format!("{engine} ({first} or newer)"),
-        Some((None, newest)) => format!("{engine} (in no release to {newest})"),
+    let Some(lack) = lack else {
+        return engine.to_string();
+    };
+    match &lack.needs {
+        // Other releases have other figures, and take another line.
+        Some(first) if lack.answered => format!("{engine} ({first})"),
+        Some(first) => format!("{engine} ({first} or newer)"),
+        None => format!("{engine} (in no release to {})", lack.newest),
     }
 }
 

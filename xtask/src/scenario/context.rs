@@ -22,10 +22,10 @@ pub(super) fn load(
 ) {
     let other = super::other_model::other_model(args, log);
     let limit = log.context.filter(|_| !other);
-    if let Some((held, line)) = log.held_tokens {
+    if let Some(held) = &log.held {
         merged.context = Some(merge::Given {
-            value: held.to_string(),
-            source: format!("{shown}:{line} (what requests held, the middle of its lines)"),
+            value: held.tokens.to_string(),
+            source: format!("{shown}:{} (what requests held, {})", held.line, held.by),
             assumed: true,
         });
     } else if let Some((limit, line)) = limit {
@@ -51,7 +51,7 @@ pub(super) fn load(
 }
 
 /// The context at which plain steps were measured, and who says so.
-pub(super) fn measured(
+fn measured(
     baseline: Option<&crate::bench_input::Sweep>,
     served: Option<&Served>,
 ) -> Option<(f64, &'static str)> {
@@ -64,8 +64,19 @@ pub(super) fn measured(
         })
 }
 
-/// The context asked for, shown by a log, or measured at; else an assumed one.
+/// The context asked for, shown by a log, or measured at; else an assumed one. Beside it whether one was
+/// measured at.
 pub(super) fn resolve(
+    merged: &merge::Merged,
+    (sweep, served): (&Option<crate::bench_input::Sweep>, &Option<Served>),
+    notes: &mut Notes,
+) -> anyhow::Result<(u64, bool)> {
+    let measured = measured(sweep.as_ref(), served.as_ref());
+    let tokens = noted(merged, measured, notes)?;
+    Ok((tokens, measured.is_some()))
+}
+
+fn noted(
     merged: &merge::Merged,
     measured: Option<(f64, &'static str)>,
     notes: &mut Notes,

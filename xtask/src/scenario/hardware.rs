@@ -293,3 +293,29 @@ pub(crate) fn p2p_of(gpu: &Gpu) -> P2p {
         gpus::P2p::Refused | gpus::P2p::None => P2p::Off,
     }
 }
+
+/// The box and its card, with what is assumed of the wiring.
+pub(super) fn noted(asked: &BoxRequest, notes: &mut super::Notes) -> anyhow::Result<Hardware> {
+    let hardware = resolve(asked)?;
+    notes.input("box", hardware.wiring.name.clone(), hardware.source.clone());
+    notes.input(
+        "gpu",
+        hardware.gpu.name.clone(),
+        hardware.gpu.source.clone(),
+    );
+    notes.input(
+        "gpus",
+        hardware.wiring.gpu_count() as u64,
+        hardware.source.clone(),
+    );
+    for assumption in &hardware.wiring.assumptions {
+        notes.assume(
+            format!("wiring: {}", assumption.what),
+            assumption.settles_it.clone(),
+        );
+    }
+    if let Some(narrow) = hardware.narrow_slots() {
+        notes.assume(narrow, "another slot or riser");
+    }
+    Ok(hardware)
+}

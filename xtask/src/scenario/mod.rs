@@ -11,6 +11,7 @@ mod default_draft;
 pub(crate) mod drafted;
 mod engine;
 pub(crate) mod file;
+mod first_serving;
 pub(crate) mod hardware;
 mod head;
 mod heads;
@@ -36,6 +37,7 @@ pub(crate) use all_reduce::{allreduce_names, names_allreduce};
 pub(crate) use cache::E5M2;
 pub(crate) use default_draft::is_own as drafts_by_itself;
 pub(crate) use engine::{EngineChoice, EngineKind, newer_than_known};
+pub(crate) use first_serving::AnsweredFor;
 pub(crate) use head::LoggedHead;
 pub(crate) use heads::lend_output_head;
 pub(crate) use model::{Draft, draft_names, names_draft};
@@ -79,6 +81,8 @@ pub(crate) struct Scenario {
     /// A cut of the weights that the engine refuses.
     pub(crate) uncut: Option<kvplan::Uncut>,
     pub(crate) engine: EngineChoice,
+    /// Where that is not the release that was named.
+    pub(crate) answered_for: Option<AnsweredFor>,
     pub(crate) mem_fraction: Option<f64>,
     pub(crate) kv_dtype: kvplan::KvDtype,
     /// The one that the user's plain sweep ran with, as far as is known.
@@ -212,6 +216,12 @@ impl Scenario {
             notes = told.clone();
             scenario = Self::from_merged(&merged, &mut notes)?;
         }
+        scenario = scenario.at_the_first_that_serves(
+            &mut merged,
+            args.at_release.as_ref(),
+            &told,
+            &mut notes,
+        )?;
         scenario.inputs = notes.inputs;
         scenario.assumptions = notes.assumptions;
         scenario.misfits = notes.misfits;
@@ -223,7 +233,7 @@ impl Scenario {
     }
 
     fn from_merged(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<Self> {
-        let hardware = noted_hardware(merged, notes)?;
+        let hardware = hardware::noted(&merged.hardware, notes)?;
         let engine = engine::resolve(merged, notes)?;
         let model = ran::stretched(model::target(merged, notes)?, merged);
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
@@ -233,12 +243,11 @@ impl Scenario {
         let (allreduce, swept) = all_reduce::resolve(merged, &hardware, target, tp, notes)?;
         let own = (model.name.as_str(), tp, allreduce.as_str());
         let served = sweep::served(merged, &hardware.served, own, notes);
-        let measured = context::measured(baseline.as_ref(), served.as_ref());
-        let context = context::resolve(merged, measured, notes)?;
+        let (context, measured) = context::resolve(merged, (baseline, &served), notes)?;
         let baseline = sweep::at_context(baseline.clone(), context, notes);
         let (ran, ep) = shapes::expert_ranks(merged, (&model, tp), engine.kind, notes)?;
         shapes::warn(&model, hardware.gpu, engine.kind, context, notes);
-        let measured = measured.is_some() || placement::measured(merged, tp);
+        let measured = measured || placement::measured(merged, tp);
         let groups = placement::groups(&hardware, tp, (&*allreduce, model.hidden), measured, notes);
         let (concurrency, load_shares) = concurrency(merged, notes)?;
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
@@ -273,6 +282,7 @@ impl Scenario {
             groups,
             tp,
             engine,
+            answered_for: None,
             context,
             concurrency,
             load_shares,
@@ -384,32 +394,6 @@ impl Scenario {
     pub(crate) fn input(&self, name: &str) -> Option<&Input> {
         self.inputs.iter().find(|i| i.name == name)
     }
-}
-
-/// The box and its card, with what is assumed of the wiring.
-fn noted_hardware(merged: &merge::Merged, notes: &mut Notes) -> anyhow::Result<hardware::Hardware> {
-    let hardware = hardware::resolve(&merged.hardware)?;
-    notes.input("box", hardware.wiring.name.clone(), hardware.source.clone());
-    notes.input(
-        "gpu",
-        hardware.gpu.name.clone(),
-        hardware.gpu.source.clone(),
-    );
-    notes.input(
-        "gpus",
-        hardware.wiring.gpu_count() as u64,
-        hardware.source.clone(),
-    );
-    for assumption in &hardware.wiring.assumptions {
-        notes.assume(
-            format!("wiring: {}", assumption.what),
-            assumption.settles_it.clone(),
-        );
-    }
-    if let Some(narrow) = hardware.narrow_slots() {
-        notes.assume(narrow, "another slot or riser");
-    }
-    Ok(hardware)
 }
 
 fn tensor_parallel(

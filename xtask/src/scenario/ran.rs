@@ -60,6 +60,8 @@ pub(crate) struct Ran {
     pub(crate) weights_gib: Option<f64>,
     /// The draft's weights on one card, GiB, where they were loaded apart.
     pub(crate) draft_gib: Option<f64>,
+    /// Peak of the profile run and what grew outside torch meanwhile, as vLLM prints them, GiB.
+    pub(crate) profile: Option<(f64, Option<f64>)>,
     /// KV pool of one card, GiB.
     pub(crate) kv_gib: Option<f64>,
     /// States of linear and Mamba layers of one card beside that pool, drafted copies in, GiB.
@@ -196,6 +198,7 @@ impl Ran {
             free_after_gib: size(log.free_after_gib).filter(|gib| *gib > 0.0),
             weights_gib: size(log.weights_gib).filter(|gib| *gib > 0.0),
             draft_gib: size(log.draft_weights_gib).filter(|gib| *gib > 0.0),
+            profile: log.profile,
             kv_gib: size(log.kv_gib).filter(|gib| *gib > 0.0),
             state_gib: size(log.state_gib).filter(|gib| *gib > 0.0),
             kv_tokens: log
@@ -252,7 +255,7 @@ impl Ran {
     }
 
     /// What it was told, of a server of another version.
-    fn flags_alone(self) -> Self {
+    pub(crate) fn flags_alone(self) -> Self {
         let mut carried = self.carried;
         carried.flags.retain(|flag| {
             let name = flag.first();
@@ -271,6 +274,20 @@ impl Ran {
                 ..Default::default()
             },
             ..Self::default()
+        }
+    }
+
+    /// The same memory in a server of another release, whose rules give the same pool: less its speeds, and
+    /// its graphs where these come out otherwise.
+    pub(super) fn of_other_release(mut self, same_graphs: bool) -> Self {
+        if !same_graphs {
+            (self.graph_gib, self.draft_graph_gib, self.prefill_graph_gib) = (None, None, None);
+        }
+        Self {
+            verify_graphs: None,
+            outside_graph: 0.0,
+            speeds: Vec::new(),
+            ..self
         }
     }
 
@@ -298,6 +315,7 @@ impl Ran {
             self.draft_gib = None;
         }
         if cache {
+            self.profile = None;
             (self.graph_gib, self.draft_graph_gib, self.prefill_graph_gib) = (None, None, None);
             self.proves_room = false;
         }
@@ -329,6 +347,7 @@ impl Ran {
             graph_gib,
             draft_graph_gib: None,
             draft_gib: None,
+            profile: None,
             kv_gib: None,
             state_gib: None,
             kv_tokens: None,

@@ -1,8 +1,7 @@
 //! The walls of vLLM's utilisation, and what helps where it does not start.
 
-use super::{
-    Budget, GRAPHS_SPREAD, batched_tokens, budget, counts_all_that_is_used, max_seqs, nccl_first,
-};
+use super::measured::graphs_off_gib;
+use super::{Budget, batched_tokens, budget, counts_all_that_is_used, max_seqs, nccl_first};
 use crate::GIB;
 use crate::engine::sglang::first_legal;
 use crate::groups::Groups;
@@ -53,7 +52,10 @@ pub(super) fn beside(setup: &Setup<'_>, b: &Budget) -> Beside {
 /// What lies on the card outside the utilisation's share. Its parts are off each by itself.
 fn outside(setup: &Setup<'_>, b: &Budget) -> proven::Beside {
     let beside = beside(setup, b);
-    let graphs_off = b.outside * GRAPHS_SPREAD;
+    let graphs_off = match b.outside > 0.0 {
+        true => graphs_off_gib(setup),
+        false => 0.0,
+    };
     let before_off = beside.before * beside.before_spread;
     proven::Beside {
         gib: b.outside + beside.before + beside.on_demand,

@@ -140,28 +140,64 @@ fn requests(facts: &Facts, found: &mut Vec<Finding>) {
              where `plan` shows one",
         ));
     }
-    if let Some(times) = facts.number("rejected_requests") {
-        let limit = facts
-            .number("max_model_len")
-            .or(facts.number("context_len"));
-        found.push(Finding::new(
-            Severity::Note,
-            facts,
-            "rejected_requests",
-            format!(
-                "{} request{} {} refused as too long",
-                count(times),
-                plural(times),
-                if times == 1.0 { "was" } else { "were" }
-            ),
-            limit.map_or_else(
-                || "more tokens than the server takes".to_string(),
-                |limit| format!("the server takes {} tokens", count(limit)),
-            ),
-            "shorter requests, or a longer limit (--max-model-len, --context-length) where `plan` shows \
-             that the pool holds it",
-        ));
-    }
+    too_long(facts, found);
+}
+
+/// Requests that were refused as too long, and whether a longer limit would have taken them.
+fn too_long(facts: &Facts, found: &mut Vec<Finding>) {
+    let Some(times) = facts.number("rejected_requests") else {
+        return;
+    };
+    let told = |limit: &str| facts.number(limit);
+    let limit = told("rejected_limit")
+        .or(told("max_model_len"))
+        .or(told("context_len"));
+    let longest = told("rejected_tokens");
+    let request = longest.map_or_else(String::new, |tokens| {
+        let which = if times == 1.0 {
+            "it was of"
+        } else {
+            "the longest was of"
+        };
+        format!("{which} {} tokens, ", count(tokens))
+    });
+    let takes = limit.map_or_else(
+        || "more tokens than the server takes".to_string(),
+        |limit| format!("the server takes {} tokens", count(limit)),
+    );
+    let reach = reach(facts);
+    let beyond = longest
+        .zip(reach)
+        .is_some_and(|(longest, reach)| longest > reach);
+    let mend = match reach {
+        Some(reach) if beyond => format!(
+            "shorter requests: the model takes {} tokens, so that no longer limit helps",
+            count(reach)
+        ),
+        _ => "shorter requests, or a longer limit (--max-model-len, --context-length) where `plan` shows \
+              that the pool holds it"
+            .to_string(),
+    };
+    found.push(Finding::new(
+        Severity::Note,
+        facts,
+        "rejected_requests",
+        format!(
+            "{} request{} {} refused as too long",
+            count(times),
+            plural(times),
+            if times == 1.0 { "was" } else { "were" }
+        ),
+        format!("{request}{takes}"),
+        mend,
+    ));
+}
+
+/// Tokens that the model takes, where the catalogue knows it.
+fn reach(facts: &Facts) -> Option<f64> {
+    let name = facts.text("model")?.rsplit('/').next()?;
+    let found = kvplan::catalog::find(name).ok()?;
+    found.model.max_positions.map(|tokens| tokens as f64)
 }
 
 fn plural(times: f64) -> &'static str {

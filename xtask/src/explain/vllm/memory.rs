@@ -128,6 +128,7 @@ fn startup_report(run: &[Event], facts: &mut Facts) {
             };
             facts.set_if_absent(name, gib, event.line);
         }
+        profiled(event, facts);
         if let Some(gib) = number_after(event.rest, "Current kv cache memory in use is") {
             facts.set_if_absent("kv_gib", gib, event.line);
         }
@@ -137,6 +138,22 @@ fn startup_report(run: &[Event], facts: &mut Facts) {
             && gib >= 0.0
         {
             facts.set_if_absent("graph_gib", gib, event.line);
+        }
+    }
+}
+
+/// `5.58 GiB for peak activation, 0.07 GiB for non-torch memory` of such a report.
+fn profiled(event: &Event, facts: &mut Facts) {
+    for (what, name) in [
+        (" GiB for peak activation", "activation_gib"),
+        (" GiB for non-torch memory", "non_torch_gib"),
+    ] {
+        let before = event.rest.split_once(what).map(|(before, _)| before);
+        let figure = before.and_then(|before| before.rsplit(' ').next());
+        if let Some((gib, _)) = figure.and_then(leading_number)
+            && gib >= 0.0
+        {
+            facts.set_if_absent(name, gib, event.line);
         }
     }
 }
