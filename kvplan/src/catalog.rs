@@ -292,8 +292,8 @@ impl Entry {
     fn published_fp8(&self) -> Option<String> {
         let blocks = self.quant("fp8")?.format == WeightFormat::Fp8Block;
         blocks.then(|| {
-            "FP8 as its maker publishes it, in blocks of 128 x 128 (one scale a channel or tensor: \
-             --quant fp8-dynamic)"
+            "FP8 as its maker publishes it, in blocks of 128 x 128 (one scale a channel or tensor, as \
+             engines make of a BF16 checkpoint by --quantization fp8: --quant fp8-dynamic)"
                 .to_string()
         })
     }

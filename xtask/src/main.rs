@@ -86,6 +86,9 @@ fn one_line(rendered: &str) -> String {
     if line.contains("for '--gpus <N>'") {
         line.push_str("; --gpus is how many cards, --gpu which");
     }
+    if line.contains("unexpected argument") && !line.contains("tip:") {
+        line.push_str("; --help behind the command lists what it takes");
+    }
     line.replace(
         "invalid digit found in string",
         "not a whole number of 0 or more",

@@ -481,3 +481,9 @@ fn an_fp8_cache_is_pasted_as_it_was_asked_for() {
         );
     }
 }
+
+#[test]
+fn a_flag_of_another_command_is_answered_with_where_to_look() {
+    let error = common::refusal(&["simulate", "--engine", "vllm"]);
+    assert!(error.contains("--help behind the command"), "{error}");
+}

@@ -434,3 +434,15 @@ fn what_another_all_reduce_gains_is_of_plain_steps_where_the_draft_does_not_pay(
     let why = staged["why"].as_str().expect("why");
     assert!(why.ends_with("; without the draft"), "{why}");
 }
+
+/// `simulate` and `predict` gave "engine" two times: the kernels behind it were not named.
+#[test]
+fn the_kernels_that_an_engine_takes_by_size_are_named() {
+    let run = "predict --model qwen3-235b-a22b --quant fp8-dynamic --gpu h100 --gpus 8 --engine sglang \
+               --draft eagle3 --concurrency 1,96";
+    let text = answers(&run.split_whitespace().collect::<Vec<_>>());
+    assert!(
+        text.contains("\n  engine: one-shot-push, two-shot "),
+        "{text}"
+    );
+}

@@ -143,3 +143,37 @@ fn expert_parallelism_that_cannot_be_is_refused_in_one_line() {
         );
     }
 }
+
+/// Their makers' FP8 is in blocks that do not fit every cut; what an engine makes while loading is not.
+#[test]
+fn fp8_made_while_loading_is_not_in_blocks() {
+    let of = |model: &str, quant: &str| {
+        let run = format!(
+            "predict --model {model} --quant {quant} --gpu h100 --gpus 8 --engine sglang --draft eagle3 \
+             --concurrency 16"
+        );
+        answers(&run.split_whitespace().collect::<Vec<_>>())
+    };
+    let online = "or its BF16 one with --quantization fp8";
+    let blocks = of("qwen3-235b-a22b", "fp8");
+    assert!(
+        blocks.contains("DOES NOT START") && !blocks.contains(online),
+        "{blocks}"
+    );
+    assert!(
+        blocks.contains("--quantization fp8: --quant fp8-dynamic"),
+        "{blocks}"
+    );
+    let scaled = of("qwen3-235b-a22b", "fp8-dynamic");
+    assert!(
+        !scaled.contains("DOES NOT START") && scaled.contains(online),
+        "{scaled}"
+    );
+    let named = of("Qwen/Qwen3-235B-A22B", "fp8");
+    assert!(
+        !named.contains("DOES NOT START") && named.contains("--quantization fp8"),
+        "{named}"
+    );
+    let published = of("Qwen/Qwen3-235B-A22B-FP8", "fp8");
+    assert!(published.contains("DOES NOT START"), "{published}");
+}

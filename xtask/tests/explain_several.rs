@@ -4,7 +4,7 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::answers;
+use common::{answers, with_log};
 
 fn file(name: &str, text: &str) -> PathBuf {
     let name = format!("several-{name}-{}.log", std::process::id());
@@ -189,4 +189,24 @@ fn an_accept_length_at_its_own_depth_is_one_figure_in_one_output() {
     assert!(text.contains("accept length 3.45 at 5 steps"), "{text}");
     assert!(text.contains("(3.45 now, 5 steps, 1 user)"), "{text}");
     std::fs::remove_file(log).ok();
+}
+
+#[test]
+fn a_card_in_a_table_of_nvidia_smi_is_told_with_its_own_line() {
+    let table = "| NVIDIA-SMI 580.126.20             Driver Version: 580.126.20     CUDA Version: 13.0     |\n\
+                 |   0  NVIDIA H100 80GB HBM3          On  |   00000000:1B:00.0 Off |                    0 |\n\
+                 | N/A   31C    P0             70W /  700W |       0MiB /  81559MiB |      0%      Default |\n\
+                 |   1  NVIDIA H100 80GB HBM3          On  |   00000000:43:00.0 Off |                    0 |\n\
+                 | N/A   31C    P0             71W /  700W |       0MiB /  81559MiB |      0%      Default |\n\
+                 \tGPU0\tGPU1\n\
+                 GPU0\t X \tNV18\n\
+                 GPU1\tNV18\t X \n";
+    let text = with_log("smi-table", table, |file| answers(&["explain", file]));
+    let card = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("gpu "));
+    assert!(
+        card.is_some_and(|line| line.trim_end().ends_with("line 2")),
+        "{text}"
+    );
 }

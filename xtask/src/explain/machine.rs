@@ -56,7 +56,8 @@ fn wiring(text: &str, facts: &mut Facts) {
         }
     }
     if let Some(card) = seen.gpu_label {
-        facts.set_if_absent("gpu", card, 1);
+        let line = line_of(text, &card);
+        facts.set_if_absent("gpu", card, line);
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) fn all(
         what,
         settled_by: String::new(),
     }));
+    all.extend(whole_experts(scenario));
     all.extend(sweep_context(scenario, setting.memory));
     all.extend(loads_between(scenario, points));
     let users = points.first().map_or(1, |point| point.concurrency);
@@ -72,6 +73,18 @@ pub(super) fn all(
                         .any(|link| a.what.contains(link))))
     });
     all
+}
+
+/// Whole experts by rank: how unevenly requests use them is of the model and its requests.
+fn whole_experts(scenario: &Scenario) -> Option<Assumption> {
+    (scenario.ep > 1 && !scenario.has_own_steps()).then(|| Assumption {
+        what: format!(
+            "whole experts on {} ranks: each rank is taken to get as much work as the others, while steps \
+             wait for the busiest",
+            scenario.ep
+        ),
+        settled_by: "--baseline with a plain sweep".to_string(),
+    })
 }
 
 /// Loads shown that the user's own steps were not measured at, and those whose verify is of more tokens

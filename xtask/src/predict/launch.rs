@@ -312,6 +312,13 @@ pub(super) fn loads_not_run(scenario: &Scenario, memory: &Memory) -> Option<Stri
     ))
 }
 
+/// Whether no FP8 of the model is in blocks, which no engine makes while loading.
+fn one_scale(scenario: &Scenario) -> bool {
+    let formats = scenario.model.layers.iter().map(|layer| layer.formats);
+    let mut all = formats.flat_map(|of| [of.dense, of.experts, of.attention_in, of.attention_out]);
+    !all.any(|format| format == kvplan::WeightFormat::Fp8Block)
+}
+
 /// What the placeholders of the pasted lines stand for.
 pub(super) fn placeholders(
     scenario: &Scenario,
@@ -326,7 +333,9 @@ pub(super) fn placeholders(
         let format = quant.filter(|quant| asked && *quant != "as in the config");
         let in_format = format.map_or_else(String::new, |format| format!(" in {format}"));
         let or = match format {
-            Some("fp8") => ", or its BF16 one with --quantization fp8",
+            Some("fp8" | "fp8-dynamic") if one_scale(scenario) => {
+                ", or its BF16 one with --quantization fp8"
+            }
             _ => "",
         };
         parts.push(format!(

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use spec_decode::economics::depth::TIE_SHARE;
 
-use super::answer::{Answer, Goodput, Memory, Parts, Point, Verdict};
+use super::answer::{AllReduceTime, Answer, Goodput, Memory, Parts, Point, Verdict};
 use crate::scenario::EngineKind;
 use crate::scenario::aside::LEFT_ASIDE;
 use crate::table::{bytes, plain, text as table_text, thousands, three};
@@ -296,6 +296,16 @@ pub(crate) fn in_engine(answer: &Answer) -> String {
     format!("in {}", engine.map_or("the engine", EngineKind::title))
 }
 
+/// The kernels that an engine takes by size, by rising size: ": one-shot-push, two-shot".
+fn kernels_of(rows: &[AllReduceTime]) -> String {
+    let mut names: Vec<&str> = rows
+        .iter()
+        .map(|row| row.algorithm.trim_start_matches("engine-"))
+        .collect();
+    names.dedup();
+    format!(": {}", names.join(", "))
+}
+
 fn allreduce(answer: &Answer, out: &mut String) {
     if answer.allreduce.is_empty() {
         return;
@@ -318,7 +328,11 @@ fn allreduce(answer: &Answer, out: &mut String) {
             (_, "engine", true) => "engine, by NCCL",
             (_, choice, _) => choice,
         };
-        let mut cells = vec![format!("  {name}")];
+        let by = match (same, first.choice.as_str(), nccl) {
+            (false, "engine", false) => kernels_of(rows),
+            _ => String::new(),
+        };
+        let mut cells = vec![format!("  {name}{by}")];
         cells.extend(sizes.iter().map(|size| {
             let row = rows.iter().find(|row| row.bytes == *size);
             row.map_or_else(String::new, |row| {

@@ -82,21 +82,23 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
         }
         return Ok(model);
     }
-    let found = catalog::find_in(&given.value, quant).map_err(|e| {
-        let beside = if given.source.starts_with("--") {
-            ""
-        } else {
-            "; say which it is with --model"
-        };
-        if kvplan::denoises(&given.value) {
-            return input::error(format!("{} {}", given.shown("--model"), kvplan::DENOISES));
-        }
-        if let Some(format) = quant.filter(|_| e.message.contains("weight format")) {
-            return input::error(format!("--quant {format}: {e}"));
-        }
-        let names = all_names(&e.message);
-        input::error(format!("{}: {e}{names}{beside}", given.shown("--model")))
-    })?;
+    let online = quant.filter(|quant| made_while_loading(&given.value, quant));
+    let found =
+        catalog::find_in(&given.value, online.map(|_| ONE_SCALE).or(quant)).map_err(|e| {
+            let beside = if given.source.starts_with("--") {
+                ""
+            } else {
+                "; say which it is with --model"
+            };
+            if kvplan::denoises(&given.value) {
+                return input::error(format!("{} {}", given.shown("--model"), kvplan::DENOISES));
+            }
+            if let Some(format) = quant.filter(|_| e.message.contains("weight format")) {
+                return input::error(format!("--quant {format}: {e}"));
+            }
+            let names = all_names(&e.message);
+            input::error(format!("{}: {e}{names}{beside}", given.shown("--model")))
+        })?;
     let shown = match alias(&given.value, &found.name) {
         Some(alias) => {
             notes.assume(
@@ -107,11 +109,27 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
         }
         None => found.name.clone(),
     };
+    if online.is_some() {
+        notes.assume(
+            "model: FP8 that the engine makes of the BF16 checkpoint while loading, one scale a channel \
+             or tensor",
+            "--model with the FP8 repository's name",
+        );
+    }
     notes.input("model", shown.clone(), given.source.clone());
     format_notes(&found, merged.quant.as_ref(), notes);
     let mut model = found.model;
     model.name = shown;
     Ok(model)
+}
+
+/// FP8 with one scale a channel or tensor.
+const ONE_SCALE: &str = "fp8-dynamic";
+
+/// Whether an engine has to make the FP8 out of the BF16 checkpoint that is named; none makes blocks.
+fn made_while_loading(name: &str, quant: &str) -> bool {
+    let published = || catalog::find_in(name, None).map(|found| found.quant);
+    quant == "fp8" && name.contains('/') && published().is_ok_and(|quant| quant == "bf16")
 }
 
 /// A config's model in the format of `--quant`; says which FP8 a bare `fp8` is.
