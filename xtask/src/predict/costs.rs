@@ -402,6 +402,23 @@ pub(super) struct AllReduces<'a> {
 }
 
 impl<'a> AllReduces<'a> {
+    /// The same with other times for payloads of some sizes.
+    pub(super) fn with_sizes(
+        self,
+        sizes: std::ops::RangeInclusive<u64>,
+        other_us: impl Fn(u64) -> f64 + 'a,
+    ) -> Self {
+        let own = self.asked;
+        let asked = move |bytes: f64| match bytes.clamp(0.0, 1e15) as u64 {
+            size if sizes.contains(&size) => other_us(size),
+            _ => own(bytes),
+        };
+        Self {
+            asked: Box::new(asked),
+            ..self
+        }
+    }
+
     /// The same where the plain sweep ran on other links.
     pub(super) fn swept_on(&mut self, links: &'a Links<'a>, choice: Choice) {
         self.swept = Some(time_on(links, choice));
