@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use spec_decode::cycle::GraphLadder;
 use spec_decode::economics::depth::TIE_SHARE;
 
 use super::answer::{Assumption, Point};
@@ -11,7 +12,7 @@ use super::kernels::in_force;
 use super::launch;
 use super::links::Links;
 use super::points::try_depths;
-use super::verdict::users;
+use super::verdict;
 use crate::explain::carried::ATTENTION;
 use crate::scenario::{EngineChoice, EngineKind, GraphBatch, Scenario};
 use crate::step_time::verify_graphs::Seen;
@@ -107,8 +108,8 @@ pub(super) fn told(
     ))
 }
 
-/// What a verify is padded to, where no log says how vLLM's graphs are cut and the other way would move
-/// a row by more than a tie.
+/// What a verify is padded to in vLLM, where that makes more steps cheaper than fewer in a row shown, or
+/// no log says how the graphs are cut and the other way would move a row by more than a tie.
 ///
 /// # Errors
 /// As the answer's.
@@ -118,57 +119,99 @@ pub(super) fn padding(
     all_reduce: &AllReduces<'_>,
     points: &[Point],
 ) -> anyhow::Result<Option<Assumption>> {
-    let told = scenario.ran.verify_graphs.is_some() || scenario.draft.is_none();
-    if told || scenario.engine.kind != EngineKind::Vllm {
+    if scenario.engine.kind != EngineKind::Vllm || scenario.draft.is_none() {
+        return Ok(None);
+    }
+    let drafts = |point: &&Point| point.steps > 0 && !point.off_in_paste;
+    let rows: Vec<&Point> = points.iter().filter(drafts).collect();
+    let uneven = rows.iter().find_map(|point| uneven(scenario, point));
+    let other = cut_otherwise(scenario, links, all_reduce, &rows)?;
+    if uneven.is_none() && other.is_none() {
         return Ok(None);
     }
     let attends = scenario.attends();
-    let (backend, whole) = (attends.backend(), attends.whole(None));
+    let by_log = scenario.ran.verify_graphs.as_ref();
+    let sizes = match scenario.graph_ladder() {
+        GraphLadder::VllmRounded => "to multiples of 1 + steps tokens, in whole CUDA graphs",
+        _ => "to 1, 2, 4, 8, 16 ... tokens, in graphs cut at attention",
+    };
+    // A build's own backend, which the log does name.
+    let own = scenario.ran.carried.value(ATTENTION);
+    let backend = attends.backend();
+    let (by, settled_by) = match (by_log, own) {
+        (Some(_), _) => ("as logged".to_string(), ""),
+        (None, Some(own)) => (
+            format!("{own}, in no release, taken to be as {backend}"),
+            "a log of a server that drafts, in which vLLM names its CUDA graphs,",
+        ),
+        (None, None) => (
+            backend.to_string(),
+            "a log that names the attention backend",
+        ),
+    };
+    // Without a row of its own what follows is the other way to cut.
+    let colon = if uneven.is_some() { ":" } else { ";" };
+    let parts = [uneven, other].into_iter().flatten();
+    let parts: Vec<String> = parts.collect();
+    Ok(Some(Assumption {
+        what: format!(
+            "a verify is padded {sizes} ({by}){colon} {}",
+            parts.join("; ")
+        ),
+        settled_by: settled_by.to_string(),
+    }))
+}
+
+/// A row whose verify computes more than one of more steps, or as much as the faster depth told of it.
+fn uneven(scenario: &Scenario, row: &Point) -> Option<String> {
+    let users = f64::from(row.concurrency);
+    let run = |steps: u32| {
+        let tokens = users * f64::from(steps + 1);
+        (tokens, scenario.graph_ladder().padded_of(users, tokens))
+    };
+    let told = row.faster.map(|faster| faster.steps).filter(|steps| {
+        let (less, more) = (row.steps.min(*steps), row.steps.max(*steps));
+        less < more && less > 0 && run(less).1 >= run(more).1
+    });
+    let next = Some(row.steps + 1).filter(|next| run(row.steps).1 > run(*next).1);
+    let other = told.or(next)?;
+    let [(tokens, runs), (other_tokens, other_runs)] = [run(row.steps), run(other)];
+    Some(format!(
+        "{tokens:.0} tokens of {} with {} run as {runs:.0}, {other_tokens:.0} with {} as {other_runs:.0}",
+        verdict::users(row.concurrency),
+        verdict::steps(row.steps),
+        verdict::steps(other),
+    ))
+}
+
+/// What graphs cut the other way would change, where no log says how they are.
+fn cut_otherwise(
+    scenario: &Scenario,
+    links: &Links<'_>,
+    all_reduce: &AllReduces<'_>,
+    rows: &[&Point],
+) -> anyhow::Result<Option<String>> {
+    if scenario.ran.verify_graphs.is_some() {
+        return Ok(None);
+    }
+    let whole = scenario.attends().whole(None);
     let mut other = scenario.clone();
     other.ran.verify_graphs = Some(if whole { Seen::Cut } else { Seen::Whole });
     if other.graph_ladder() == scenario.graph_ladder() {
         return Ok(None);
     }
     let costs = super::with_what_was_seen(&other, all_reduce, links)?;
-    let moved = |point: &Point| {
+    let moved = |point: &&Point| {
         let tried = try_depths(&other, &costs, point.concurrency, point.context);
         let same = tried.iter().find(|t| t.depth.steps == point.steps)?;
         Some((same.speedup / point.speedup, point.concurrency))
     };
-    let runs = points.iter().filter(|point| !point.off_in_paste);
     let by_size = |a: &(f64, u32), b: &(f64, u32)| a.0.ln().abs().total_cmp(&b.0.ln().abs());
-    let most = runs.filter_map(moved).max_by(by_size);
+    let most = rows.iter().filter_map(moved).max_by(by_size);
     let most = most.filter(|(ratio, _)| ratio.ln().abs() > TIE_SHARE);
     Ok(most.map(|(ratio, load)| {
-        let (padded, otherwise) = match whole {
-            true => (
-                "to multiples of 1 + steps tokens, in whole CUDA graphs",
-                "cut graphs",
-            ),
-            false => (
-                "to 1, 2, 4, 8, 16 ... tokens, in graphs cut at attention",
-                "whole graphs",
-            ),
-        };
+        let otherwise = if whole { "cut graphs" } else { "whole graphs" };
         let percent = (ratio - 1.0) * 100.0;
-        // A build's own backend, which the log does name.
-        let own = scenario.ran.carried.value(ATTENTION);
-        let (named, settled_by) = match own {
-            Some(own) => (
-                format!("{own}, in no release, taken to be as {backend}"),
-                "a log of a server that drafts, in which vLLM names its CUDA graphs,",
-            ),
-            None => (
-                backend.to_string(),
-                "a log that names the attention backend",
-            ),
-        };
-        Assumption {
-            what: format!(
-                "a verify is padded {padded} ({named}); {otherwise}: {percent:+.0} % at {}",
-                users(load)
-            ),
-            settled_by: settled_by.to_string(),
-        }
+        format!("{otherwise}: {percent:+.0} % at {}", verdict::users(load))
     }))
 }
