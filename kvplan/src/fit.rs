@@ -85,6 +85,12 @@ impl Plan {
         }
     }
 
+    /// Whether it starts also where the pool comes out at the low end of its band.
+    pub fn surely_starts(&self) -> bool {
+        let low = self.pool_low.as_ref();
+        self.refusal.is_none() && low.is_none_or(|low| low.requests(self.context_tokens) >= 1.0)
+    }
+
     /// Whether pool and state slots carry so many requests of a context at once.
     pub fn carries(&self, context: u64, requests: u64) -> bool {
         let slots = self.state_slots.map_or(u64::MAX, StateSlots::requests);

@@ -7,12 +7,15 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::model::Model;
+use crate::quant::Quant;
 
 const FILE: &str = include_str!("../catalog/heads.json");
 
 #[derive(Debug, Deserialize)]
 struct Entry {
     names: Vec<String>,
+    /// What it was trained for: names in the catalogue and of repositories.
+    targets: Vec<String>,
     source: String,
     /// Where nothing but the reach is known.
     max_position_embeddings: Option<u64>,
@@ -60,6 +63,23 @@ pub fn named_head(name: &str) -> Option<NamedHead> {
     })
 }
 
+/// The repository of a public EAGLE-3 head trained for a model, by the model's name in the catalogue or
+/// that of its repository, in any format of its weights.
+pub fn head_for(model: &str) -> Option<&'static str> {
+    let name = model.trim_end_matches('/').rsplit('/').next()?;
+    let name = name.to_ascii_lowercase();
+    let format = |rest: &str| {
+        rest.strip_prefix('-')
+            .is_some_and(|f| Quant::parse(f).is_some())
+    };
+    let alike = |target: &String| {
+        let rest = name.strip_prefix(target.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || format(rest))
+    };
+    let entry = entries().iter().find(|head| head.targets.iter().any(alike));
+    entry?.names.first().map(String::as_str)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +98,18 @@ mod tests {
                 );
                 assert!(!head.source.is_empty(), "{name}");
             }
+        }
+    }
+
+    #[test]
+    fn a_public_head_is_known_by_its_target_in_any_format_and_by_no_other_model() {
+        let llama = Some("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B");
+        assert_eq!(head_for("llama-3.1-8b"), llama);
+        assert_eq!(head_for("meta-llama/Llama-3.1-8B-Instruct"), llama);
+        assert_eq!(head_for("org/Llama-3.1-8B-Instruct-FP8"), llama);
+        assert_eq!(head_for("kimi-k2.5"), Some("AQ-MedAI/Kimi-K25-eagle3"));
+        for other in ["llama-3-8b", "kimi-k2-thinking", "kimi-k2.6", "qwen3-32b"] {
+            assert_eq!(head_for(other), None, "{other}");
         }
     }
 

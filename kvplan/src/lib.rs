@@ -24,6 +24,7 @@ mod proven;
 mod quant;
 mod segments;
 mod setup;
+mod varied;
 mod weights;
 
 pub use config::{ConfigError, DENOISES, denoises};
@@ -38,7 +39,7 @@ pub use fit::{AtOnce, Fit, Wall};
 pub use formats::{KvDtype, WeightFormat};
 pub use gguf::GgufMix;
 pub use groups::PrefixStates;
-pub use heads::{NamedHead, named_head};
+pub use heads::{NamedHead, head_for, named_head};
 pub use infer::{BeliefCheck, Inferred, Known, check_belief, pool_of_utilisation, tokens_in_pool};
 pub use kv::{KvLayout, StateBytes};
 pub use ledger::{Ledger, Line};
@@ -49,8 +50,8 @@ pub use model::{
 pub use params::{ParamGroup, ParamLine};
 pub use parts::usual_sm_count;
 pub use plan::{
-    CostBasis, SpeculationCost, TargetAnswer, for_target, given_back, plan, speculation_cost,
-    state_beside_pool,
+    CostBasis, SpeculationCost, TargetAnswer, for_target, given_back, longest_sure, plan,
+    speculation_cost, state_beside_pool,
 };
 pub use pool::Pool;
 pub use proven::Fate;

@@ -130,24 +130,6 @@ impl SpeculationCost {
     pub fn beside_pool_gib(&self) -> f64 {
         (self.draft_gib - self.pool_lost_gib()).max(0.0)
     }
-
-    /// Takes the pool without the draft as a plain server printed it, with its fraction.
-    pub fn without_as_seen(&mut self, tokens: u64, fraction: Option<f64>) {
-        let plain = &mut self.without;
-        let share = tokens as f64 / plain.kv_tokens.max(1) as f64;
-        let pool = plain.pool.scaled(share);
-        let like = plain.clone();
-        at_tokens(plain, &like, tokens);
-        if pool.grouped() {
-            plain.max_concurrency = pool.requests(plain.context_tokens);
-            plain.pool = pool;
-        }
-        plain.fraction = fraction.unwrap_or(plain.fraction);
-        self.tokens_lost = tokens.saturating_sub(self.with.kv_tokens);
-        let longest = self.without.longest_context;
-        self.context_lost = longest.saturating_sub(self.with.longest_context);
-        self.basis = CostBasis::SeenBoth;
-    }
 }
 
 /// What the two pools of [`SpeculationCost`] rest on. A pool that was seen is never held against one
@@ -162,8 +144,6 @@ pub enum CostBasis {
     Estimates,
     /// The pool that was seen without the draft, less what the draft is estimated to take.
     SeenWithout,
-    /// Both were seen.
-    SeenBoth,
 }
 
 fn basis(setup: &Setup<'_>) -> CostBasis {
@@ -336,6 +316,44 @@ fn longest(limit: u64, fits: impl Fn(u64) -> Result<bool, PlanError>) -> Result<
         }
     }
     Ok(low)
+}
+
+/// The longest length below a limit that a server can surely be told to take: it starts also where its
+/// pool comes out at the low end of its band. As it is typed; 0 where there is none.
+///
+/// # Errors
+/// As [`plan`].
+pub fn longest_sure(setup: &Setup<'_>, limit: u64) -> Result<u64, PlanError> {
+    let told = |tokens: u64| plan(&setup.told_length(tokens));
+    let own = plan(setup)?;
+    let pool = own.pool_low.as_ref().unwrap_or(&own.pool);
+    // Few pools move with the length: then this one's says it.
+    let held = longest(limit, |tokens| Ok(pool.requests(tokens) >= 1.0))?;
+    let most = match held > 0 && told(held)?.surely_starts() {
+        true => held,
+        false => longest(limit, |tokens| Ok(told(tokens)?.surely_starts()))?,
+    };
+    if most == 0 {
+        return Ok(0);
+    }
+    let typed = match told(most)?.pool_low {
+        Some(_) => typed_length(most),
+        None => most - most % LENGTH_STEP,
+    };
+    // Passes of another length may have another pool: what is named was tried.
+    let starts = typed > 0 && told(typed)?.surely_starts();
+    Ok(if starts { typed } else { most })
+}
+
+/// Tokens of a block: lengths are typed in whole ones.
+const LENGTH_STEP: u64 = 16;
+
+/// A length that rests on an estimate as it is typed: no longer, by less than 2 %, in whole blocks.
+pub(crate) fn typed_length(tokens: u64) -> u64 {
+    let step = (tokens / 64).max(LENGTH_STEP);
+    // The largest power of two in it.
+    let step = 1 << step.ilog2();
+    tokens - tokens % step
 }
 
 /// A wanted load and the setting that carries it.

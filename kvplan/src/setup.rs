@@ -183,6 +183,9 @@ pub struct Plan {
     pub max_concurrency: f64,
     /// How many requests of any context the pool holds.
     pub pool: Pool,
+    /// The same at the low end of the pool's 90 % band, where it is an estimate that the start hangs on
+    /// (vLLM).
+    pub pool_low: Option<Pool>,
     /// Configured context, tokens.
     pub context_tokens: u64,
     /// Longest context of one request that the pool holds.
@@ -307,14 +310,6 @@ impl<'a> Setup<'a> {
             prefix_states: None,
             speculation: None,
             observed: Observed::default(),
-        }
-    }
-
-    /// The same without speculation.
-    pub fn plain(&self) -> Self {
-        Self {
-            speculation: None,
-            ..self.clone()
         }
     }
 

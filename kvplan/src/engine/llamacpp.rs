@@ -21,6 +21,13 @@ const ANY_FRACTION: Interval = Interval {
     max_high: 1.0,
 };
 
+/// Scores of one micro-batch over the context in f32, per head on this card, beside the forward
+/// buffers; without flash attention this exceeds the cache (8470 MiB seen beside 1167).
+fn buffers_gib(setup: &Setup<'_>, ubatch: u64) -> f64 {
+    let forward = parts::forward_gib(setup.model, &setup.sharding, ubatch);
+    forward + ubatch as f64 * setup.model.vocab as f64 * 4.0 / GIB
+}
+
 /// Plans llama.cpp with every layer on the cards.
 ///
 /// # Errors
@@ -43,10 +50,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let windows = Windows::of(setup, &layout, slots, ubatch);
     let target = setup.model.kv_bytes_per_token(&setup.sharding, &layout);
     let cell = (target - windows.bytes_per_cell).saturating_add(draft.kv_bytes_per_token);
-    // Scores of one micro-batch over the context in f32, per head on this card, beside the forward
-    // buffers; without flash attention this exceeds the cache (8470 MiB seen beside 1167).
-    let buffers = parts::forward_gib(setup.model, &setup.sharding, ubatch)
-        + ubatch as f64 * setup.model.vocab as f64 * 4.0 / GIB;
+    let buffers = buffers_gib(setup, ubatch);
     let windows_gib = windows.bytes(context) / GIB;
     let states_gib = states_bytes(setup, slots) / GIB;
     let pool_gib = context as f64 * cell as f64 / GIB + windows_gib + states_gib;
@@ -85,6 +89,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         max_concurrency: if fits { slots as f64 } else { 0.0 },
         pool: Pool::of_tokens(if fits { context } else { 0 }),
         tokens_in_requests_of: None,
+        pool_low: None,
         context_tokens: context,
         longest_context: longest.min(context),
         interval: ANY_FRACTION,

@@ -79,6 +79,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         max_concurrency: tokens as f64 / context as f64,
         pool: Pool::of_tokens(tokens),
         tokens_in_requests_of: None,
+        pool_low: None,
         context_tokens: context,
         longest_context: tokens.min(context),
         interval: interval(min),

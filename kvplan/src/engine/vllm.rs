@@ -2,6 +2,7 @@
 //! 0.21) - an estimate of the graphs. Sources: gpu_worker.py, kv_cache_utils.py of each era,
 //! worker.py of V0.
 
+mod budget;
 mod graphs;
 mod head;
 mod measured;
@@ -20,7 +21,7 @@ pub(crate) use runner::graphs_counted;
 pub use runner::{SecondRunner, vllm_second_runner};
 pub(crate) use seen::as_it_drafted;
 
-use measured::{activation_gib, non_torch_gib};
+use budget::{Budget, of_length};
 use walls::{interval, refusal};
 use workspace::sparse_workspace_gib;
 
@@ -28,7 +29,7 @@ use crate::GIB;
 use crate::engine::Version;
 use crate::groups::Groups;
 use crate::ledger::Ledger;
-use crate::parts::{self, DraftParts};
+use crate::parts;
 use crate::pool::Pool;
 use crate::setup::{Plan, PlanError, Setup};
 
@@ -165,112 +166,6 @@ fn profile_gib(setup: &Setup<'_>) -> f64 {
     forward.max(logits * bytes_per_logit / GIB)
 }
 
-/// The parts of the budget, GiB.
-struct Budget {
-    total: f64,
-    utilisation: f64,
-    draft: DraftParts,
-    draft_counted: bool,
-    activation: f64,
-    /// What the estimates have too much beside a pool that was seen; negative.
-    over: f64,
-    /// What they have too little beside it, where that is more than all of them may be off.
-    unexplained: f64,
-    workspace: f64,
-    non_torch: f64,
-    graphs: f64,
-    draft_graphs: f64,
-    graphs_counted: bool,
-    outside: f64,
-    rest: f64,
-}
-
-impl Budget {
-    /// How far the estimates inside the utilisation may be off together, GiB.
-    fn off(&self) -> f64 {
-        let graphs = if self.graphs_counted {
-            self.graphs + self.draft_graphs
-        } else {
-            0.0
-        };
-        ACTIVATION_SPREAD * self.activation
-            + OUTSIDE_TORCH_SPREAD * (self.workspace + self.non_torch)
-            + GRAPHS_SPREAD * graphs
-    }
-}
-
-/// The budget of a server that is told to take requests of a length.
-fn budget(setup: &Setup<'_>, weights_gib: f64, longest: u64) -> Budget {
-    let version = setup.engine.version;
-    let total = parts::torch_total_gib(setup);
-    let draft = setup.speculation.map_or_else(DraftParts::default, |spec| {
-        parts::draft_parts(setup, &spec, false)
-    });
-    // V0 did not profile the draft; V1 loads it inside the model.
-    let draft_counted = v1(version);
-    let (graphs, draft_graphs) = graphs::gib(setup, max_seqs(setup));
-    let non_torch = non_torch_gib(setup);
-    let mut b = Budget {
-        total,
-        utilisation: setup
-            .fraction
-            .unwrap_or_else(|| default_utilisation(version)),
-        draft,
-        draft_counted,
-        activation: activation_gib(setup),
-        over: 0.0,
-        unexplained: 0.0,
-        workspace: sparse_workspace_gib(setup, longest),
-        non_torch,
-        graphs,
-        draft_graphs,
-        graphs_counted: graphs_counted(setup),
-        outside: 0.0,
-        rest: 0.0,
-    };
-    let mut used = weights_gib + b.activation + b.workspace + b.non_torch;
-    let draft_weights = (draft.weight_bytes + draft.table_bytes) / GIB;
-    let draft_weights = if draft_counted { draft_weights } else { 0.0 };
-    used += draft_weights;
-    if b.graphs_counted {
-        used += graphs + draft_graphs;
-    } else {
-        b.outside += graphs + draft_graphs;
-    }
-    b.rest = b.total * b.utilisation - used;
-    let graphs_inside = b.graphs_counted.then_some(graphs + draft_graphs);
-    if let Some(pool) = seen::pool_gib(setup, b.total, draft_weights, graphs_inside) {
-        // The log's pool wins; what is unexplained goes to the activation line as far as that can be.
-        if setup.fraction.is_some() && b.rest - pool > b.off().max(POOL_OFF_SHARE * b.total) {
-            b.unexplained = b.rest - pool;
-        } else if setup.fraction.is_some() {
-            b.activation += b.rest - pool;
-            b.over = b.activation.min(0.0);
-            b.activation -= b.over;
-        } else {
-            b.utilisation += (pool - b.rest) / b.total;
-        }
-        b.rest = pool;
-    }
-    b
-}
-
-/// The budget and the blocks of its pool of a server that takes requests of the length it is told,
-/// or, where its pool does not hold one, of the context alone: it must be told less then.
-fn of_length(setup: &Setup<'_>, weights_gib: f64, groups: &Groups) -> (Budget, u64) {
-    let told = |longest: u64| {
-        let b = budget(setup, weights_gib, longest);
-        let blocks = groups.blocks((b.rest * GIB).max(0.0));
-        (b, blocks)
-    };
-    let served = setup.served();
-    let of_rank = served.div_ceil(setup.sharding.dcp.max(1));
-    let needed = groups.request_blocks(of_rank, batched_tokens(setup));
-    Some(told(served))
-        .filter(|(_, blocks)| needed <= *blocks)
-        .unwrap_or_else(|| told(setup.context()))
-}
-
 /// Plans vLLM.
 ///
 /// # Errors
@@ -317,6 +212,10 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         } else {
             Pool::of_tokens(0)
         },
+        pool_low: (started && b.rest_off > 0.0).then(|| {
+            let blocks = groups.blocks((b.low_gib() * GIB).max(0.0));
+            Pool::of_blocks(groups.clone(), blocks, batched, dcp)
+        }),
         context_tokens: context,
         longest_context: groups
             .longest(blocks, batched)

@@ -3,8 +3,7 @@
 
 use kvplan::{EngineKind, Plan, Setup, Wall};
 
-use super::{Report, fraction_flag};
-use crate::cli::PlanArgs;
+use super::{Report, fraction_flag, text};
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
@@ -85,24 +84,12 @@ pub(super) fn words(report: &Report) -> Option<String> {
     ))
 }
 
-/// The limit that a vLLM log shows: that engine starts with no pool that does not hold one request of
-/// it, whatever requests hold.
-pub(super) fn of_the_log(
-    scenario: &Scenario,
-    args: &PlanArgs,
-    setup: &Setup<'_>,
-    plan: &Plan,
-) -> Option<(u64, Option<f64>)> {
-    let limit = scenario.ran.context_limit?;
-    let own = args.knobs.max_model_len.is_none() && limit > scenario.context;
-    if setup.engine.kind != EngineKind::Vllm || !own {
-        return None;
-    }
-    let mut longest = setup.clone();
-    longest.context_tokens = Some(limit);
-    let wall = kvplan::plan(&longest).ok()?.interval.min;
-    let holds = plan.pool.requests(limit) >= 1.0;
-    Some((limit, Some(wall).filter(|_| holds)))
+/// How many requests llama.cpp's context is for, where nobody said it.
+pub(super) fn one_slot(report: &Report, scenario: &Scenario) -> Option<&'static str> {
+    let one = report.engine.kind == EngineKind::LlamaCpp && report.cost.with.max_running == 1;
+    (one && text::asked_users(scenario) == 1).then_some(
+        "one slot, so one request at once; --concurrency N takes N (predict: the heaviest load it shows)",
+    )
 }
 
 /// Tokens that the pool would hold in the other KV formats.

@@ -1,6 +1,6 @@
 //! The walls of the fraction in words, and where it stands beside them.
 
-use kvplan::{GIB, Interval, Plan};
+use kvplan::{EngineKind, GIB, Interval, Plan};
 
 use super::Report;
 use crate::table::{at_least, at_most, needed, thousands};
@@ -16,20 +16,23 @@ pub(super) fn walls(report: &Report) -> String {
             band(interval)
         );
     }
-    let from = match report.log_limit {
-        Some((limit, Some(wall))) => format!(
-            "{} (pool wall: one request of {} tokens, the log's limit; {} for {})",
+    let own = at_least(interval.min, 4);
+    let context = thousands(report.context as f64);
+    let of = |tokens: u64| (thousands(tokens as f64), report.length.whose(tokens));
+    let from = match report.length.wall.map(|(tokens, wall)| (of(tokens), wall)) {
+        Some(((tokens, whose), wall)) if wall < interval.max => format!(
+            "{} (pool wall: one request of {tokens} tokens, {whose}; {own} for {context})",
             at_least(wall, 4),
-            thousands(limit as f64),
-            at_least(interval.min, 4),
-            thousands(report.context as f64)
         ),
-        Some((limit, None)) => format!(
-            "{} (pool wall; the pool does not hold one request of {} tokens, the log's limit)",
-            at_least(interval.min, 4),
-            thousands(limit as f64)
+        Some(((tokens, whose), wall)) => format!(
+            "{own} (pool wall: one request of {context} tokens; {tokens}, {whose}, need {})",
+            needed(wall),
         ),
-        None => format!("{} (pool wall)", at_least(interval.min, 4)),
+        None if report.engine.kind == EngineKind::Vllm => {
+            let told = thousands(report.cost.with.context_tokens as f64);
+            format!("{own} (pool wall: one request of {told} tokens)")
+        }
+        None => format!("{own} (pool wall)"),
     };
     format!(
         "legal from {from} to {} ({}, activation wall)",

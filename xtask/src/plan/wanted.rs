@@ -49,8 +49,12 @@ pub(super) fn holds_one(report: &Report, remedy: &str) -> Option<String> {
     let least = report.least_for_one.map(|least| format!("{least:.3}"))?;
     let told = remedy.contains(&least) || report.uncut.is_some();
     (!told).then(|| {
+        // That pool holds no more than this one request.
+        let one = report.context.max(report.cost.with.context_tokens);
+        let with = report.length.below_own(one);
+        let with = with.map_or_else(String::new, |told| format!(" {told}"));
         format!(
-            "{} {least} is the first that holds one request of {} tokens",
+            "{} {least}{with} is the first that holds one request of {} tokens",
             fraction_flag(report),
             thousands(report.context as f64)
         )
@@ -87,6 +91,10 @@ pub(super) fn words(report: &Report, out: &mut String) {
     );
     let flag = fraction_flag(report);
     let plan = &report.cost.with;
+    let with = match answer.reached || answer.requests > 0 {
+        true => presupposed(report, &answer.plan, *context),
+        false => presupposed(report, &answer.plan, answer.context_tokens),
+    };
     if answer.reached {
         let fits = plan.fit(*context) == Fit::Fits && plan.carries(*context, *requests);
         let interval = &answer.plan.interval;
@@ -101,18 +109,28 @@ pub(super) fn words(report: &Report, out: &mut String) {
         out.push_str(&format!(
             "\nwanted     {load}: {}{risky}\n",
             match fits {
-                true => format!("they fit; {flag} {:.3} would be the least", answer.fraction),
-                false => format!("set {flag} {:.3}", answer.fraction),
+                true => format!(
+                    "they fit; {flag} {:.3}{with} would be the least",
+                    answer.fraction
+                ),
+                false => format!("set {flag} {:.3}{with}", answer.fraction),
             }
         ));
     } else {
-        let fp8 = report.target_fp8.map_or_else(String::new, |least| {
-            format!("; with --kv-dtype fp8 {flag} {least:.3} carries it")
-        });
+        let fp8 = report
+            .target_fp8
+            .as_ref()
+            .map_or_else(String::new, |least| {
+                let told = presupposed(report, &least.plan, *context);
+                format!(
+                    "; with --kv-dtype fp8 {flag} {:.3}{told} carries it",
+                    least.fraction
+                )
+            });
         let nearest = nearest_load(answer.requests, *requests, answer.context_tokens);
         out.push_str(&match nearest {
             Some(nearest) => format!(
-                "\nwanted     {load}: out of reach; at most, with {flag} {:.3}, {nearest}{}{fp8}\n",
+                "\nwanted     {load}: out of reach; at most, with {flag} {:.3}{with}, {nearest}{}{fp8}\n",
                 answer.fraction,
                 match clear_of_the_band(answer) {
                     true => " (clear of the activation wall's band)",
@@ -124,6 +142,12 @@ pub(super) fn words(report: &Report, out: &mut String) {
     }
 }
 
+/// The flag that a fraction presupposes beside its own, after it.
+fn presupposed(report: &Report, plan: &Plan, context: u64) -> String {
+    let told = report.length.presupposed(plan, context);
+    told.map_or_else(String::new, |told| format!(" {told}"))
+}
+
 /// Whether a fraction is the low end of the band of the activation wall, typed.
 fn clear_of_the_band(answer: &TargetAnswer) -> bool {
     let interval = &answer.plan.interval;
@@ -132,7 +156,11 @@ fn clear_of_the_band(answer: &TargetAnswer) -> bool {
 
 /// The least fraction that carries a load out of reach with a KV cache in fp8, where one does and
 /// nobody asked for a format that is no larger.
-pub(super) fn in_fp8(setup: &Setup<'_>, plan: &Plan, wanted: Option<&Wanted>) -> Option<f64> {
+pub(super) fn in_fp8(
+    setup: &Setup<'_>,
+    plan: &Plan,
+    wanted: Option<&Wanted>,
+) -> Option<TargetAnswer> {
     let (context, requests, answer) = wanted?;
     let wider = plan.kv_dtype == kvplan::KvDtype::Bf16;
     if answer.reached || !wider || setup.engine.kind == EngineKind::LlamaCpp {
@@ -141,7 +169,7 @@ pub(super) fn in_fp8(setup: &Setup<'_>, plan: &Plan, wanted: Option<&Wanted>) ->
     let mut other = setup.clone();
     other.kv_dtype = Some(kvplan::KvDtype::Fp8);
     let answer = kvplan::for_target(&other, *context, *requests).ok()?;
-    answer.reached.then_some(answer.fraction)
+    Some(answer).filter(|answer| answer.reached)
 }
 
 /// The most requests of the context asked for, and the longest context of the requests asked for.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::answer::{Assumption, Memory, Point};
 use super::links::Links;
 use super::{flags, launch};
-use crate::scenario::Scenario;
+use crate::scenario::{EngineKind, Scenario};
 use crate::table::thousands;
 
 /// What was assumed, in the order in which it was met; of the wiring only what the group uses.
@@ -44,6 +44,7 @@ pub(super) fn all(
         settled_by: String::new(),
     }));
     all.extend(whole_experts(scenario));
+    all.extend(limit_of_the_pool(setting, lines));
     all.extend(sweep_context(scenario, setting.memory));
     all.extend(loads_between(scenario, points));
     let users = points.first().map_or(1, |point| point.concurrency);
@@ -85,6 +86,17 @@ fn whole_experts(scenario: &Scenario) -> Option<Assumption> {
         ),
         settled_by: "--baseline with a plain sweep".to_string(),
     })
+}
+
+/// Why the vLLM line that is shown has a limit that nobody asked for.
+fn limit_of_the_pool(
+    setting: &flags::Setting<'_>,
+    lines: &BTreeMap<&'static str, Vec<String>>,
+) -> Option<Assumption> {
+    let vllm = lines.contains_key("vllm") && flags::shows(setting.scenario, EngineKind::Vllm);
+    let memory = vllm.then(|| flags::memory_of(setting, EngineKind::Vllm))??;
+    let changed = launch::limit_changed(setting.scenario, &memory).is_some();
+    launch::limit_of_the_pool(setting.scenario, &memory).filter(|_| !changed)
 }
 
 /// Loads shown that the user's own steps were not measured at, and those whose verify is of more tokens

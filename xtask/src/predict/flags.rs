@@ -97,6 +97,11 @@ fn asked_for(scenario: &Scenario) -> bool {
         .is_some_and(|engine| named_by_user(&engine.source))
 }
 
+/// Whether an engine's line is shown where it has one: the one asked for, or any.
+pub(super) fn shows(scenario: &Scenario, engine: EngineKind) -> bool {
+    scenario.engine.kind == engine || !asked_for(scenario)
+}
+
 fn named_by_user(source: &str) -> bool {
     source != "assumed" && !source.starts_with("scenario ")
 }
@@ -147,9 +152,12 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
     let scenario = setting.scenario;
     let runs = points.iter().filter(|point| point.fits != Some(false));
     let faster = runs.filter_map(|point| point.faster).next();
-    faster.filter(|_| setting.steps > 0 && !takes_depth_by_load(scenario))?;
+    let no_list = setting.pasted.no_list;
+    let alone = !takes_depth_by_load(scenario) || no_list.is_some();
+    faster.filter(|_| setting.steps > 0 && alone)?;
     let engine = scenario.engine.kind;
     let takes_none = match (engine, &scenario.engine.version) {
+        (EngineKind::Vllm, _) if takes_depth_by_load(scenario) => no_list?.why(),
         (EngineKind::Vllm, Some(version)) => {
             format!("vLLM {version} has no depth by load in whole graphs (0.29 has)")
         }
@@ -406,9 +414,9 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     (env, flags)
 }
 
-/// The context to tell vLLM: what was asked for as such, else one that its pool holds, since by
+/// The context to tell vLLM: what was asked for as such, else one that its pool surely holds, since by
 /// default it serves the model's own and refuses to start where that does not fit.
-pub(super) fn vllm_context(scenario: &Scenario, memory: Option<&Memory>) -> Option<u64> {
+pub(crate) fn vllm_context(scenario: &Scenario, memory: Option<&Memory>) -> Option<u64> {
     if scenario.max_model_len.is_some() {
         return scenario.max_model_len;
     }
@@ -418,17 +426,13 @@ pub(super) fn vllm_context(scenario: &Scenario, memory: Option<&Memory>) -> Opti
     if let Some(limit) = launch::log_limit(scenario, memory) {
         return Some(limit);
     }
-    let longest = memory?.longest_context?;
-    let asked = scenario
-        .asked_context()
-        .filter(|asked| *asked <= longest && !scenario.by_log("context"));
-    Some(asked.map_or(longest, |asked| with_room(asked, longest)))
-}
-
-/// The longest that a request can grow which holds so many tokens in the mean, twice as many, where the
-/// pool surely has room for it: from flags it is known to a sixteenth.
-fn with_room(held: u64, longest: u64) -> u64 {
-    held.saturating_mul(2).min(held.max(longest - longest / 16))
+    // A pool that starts holds one request of the context.
+    let held = scenario.context;
+    let longest = memory?.length.longest?.max(held);
+    let asked = scenario.asked_context().is_some() && !scenario.by_log("context");
+    // The longest that a request can grow which holds so many tokens in the mean.
+    let room = held.saturating_mul(2);
+    Some(if asked { room.min(longest) } else { longest })
 }
 
 fn vllm_config(setting: &Setting<'_>, head: HeadKind) -> serde_json::Value {

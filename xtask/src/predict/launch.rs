@@ -1,7 +1,6 @@
 //! What a start line needs besides the draft: the checkpoint, its format, how many requests, how
 //! long a context; and the words around the flags.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use kvplan::Attention;
@@ -290,6 +289,20 @@ pub(super) fn limit_with_room(scenario: &Scenario, memory: &Memory) -> Option<St
     })
 }
 
+/// Why vLLM is told a limit that nobody asked for: what its pool surely holds.
+pub(super) fn limit_of_the_pool(scenario: &Scenario, memory: &Memory) -> Option<Assumption> {
+    let asked = scenario.asked_context().is_some() && !scenario.by_log("context");
+    let why = memory.length.why.as_ref().filter(|_| !asked)?;
+    let told = super::flags::vllm_context(scenario, Some(memory))?;
+    Some(Assumption {
+        what: format!(
+            "--max-model-len {told} in the paste, {}: {why}",
+            memory.length.rests_on()
+        ),
+        settled_by: "the log of its start".to_string(),
+    })
+}
+
 /// Loads of the table that the memory holds and the pasted line does not run, where nobody asked for
 /// them.
 pub(super) fn loads_not_run(scenario: &Scenario, memory: &Memory) -> Option<String> {
@@ -310,47 +323,6 @@ pub(super) fn loads_not_run(scenario: &Scenario, memory: &Memory) -> Option<Stri
         "{most} users: {runs}, as pasted; adding --max-running {most} to this command makes memory and \
          pasted line those of {most}"
     ))
-}
-
-/// Whether no FP8 of the model is in blocks, which no engine makes while loading.
-fn one_scale(scenario: &Scenario) -> bool {
-    let formats = scenario.model.layers.iter().map(|layer| layer.formats);
-    let mut all = formats.flat_map(|of| [of.dense, of.experts, of.attention_in, of.attention_out]);
-    !all.any(|format| format == kvplan::WeightFormat::Fp8Block)
-}
-
-/// What the placeholders of the pasted lines stand for.
-pub(super) fn placeholders(
-    scenario: &Scenario,
-    flags: &BTreeMap<&'static str, Vec<String>>,
-) -> Option<String> {
-    let holds = |word: &str| flags.values().flatten().any(|flag| flag.contains(word));
-    let mut parts = Vec::new();
-    if holds(MODEL) {
-        let quant = scenario.input("quant").and_then(|q| q.value.as_str());
-        // The format that a model is published in needs no name.
-        let asked = scenario.quant_given.is_some() || scenario.weights_assumed_bf16();
-        let format = quant.filter(|quant| asked && *quant != "as in the config");
-        let in_format = format.map_or_else(String::new, |format| format!(" in {format}"));
-        let or = match format {
-            Some("fp8" | "fp8-dynamic") if one_scale(scenario) => {
-                ", or its BF16 one with --quantization fp8"
-            }
-            _ => "",
-        };
-        parts.push(format!(
-            "{MODEL}: the checkpoint of {}{in_format}{or}",
-            scenario.model.name
-        ));
-    }
-    if holds(DRAFT) {
-        let what = match scenario.draft.as_ref().map(|draft| draft.head) {
-            Some(HeadKind::DraftModel) => "the small model",
-            _ => "the head trained for it",
-        };
-        parts.push(format!("{DRAFT}: {what}"));
-    }
-    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// A fraction asked for or in a log above the legal range, with one below that fits: the lines to paste are of

@@ -23,6 +23,7 @@ mod observed;
 mod of_one_kind;
 mod other_flags;
 mod pasted;
+mod placeholders;
 mod points;
 mod replicas;
 pub(crate) mod serves;
@@ -35,6 +36,7 @@ use std::process::ExitCode;
 
 use answer::{AllReduceTime, Answer, Assumption, Best, Memory, Point, SCHEMA, Verdict};
 use costs::{AllReduces, Costs, Pin, all_reduces};
+pub(crate) use flags::vllm_context;
 pub(crate) use fusion::by_itself as fuses_by_itself;
 pub(crate) use kernels::{made_by, told_by};
 use links::{Choice, ELEMENT_BYTES, Links};
@@ -206,7 +208,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         replicas: replicas::of(links, choice, heaviest_bytes(scenario, &points)),
         flips,
         assumptions,
-        placeholders: launch::placeholders(scenario, &engine_flags),
+        placeholders: placeholders::told(scenario, &engine_flags),
         engine_flags,
         lacking,
         depth_table,

@@ -17,8 +17,35 @@ pub(super) struct Pasted {
     pub(super) one: u32,
     /// Of one that takes a list; empty where one depth serves every load.
     pub(super) list: Vec<DepthRange>,
+    /// Why there is no list, where depths differ by load.
+    pub(super) no_list: Option<NoList>,
     /// Whether the engine that was asked for takes the list.
     pub(super) takes_list: bool,
+}
+
+/// Why vLLM gets no list of depths by load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoList {
+    /// Its first runner takes none.
+    Runner,
+    /// The verify of so many users would replay a graph of another depth.
+    Graphs(u32),
+}
+
+impl NoList {
+    pub(super) fn why(self) -> String {
+        match self {
+            Self::Runner => {
+                "with a list by load vLLM's first runner, which runs this draft, cuts all graphs"
+                    .to_string()
+            }
+            Self::Graphs(users) => format!(
+                "with a list by load vLLM would run the verify of {} in a graph of another depth, cut at \
+                 attention",
+                super::verdict::users(users)
+            ),
+        }
+    }
 }
 
 impl Pasted {
@@ -36,14 +63,20 @@ impl Pasted {
             scenario.acceptance.head,
             HeadKind::NGram | HeadKind::DraftModel
         );
-        let listed = map.filter(|_| by_load);
-        let mut list = listed.map_or_else(Vec::new, Map::own_ranges);
-        if list.len() < 2 || !finds_its_graphs(scenario, &list) {
+        let mut list = map.map_or_else(Vec::new, Map::own_ranges);
+        let without_its_graph = loses_its_graph(scenario, &list);
+        let no_list = match without_its_graph {
+            _ if list.len() < 2 => None,
+            _ if !by_load => Some(NoList::Runner),
+            users => users.map(NoList::Graphs),
+        };
+        if list.len() < 2 || no_list.is_some() {
             list.clear();
         }
         Self {
             one: one.unwrap_or(0),
             list,
+            no_list,
             takes_list: super::flags::takes_depth_by_load(scenario),
         }
     }
@@ -105,13 +138,13 @@ impl Pasted {
     }
 }
 
-/// Whether every load asked for replays, with the depth that a list gives it, a graph of its own: vLLM
-/// takes the smallest whole one that holds its tokens, and where that is one of another depth in the list
-/// a graph cut at attention (`CudaGraphManager._init_candidates` and `dispatch`, 0.29 to 0.33).
-fn finds_its_graphs(scenario: &Scenario, list: &[DepthRange]) -> bool {
+/// The lightest load asked for that does not replay, with the depth that a list gives it, a graph of its
+/// own: vLLM takes the smallest whole one that holds its tokens, and where that is one of another depth in
+/// the list a graph cut at attention (`CudaGraphManager._init_candidates` and `dispatch`, 0.29 to 0.33).
+fn loses_its_graph(scenario: &Scenario, list: &[DepthRange]) -> Option<u32> {
     let ladder = GraphLadder::VllmRounded;
     if scenario.engine.kind == EngineKind::Vllm && scenario.graph_ladder() != ladder {
-        return true;
+        return None;
     }
     let of = |users: u32| {
         let range = list.iter().find(|r| r.concurrency_to >= users)?;
@@ -120,8 +153,8 @@ fn finds_its_graphs(scenario: &Scenario, list: &[DepthRange]) -> bool {
         let own = size(range.steps);
         Some(list.iter().all(|other| size(other.steps) >= own))
     };
-    let loads = scenario.concurrency.iter();
-    loads.filter_map(|users| of(*users)).all(|finds| finds)
+    let mut loads = scenario.concurrency.iter().copied();
+    loads.find(|users| of(*users) == Some(false))
 }
 
 /// The rule of [`for_all_loads`] in words.
@@ -247,7 +280,7 @@ fn limit(scenario: &Scenario, memory: &Memory) -> Option<(u64, f64)> {
     }
     let told = super::flags::vllm_context(scenario, Some(memory));
     let tokens = told.or(scenario.model.max_positions)?;
-    if tokens == scenario.context {
+    if tokens <= scenario.context {
         return None;
     }
     let mut longer = scenario.clone();

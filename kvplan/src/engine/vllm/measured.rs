@@ -44,15 +44,19 @@ fn line<'a>(ledger: &'a mut Ledger, item: &str, gib: f64, off_gib: f64, source: 
     }
 }
 
-pub(super) fn activation_line(ledger: &mut Ledger, setup: &Setup<'_>, gib: f64) {
+/// How far that peak may be off, GiB.
+pub(super) fn activation_off_gib(setup: &Setup<'_>, gib: f64) -> f64 {
     let seen = setup.observed.profile.as_ref();
-    let (off, source) = match seen.map(|seen| activation_grows(setup, seen)) {
-        None => (
-            ACTIVATION_SPREAD * gib,
-            "a pass of max_num_batched_tokens, or the sampler over max_num_seqs rows",
-        ),
-        Some(0.0) => (0.0, PRINTED),
-        Some(grows) => (ACTIVATION_SPREAD * grows, PRINTED_AND_GROWN),
+    let estimated = seen.map_or(gib, |seen| activation_grows(setup, seen));
+    (ACTIVATION_SPREAD * estimated).abs()
+}
+
+pub(super) fn activation_line(ledger: &mut Ledger, setup: &Setup<'_>, gib: f64) {
+    let off = activation_off_gib(setup, gib);
+    let source = match (setup.observed.profile, off > 0.0) {
+        (None, _) => "a pass of max_num_batched_tokens, or the sampler over max_num_seqs rows",
+        (Some(_), false) => PRINTED,
+        (Some(_), true) => PRINTED_AND_GROWN,
     };
     line(ledger, "activations of the profile run", gib, off, source);
 }
@@ -63,12 +67,19 @@ pub(super) fn non_torch_gib(setup: &Setup<'_>) -> f64 {
     seen.unwrap_or_else(|| super::growth_outside_torch_gib(setup))
 }
 
+/// How far that may be off, GiB.
+pub(super) fn non_torch_off_gib(setup: &Setup<'_>, gib: f64) -> f64 {
+    let seen = setup.observed.profile.and_then(|seen| seen.non_torch_gib);
+    seen.map_or(OUTSIDE_TORCH_SPREAD * gib, |_| 0.0)
+}
+
 pub(super) fn non_torch_line(ledger: &mut Ledger, setup: &Setup<'_>, gib: f64) {
-    let (spread, source) = match setup.observed.profile.and_then(|seen| seen.non_torch_gib) {
-        Some(_) => (0.0, PRINTED),
-        None => (OUTSIDE_TORCH_SPREAD, "outside torch"),
+    let source = match setup.observed.profile.and_then(|seen| seen.non_torch_gib) {
+        Some(_) => PRINTED,
+        None => "outside torch",
     };
-    line(ledger, "NCCL and context growth", gib, spread * gib, source);
+    let off = non_torch_off_gib(setup, gib);
+    line(ledger, "NCCL and context growth", gib, off, source);
 }
 
 /// How far the graphs of all together may be off, GiB.

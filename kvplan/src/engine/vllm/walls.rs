@@ -1,11 +1,13 @@
 //! The walls of vLLM's utilisation, and what helps where it does not start.
 
+use super::budget::{Budget, budget};
 use super::measured::graphs_off_gib;
-use super::{Budget, batched_tokens, budget, counts_all_that_is_used, max_seqs, nccl_first};
+use super::{batched_tokens, counts_all_that_is_used, max_seqs, nccl_first};
 use crate::GIB;
 use crate::engine::sglang::first_legal;
 use crate::groups::Groups;
 use crate::parts;
+use crate::plan::typed_length;
 use crate::proven::{self, Off, SeenBeside};
 use crate::setup::{Interval, MORE_ROOM, Refusal, Setup};
 
@@ -158,9 +160,17 @@ pub(super) fn refusal(
     }
     let room = interval(setup, b, need_gib);
     let least = first_legal(room.min);
-    let longest = groups
-        .longest(blocks, batched)
-        .saturating_mul(setup.sharding.dcp.max(1));
+    let of_blocks = |blocks: u64| {
+        let tokens = groups.longest(blocks, batched);
+        tokens.saturating_mul(setup.sharding.dcp.max(1))
+    };
+    let longest = of_blocks(blocks);
+    // The engine's own figure is the edge of the pool it got, which is an estimate here.
+    let low = of_blocks(groups.blocks((b.low_gib() * GIB).max(0.0)));
+    let advised = match b.rest_off > 0.0 && low > 0 {
+        true => typed_length(low),
+        false => longest,
+    };
     Some(Refusal {
         short_gib: need_gib - b.rest,
         engine_says: format!(
@@ -172,11 +182,11 @@ pub(super) fn refusal(
         ),
         remedy: if least > room.max {
             format!(
-                "serve with --max-model-len {longest}; no --gpu-memory-utilization holds one request of {context}"
+                "serve with --max-model-len {advised}; no --gpu-memory-utilization holds one request of {context}"
             )
         } else {
             format!(
-                "serve with --max-model-len {longest}, or raise --gpu-memory-utilization to {least:.3}"
+                "serve with --max-model-len {advised}, or raise --gpu-memory-utilization to {least:.3}"
             )
         },
     })
