@@ -130,6 +130,24 @@ impl SpeculationCost {
     pub fn beside_pool_gib(&self) -> f64 {
         (self.draft_gib - self.pool_lost_gib()).max(0.0)
     }
+
+    /// Takes the pool without the draft as a plain server printed it, with its fraction.
+    pub fn without_as_seen(&mut self, tokens: u64, fraction: Option<f64>) {
+        let plain = &mut self.without;
+        let share = tokens as f64 / plain.kv_tokens.max(1) as f64;
+        let pool = plain.pool.scaled(share);
+        let like = plain.clone();
+        at_tokens(plain, &like, tokens);
+        if pool.grouped() {
+            plain.max_concurrency = pool.requests(plain.context_tokens);
+            plain.pool = pool;
+        }
+        plain.fraction = fraction.unwrap_or(plain.fraction);
+        self.tokens_lost = tokens.saturating_sub(self.with.kv_tokens);
+        let longest = self.without.longest_context;
+        self.context_lost = longest.saturating_sub(self.with.longest_context);
+        self.basis = CostBasis::SeenBoth;
+    }
 }
 
 /// What the two pools of [`SpeculationCost`] rest on. A pool that was seen is never held against one
@@ -144,6 +162,8 @@ pub enum CostBasis {
     Estimates,
     /// The pool that was seen without the draft, less what the draft is estimated to take.
     SeenWithout,
+    /// Both were seen.
+    SeenBoth,
 }
 
 fn basis(setup: &Setup<'_>) -> CostBasis {

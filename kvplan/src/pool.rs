@@ -36,6 +36,17 @@ impl Pool {
         })
     }
 
+    /// A pool like it of another size.
+    pub(crate) fn scaled(&self, share: f64) -> Self {
+        let of = |count: u64| (count as f64 * share).round() as u64;
+        let mut scaled = self.clone();
+        match &mut scaled.0 {
+            Kind::Tokens(tokens) => *tokens = of(*tokens),
+            Kind::Blocks { blocks, .. } => *blocks = of(*blocks),
+        }
+        scaled
+    }
+
     /// Requests of `context` tokens that it holds at once.
     pub fn requests(&self, context: u64) -> f64 {
         let context = context.max(1);

@@ -287,11 +287,11 @@ pub fn all_reduce_plan(
         Algorithm::Nccl => {
             let graph = nccl::search(t, ranks, &options.nccl);
             if graph.failed {
-                notes.push(
+                let cure = nccl::cure(t, ranks, &options.nccl).words();
+                notes.push(format!(
                     "NCCL's search finds no ring here and assumes 0.1 GB/s: it takes Simple at \
-                     small sizes; a graph file (NCCL_GRAPH_FILE) mends it"
-                        .to_string(),
-                );
+                     small sizes; {cure} mends it"
+                ));
             }
             let choice = nccl::choose(t.arch, &graph, ranks.len(), bytes, &options.nccl);
             match choice.algorithm {

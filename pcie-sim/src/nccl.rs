@@ -177,14 +177,48 @@ fn linked_in_pairs(t: &Topology, ranks: &[usize]) -> bool {
         })
 }
 
+/// The first release whose search finds a ring on two Turin sockets.
+pub const FINDS_RING: (u16, u16) = (2, 29);
+
 /// Known failure: two Turin sockets and more than one GPU on each, before 2.29: the search finds
 /// no ring at any speed. Published logs show bw 0.1, path SYS, 2 channels, and a graph file mends it.
 fn search_fails(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> bool {
     let turin = cpu::is_turin(t.cpu.as_deref());
     let sockets: std::collections::BTreeSet<Option<usize>> =
         ranks.iter().map(|g| t.socket_of(*g)).collect();
-    let old = setup.version.is_none_or(|v| v < (2, 29));
+    let old = setup.version.is_none_or(|v| v < FINDS_RING);
     turin && old && sockets.len() > 1 && ranks.len() > 2
+}
+
+/// What mends a search that finds no ring, the simplest first: a newer NCCL where that alone finds one.
+pub fn cure(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> Cure {
+    let newer = NcclSetup {
+        version: Some(FINDS_RING),
+        ..*setup
+    };
+    match search(t, ranks, setup).failed && !search(t, ranks, &newer).failed {
+        true => Cure::Newer,
+        false => Cure::GraphFile,
+    }
+}
+
+/// What mends a search that finds no ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cure {
+    /// A newer NCCL finds it by itself.
+    Newer,
+    /// A graph file alone.
+    GraphFile,
+}
+
+impl Cure {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Newer => "NCCL 2.29 or newer, or a graph file (NCCL_GRAPH_FILE)",
+            Self::GraphFile => "a graph file (NCCL_GRAPH_FILE)",
+        }
+    }
 }
 
 /// The same box on a CPU for which the search finds no ring, where nobody said which CPU it has and

@@ -140,8 +140,8 @@ pub(crate) struct ScenarioArgs {
     pub(crate) draft_tokens: Option<u32>,
     /// What was measured of acceptance: `2.3@3` (accept length at a depth, bonus token included),
     /// `rates:.65,.40,.24` (cumulative by position), a log, or bench outputs that print an accept length
-    /// (`FILE[,FILE…]@DEPTH`); speeds in these, beside a --baseline measured alike, are the answer of
-    /// their load
+    /// (`FILE[,FILE…]@DEPTH` where they do not say their depth; another than theirs is refused); speeds
+    /// in these, beside a --baseline measured alike, are the answer of their load
     #[arg(long, value_name = "LEN@DEPTH|rates:…|LOG|BENCH[,BENCH…]@DEPTH")]
     pub(crate) accept: Option<String>,
     /// Whether that is of another draft than is asked for (`--compare`).
@@ -322,7 +322,7 @@ pub(crate) struct AcceptCommandArgs {
     /// accepted by position), `alphas:.65,.6`, `no-bonus:1.3@3`, `vllm-rate:.43@3`,
     /// `sglang-rate-old:.54@4` and `sglang-rate-new:.39@4` (rate @ draft tokens),
     /// `llamacpp:36/7@16` (accepted / cycles @ drafts a cycle), a log, or benches
-    /// (`FILE[,FILE…]@DEPTH`)
+    /// (`FILE[,FILE…]@DEPTH` where they do not say their depth; another than theirs is refused)
     #[arg(long, value_name = "FIGURE|LOG|BENCH[,BENCH…]@DEPTH")]
     pub(crate) accept: Vec<String>,
     /// Verify passes behind the figures that do not say: tightens the band

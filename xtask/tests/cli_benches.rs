@@ -89,3 +89,37 @@ fn a_bench_that_may_be_of_a_server_that_drafts_is_assumed_plain_aloud() {
     let listed = of("concurrency,tok_s\n1,50\n");
     assert!(!listed.contains(said), "{listed}");
 }
+
+/// MODEL and ENGINE stood for the reader to fill in below a line of the file that names both.
+#[test]
+fn what_a_bench_prints_of_its_own_arguments_names_model_and_engine() {
+    let next = |arguments: &str| {
+        let text = format!(
+            "{arguments}\n{}",
+            bench(8, 20.0, None).replace("Backend: sglang\n", "")
+        );
+        with_log("named", &text, |file| answers(&["explain", file]))
+    };
+    let own = next(
+        "Namespace(backend='sglang', base_url=None, model='/models/Qwen3-32B-FP8', max_concurrency=8)",
+    );
+    assert!(
+        own.contains(" --model Qwen3-32B-FP8 --engine sglang "),
+        "{own}"
+    );
+    let vllm = next(
+        "Namespace(subparser='bench', backend='vllm', model='meta-llama/Llama-3.1-8B-Instruct', tokenizer=None)",
+    );
+    assert!(
+        vllm.contains(" --model Llama-3.1-8B-Instruct --engine vllm "),
+        "{vllm}"
+    );
+    assert!(
+        vllm.contains("--engine is right if the server was vllm, which"),
+        "{vllm}"
+    );
+    // Any server answers the OpenAI interface; a model of nobody's catalogue is named to the reader.
+    let open = next("Namespace(backend='openai', model='/data/my-finetune', max_concurrency=8)");
+    assert!(open.contains(" --model MODEL --engine ENGINE "), "{open}");
+    assert!(open.contains("config.json of /data/my-finetune"), "{open}");
+}

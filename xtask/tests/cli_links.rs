@@ -468,6 +468,9 @@ fn which_nccl_is_taken_to_run_on_two_turin_is_said_where_the_cpu_is_known() {
     let line = "NCCL before 2.29, which finds no ring on two AMD Turin (EPYC 9005): 2.29 or newer finds one";
     assert!(eight.contains(line), "{eight}");
     assert!(!four.contains(line), "{four}");
+    // The simpler cure went unnamed in the advice.
+    let cure = "run NCCL 2.29 or newer, or give the older one a graph file (NCCL_GRAPH_FILE)";
+    assert!(eight.contains(cure), "{eight}");
 }
 
 /// At 16 users, and at 15, which pad to 16, a verify's payload lay 3 % past the size at which NCCL changes its choice, whose place is

@@ -152,7 +152,9 @@ fn what_a_logs_draft_costs_is_all_that_the_log_shows_of_it() {
     let text = plan_of("cost", DRAFTS, A100);
     // 10.30 free before it loads, 9.10 when ready: its embedding is let go in between.
     assert!(
-        text.contains("it takes 0 tokens (0.00 GiB), and 1.20 GiB beside the pool"),
+        text.contains(
+            "costs no KV tokens, at 0.850 with and without it; beside the pool 1.20 GiB: the draft's "
+        ),
         "{text}"
     );
     assert!(text.contains("beside it: the log's)"), "{text}");

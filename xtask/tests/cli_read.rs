@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::answers;
+use common::{SGLANG_LOG, answers, refusal, with_log};
 
 /// `predict` with these flags.
 fn predict(flags: &str) -> String {
@@ -242,4 +242,37 @@ fn a_tied_depth_that_surely_pays_is_the_one_named_where_the_fastest_may_not() {
     assert!(!text.contains("pays with "), "{text}");
     let deeper = predict(&format!("{server} --steps 4"));
     assert!(deeper.starts_with("MEASURE FIRST"), "{deeper}");
+}
+
+/// The log's five steps were taken without a word.
+#[test]
+fn steps_said_of_a_log_that_says_others_itself_are_refused() {
+    let log = SGLANG_LOG.replace(
+        "speculative_algorithm=None",
+        "speculative_algorithm='EAGLE3', speculative_num_steps=5, speculative_eagle_topk=1, speculative_num_draft_tokens=6",
+    ) + "[2026-07-11 09:16:00 TP0] Decode batch, #running-req: 1, #token: 4000, token usage: 0.01, accept len: 2.40, \
+         cuda graph: True, gen throughput (token/s): 60.00, #queue-req: 0,\n";
+    with_log("five-steps", &log, |file| {
+        let predict = [
+            "predict",
+            "--model",
+            "qwen3-32b",
+            "--gpu",
+            "h100",
+            "--accept",
+        ];
+        for command in [&predict[..], &["accept", "--accept"]] {
+            let of = |given: &str| [command, &[given]].concat().join(" ");
+            let said = format!("{file}@3");
+            let why = refusal(&[command, &[said.as_str()]].concat());
+            let names = format!("--accept {said}: {file} itself is of 5 draft steps; leave @3 out");
+            assert!(why.contains(&names), "{}: {why}", of(&said));
+            let same = format!("{file}@5");
+            let (bare, told) = (
+                answers(&[command, &[file]].concat()),
+                answers(&[command, &[same.as_str()]].concat()),
+            );
+            assert_eq!(bare, told.replace(&same, file));
+        }
+    });
 }

@@ -200,8 +200,8 @@ fn beside_a_sweep_to_64(name: &str, more: &[&str]) -> String {
 #[test]
 fn a_sweep_that_the_pool_does_not_hold_is_asked_for_with_shorter_requests() {
     let said = beside_a_sweep_to_64("short", &["--concurrency", "64", "--steps", "3"]);
-    let words = "reaches 256 users, the tokens of a verify; the pool holds 89 of 2,048 tokens, so run \
-                 it with requests of at most 704 (--baseline-context)";
+    let words = "reaches 256 users, the tokens of a verify; the pool holds 101 of 2,048 tokens, so run \
+                 it with requests of at most 800 (--baseline-context)";
     assert!(said.contains(words), "{said}");
 }
 

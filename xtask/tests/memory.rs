@@ -107,7 +107,7 @@ fn the_ledger_of_an_sglang_log_has_the_logs_own_pool_and_graphs() {
     assert!(!plan.contains("not observed"), "{plan}");
     // 30.71 free after the weights less 46.21 x (1 - 0.848) kept outside: what a server without the
     // draft would have had; 0.36 GiB of 65,536 B less is what the log's has.
-    let lost = plan.split_once("it takes ").map(|(_, after)| after);
+    let lost = plan.split_once("the draft costs ").map(|(_, after)| after);
     let lost = lost.and_then(|after| after.split_whitespace().next());
     let lost: f64 = lost.map_or(f64::NAN, |n| n.replace(',', "").parse().unwrap_or(f64::NAN));
     assert!((lost - 0.36 * 16384.0).abs() < 400.0, "{lost}: {plan}");
@@ -132,7 +132,7 @@ fn what_the_draft_takes_of_a_logged_pool_is_estimate_less_estimate() {
          sglang@2026-02 --mem-fraction 0.848 --context 32k --max-running 48 --batched-tokens 4096",
     );
     let takes = |text: &str| -> Option<String> {
-        let (_, after) = text.split_once("it takes ")?;
+        let (_, after) = text.split_once("the draft costs ")?;
         Some(after.split_whitespace().next()?.to_string())
     };
     assert_eq!(takes(&plan), takes(&without), "{plan}\n{without}");

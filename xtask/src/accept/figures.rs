@@ -269,7 +269,7 @@ fn from_log(path: &Path, said: Option<u32>, cycles: Option<f64>) -> anyhow::Resu
     }
     let text = input::read_text(path)?;
     let log = accept_from_log(&text, &shown)?;
-    let depth = log.depth.or(said);
+    let depth = log.depth_or(said, &shown)?;
     let needs_depth = || {
         input::error(format!(
             "--accept {shown}: accept length {:.2}, but the log does not say at which depth; give \

@@ -62,6 +62,20 @@ pub(crate) struct LogAcceptance {
     pub(crate) speeds: Vec<super::speeds::LoadSpeed>,
 }
 
+impl LogAcceptance {
+    /// The depth that the log says, else the one said of it (`FILE@STEPS`); an error where the two differ.
+    pub(crate) fn depth_or(&self, said: Option<u32>, name: &str) -> anyhow::Result<Option<u32>> {
+        match (self.depth, said) {
+            (Some(logged), Some(said)) if logged != said => Err(crate::input::error(format!(
+                "--accept {name}@{said}: {name} itself is of {logged} draft step{}; leave @{said} out, or give \
+                 the file of that run",
+                if logged == 1 { "" } else { "s" }
+            ))),
+            (logged, said) => Ok(logged.or(said)),
+        }
+    }
+}
+
 /// Reads the acceptance in a log of SGLang, vLLM or a bench; an error in one line where it says
 /// nothing of it.
 pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAcceptance> {

@@ -1,6 +1,6 @@
 //! Facts of bench outputs.
 
-use super::args::flag;
+use super::args::{argument, flag};
 use super::facts::Facts;
 use super::speeds::LoadSpeed;
 use super::text::Doc;
@@ -69,6 +69,7 @@ fn served(doc: &Doc, points: &[BenchPoint], facts: &mut Facts) {
     if let Some(model) = points.iter().find_map(|p| p.model.clone()) {
         facts.set_if_absent("model", model, last.line);
     }
+    arguments(doc, facts);
     for name in ["--model", "--model-path", "--model-name", "-m"] {
         let Some((model, at)) = flag(&doc.flat, name) else {
             continue;
@@ -113,9 +114,39 @@ fn served(doc: &Doc, points: &[BenchPoint], facts: &mut Facts) {
             facts.set_if_absent("bench_engine", engine, doc.line_at(at));
         }
     }
+    for phrase in [
+        "Backend: vllm",
+        "\"backend\": \"vllm\"",
+        "\"endpoint_type\": \"vllm\"",
+    ] {
+        if let Some(at) = doc.after_all(phrase).next() {
+            facts.set_if_absent("bench_backend", "vllm", doc.line_at(at));
+        }
+    }
     if let Some(held) = last.held_tokens() {
         let how = "the prompt and half the output";
         facts.derive("bench_held_tokens", held.round(), last.line, how);
+    }
+}
+
+/// What the client printed of its own arguments, `Namespace(backend='vllm', model='…', …)`: the model,
+/// and what it spoke to. SGLang's own interface no other engine has; the OpenAI one, by whatever name, any
+/// has, so that it is told apart.
+fn arguments(doc: &Doc, facts: &mut Facts) {
+    for at in doc.after_all("Namespace(") {
+        let printed = doc.window(at, 8000).split(')').next().unwrap_or("");
+        let line = doc.line_at(at);
+        if let Some(model) = argument(printed, "model").filter(|name| name.len() > 2) {
+            facts.set_if_absent("model", model, line);
+        }
+        match argument(printed, "backend").or_else(|| argument(printed, "endpoint_type")) {
+            Some("sglang" | "sglang-native") => facts.set_if_absent("bench_engine", "sglang", line),
+            Some("sglang-oai" | "sglang-oai-chat") => {
+                facts.set_if_absent("bench_backend", "sglang", line);
+            }
+            Some("vllm" | "vllm-chat") => facts.set_if_absent("bench_backend", "vllm", line),
+            _ => {}
+        }
     }
 }
 

@@ -5,27 +5,10 @@ use kvplan::{CostBasis, Plan};
 use super::Report;
 use crate::table::thousands;
 
-/// Pools are of whole blocks: tokens lost may come to so much less than what the lines of a draft do.
-const WHOLE_BLOCKS_GIB: f64 = 0.03;
-
-/// What the draft takes: tokens and their GiB, and what it takes where the pool is not.
-pub(super) fn cost(report: &Report) -> String {
-    let cost = &report.cost;
-    let tokens = format!(
-        "{} tokens ({:.2} GiB)",
-        thousands(cost.tokens_lost as f64),
-        cost.pool_lost_gib()
-    );
-    match cost.beside_pool_gib() {
-        gib if gib < WHOLE_BLOCKS_GIB => tokens,
-        gib => format!("{tokens}, and {gib:.2} GiB beside the pool"),
-    }
-}
-
 /// What the cost of the draft rests on, where that is not a plan like any other.
 pub(super) fn rests_on(report: &Report) -> &'static str {
     match report.cost.basis {
-        CostBasis::Planned => "",
+        CostBasis::Planned | CostBasis::SeenBoth => "",
         CostBasis::Seen => rests_on_the_log(&report.cost.with),
         CostBasis::Estimates => " (estimated: the log has no run without it)",
         CostBasis::SeenWithout => {

@@ -2,14 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::Report;
 use super::memory::to_memory;
+use super::{DraftCost, Report};
 
 /// The contract's `plan --json`.
 pub(super) fn to_json(report: &Report) -> Value {
     let known = report.inferred.known;
     let plan = &report.cost.with;
     let mut memory = to_memory(report);
+    let cost = report.draft_cost.as_ref();
+    if let Some(cost) = cost {
+        memory.kv_tokens_without_speculation = Some(cost.tokens()[1]);
+    }
     if report.uncut.is_some() {
         memory.fits = Some(false);
     }
@@ -36,11 +40,12 @@ pub(super) fn to_json(report: &Report) -> Value {
         "max_model_len": report.length.told,
         "weights_gib": {"computed": plan.computed_weights_gib, "used": plan.weights_gib},
         "speculation": report.speculates.then(|| json!({
-            "tokens_lost": report.cost.tokens_lost,
+            "tokens_lost": cost.map_or(report.cost.tokens_lost, DraftCost::lost),
             "context_lost": report.cost.context_lost,
             "gib": report.cost.draft_gib,
-            "pool_gib_lost": report.cost.pool_lost_gib(),
-            "beside_pool_gib": report.cost.beside_pool_gib(),
+            "pool_gib_lost": cost.map_or_else(|| report.cost.pool_lost_gib(), DraftCost::pool_gib),
+            "beside_pool_gib": cost.map_or_else(|| report.cost.beside_pool_gib(), DraftCost::beside_pool_gib),
+            "fractions": cost.map(DraftCost::fractions),
             "pool_gib_without": report.cost.without.pool_gib,
         })),
         "refusal": plan.refusal.as_ref().map(refusal_json),

@@ -3,13 +3,14 @@
 
 use kvplan::{EngineKind, Fit, Plan};
 
-use super::wall::{band, clear_fraction, typed};
-use super::{Report, choice, fraction_flag, limit, report, starts, text};
+use super::cost::{self, DraftCost};
+use super::instead::{self, good};
+use super::wall::{clear_fraction, typed};
+use super::{Report, fraction_flag, limit, report, starts, text};
 use crate::cli::PlanArgs;
 use crate::input;
 use crate::predict::answer::{LedgerLine, Memory, MostAtOnce, Roomier};
 use crate::scenario::Scenario;
-use crate::table::{at_most, thousands};
 
 /// The memory part of a prediction.
 ///
@@ -20,165 +21,48 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     if own.engine.kind == EngineKind::LlamaCpp {
         return of_slots(own, scenario);
     }
-    if let Some(memory) = below_where_it_ran_out(&own, scenario)? {
-        return Ok(memory);
-    }
-    if let Some(memory) = below_a_plain_servers(&own, scenario)? {
-        return Ok(memory);
-    }
-    if let Some(memory) = above_where_it_was_refused(&own, scenario)? {
-        return Ok(memory);
+    let other = instead::of(&own, scenario, None)?;
+    let cost = cost::of(&own, scenario, None, other.as_ref())?;
+    if let Some(other) = other {
+        let mut memory = for_load(&other.report, &other.scenario);
+        if !own.told {
+            fewer_at_once(&other.report, scenario, &mut memory)?;
+        }
+        memory.set_instead = Some(other.why);
+        return Ok(at_a_cost(memory, cost));
     }
     let plan = &own.cost.with;
-    let given =
-        scenario.mem_fraction.is_some() || scenario.observed.kv_gib.is_some() || own.ran.is_some();
-    if given || plan.interval.is_empty() || good(plan, scenario.context) {
-        let mut memory = for_load(&own, scenario);
-        memory.fraction_given = given;
-        memory.cost_by_fraction = choice::cost(&own, scenario)?;
-        of_both_logs(&own, scenario, &mut memory)?;
-        // What a log's server was told is no wish of this user's.
-        let free = !given || scenario.by_log("mem_fraction");
-        if free && !plan.interval.is_empty() {
-            memory.roomier = roomier(&own, scenario)?;
-        }
+    let mut memory = for_load(&own, scenario);
+    // What a log's server was told is no wish of this user's.
+    let free = !own.told || scenario.by_log("mem_fraction");
+    let stands = own.told || good(plan, scenario.context);
+    if free && stands && !plan.interval.is_empty() {
+        memory.roomier = roomier(&own, scenario)?;
+    }
+    if stands || plan.interval.is_empty() {
         fewer_at_once(&own, scenario, &mut memory)?;
-        return Ok(memory);
     }
-    // Nobody asked for the fraction that is refused, too small or above the wall: answer for one
-    // that carries the context, which the flags to paste then set.
-    for fraction in better_fractions(plan) {
-        let other = report(scenario, None, Some(fraction))?;
-        if good(&other.cost.with, scenario.context) {
-            let mut memory = for_load(&other, scenario);
-            memory.set_instead = Some(set_instead(&own, fraction, scenario.context));
-            fewer_at_once(&other, scenario, &mut memory)?;
-            return Ok(memory);
-        }
-    }
-    Ok(for_load(&own, scenario))
+    Ok(at_a_cost(memory, cost))
 }
 
-/// What the draft costs by the pools of two logs, its own and the plain server's: that is what `explain`
-/// says of them.
-fn of_both_logs(own: &Report, scenario: &Scenario, memory: &mut Memory) -> anyhow::Result<()> {
-    let as_logged = scenario.ran.as_asked() && scenario.ran.speculates && scenario.draft.is_some();
-    let same = as_logged && memory.kv_tokens == scenario.ran.kv_tokens;
-    let Some(plain) = scenario.ran.plain_pool.as_ref().filter(|_| same) else {
-        return Ok(());
-    };
-    let lost = plain.tokens.saturating_sub(memory.kv_tokens.unwrap_or(0));
-    let of_one = own.cost.without.kv_bytes_per_token / f64::from(1 << 30);
-    memory.kv_tokens_without_speculation = Some(plain.tokens);
-    memory.pool_gib_lost = Some(lost as f64 * of_one);
-    memory.cost_by_fraction =
-        choice::of_both_logs(own, scenario, memory.cost_by_fraction.as_ref())?;
-    memory.by_both_logs = true;
-    Ok(())
-}
-
-/// The fraction in the log of a plain server was set for a run without a draft: where the draft brings
-/// it above the activation wall, answers for one that is legal with it.
-fn below_a_plain_servers(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Memory>> {
-    let plan = &own.cost.with;
-    let of_plain = scenario.by_log("mem_fraction") && !scenario.ran.speculates;
-    let too_high = starts(plan) && plan.fraction > plan.interval.max;
-    if scenario.draft.is_none() || !of_plain || !too_high || plan.interval.is_empty() {
-        return Ok(None);
+/// Puts what the draft costs beside a pool with it.
+fn at_a_cost(mut memory: Memory, cost: Option<DraftCost>) -> Memory {
+    if let Some(cost) = &cost {
+        memory.kv_tokens_without_speculation = Some(cost.tokens()[1]);
     }
-    let mut other = scenario.clone();
-    let vllm = own.engine.kind == EngineKind::Vllm;
-    other.ran = scenario.ran.clone().at_other_fraction(vllm);
-    // Below the wall's band first: what stayed up there with a draft nobody has seen.
-    for fraction in [plan.interval.max_low, plan.interval.max].map(typed) {
-        other.mem_fraction = Some(fraction);
-        let lower = report(&other, None, None)?;
-        if good(&lower.cost.with, scenario.context) {
-            let mut memory = for_load(&lower, &other);
-            let ran = scenario.ran.stayed_up;
-            if ran {
-                // The pool that is given up is that of the server that ran.
-                let plain = &own.cost.without;
-                let left = lower.cost.with.kv_tokens as f64 / plain.kv_tokens.max(1) as f64;
-                memory.kv_tokens_without_speculation = Some(plain.kv_tokens);
-                memory.pool_gib_lost = Some((1.0 - left).max(0.0) * plain.pool_gib);
-            }
-            memory.set_instead = Some(format!(
-                "set {} {fraction:.3}: the {:.3} of the log's server, which {} without a draft, is \
-                 above the middle of the activation wall with one, {} ({})",
-                fraction_flag(own),
-                plan.fraction,
-                if ran { "ran" } else { "was to run" },
-                at_most(plan.interval.max, 3),
-                band(&plan.interval),
-            ));
-            return Ok(Some(memory));
-        }
-    }
-    Ok(None)
+    memory.draft_cost = cost;
+    memory
 }
-
-/// The fraction of a log's server that ran out of memory with it: answers for one clear of the
-/// activation wall, and of that fraction.
-fn below_where_it_ran_out(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Memory>> {
-    let plan = &own.cost.with;
-    let at = scenario.ran.ran_out.as_ref();
-    let Some(at) = at.filter(|_| scenario.by_log("mem_fraction") && !plan.interval.is_empty())
-    else {
-        return Ok(None);
-    };
-    let clear = plan.interval.max_low.min(plan.fraction - STEP_DOWN);
-    let fraction = typed(clear);
-    let mut other = scenario.clone();
-    let vllm = own.engine.kind == EngineKind::Vllm;
-    other.ran = scenario.ran.clone().at_other_fraction(vllm);
-    other.mem_fraction = Some(fraction);
-    let lower = report(&other, None, None)?;
-    if !starts(&lower.cost.with) {
-        return Ok(None);
-    }
-    let mut memory = for_load(&lower, &other);
-    memory.set_instead = Some(format!(
-        "set {} {fraction:.3}: at {:.3} the log's server ran out of memory ({at})",
-        fraction_flag(own),
-        plan.fraction,
-    ));
-    Ok(Some(memory))
-}
-
-/// The fraction of a log's server that did not get past its pool: answers for one that does.
-fn above_where_it_was_refused(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Memory>> {
-    let plan = &own.cost.with;
-    let refused = scenario.by_log("mem_fraction") && !scenario.ran.came_up && !starts(plan);
-    let mut other = scenario.clone();
-    let vllm = own.engine.kind == EngineKind::Vllm;
-    other.ran = scenario.ran.clone().at_other_fraction(vllm);
-    for fraction in better_fractions(plan).filter(|_| refused) {
-        other.mem_fraction = Some(fraction);
-        let higher = report(&other, None, None)?;
-        if good(&higher.cost.with, scenario.context) {
-            let mut memory = for_load(&higher, &other);
-            memory.set_instead = Some(format!(
-                "set {} {fraction:.3}: {:.3}, as in the log, is refused",
-                fraction_flag(own),
-                plan.fraction,
-            ));
-            return Ok(Some(memory));
-        }
-    }
-    Ok(None)
-}
-
-/// What a fraction that ran out of memory is lowered by at least: about 1 GiB of a large card.
-const STEP_DOWN: f64 = 0.01;
 
 /// llama.cpp takes what its slots need: as many as the heaviest load shown that fits, where nobody
 /// said how many.
 fn of_slots(own: Report, scenario: &Scenario) -> anyhow::Result<Memory> {
-    Ok(match with_slots(scenario, None)? {
-        Some((other, _)) => for_load(&other, scenario),
-        None => for_load(&own, scenario),
-    })
+    let (own, scenario) = match with_slots(scenario, None)? {
+        Some(wider) => wider,
+        None => (own, scenario.clone()),
+    };
+    let cost = cost::of(&own, &scenario, None, None)?;
+    Ok(at_a_cost(for_load(&own, &scenario), cost))
 }
 
 /// The plan of llama.cpp with as many slots as the heaviest load that fits, above one, and the
@@ -277,48 +161,6 @@ fn fewer_at_once(own: &Report, scenario: &Scenario, memory: &mut Memory) -> anyh
     Ok(())
 }
 
-/// Whether a plan starts inside the walls and holds one request of the context.
-fn good(plan: &Plan, context: u64) -> bool {
-    plan.fit(context) == Fit::Fits
-}
-
-/// Fractions to take instead, best first: clear of the activation wall's band, the middle of the legal
-/// interval, its top. Three digits, as people type it.
-fn better_fractions(plan: &Plan) -> impl Iterator<Item = f64> {
-    let interval = &plan.interval;
-    let (min, max) = (interval.min, interval.max);
-    [interval.max_low, f64::midpoint(min, max), max]
-        .into_iter()
-        .map(typed)
-        .filter(move |fraction| *fraction > min && *fraction <= max)
-}
-
-/// Why another fraction than the engine's own, in the words of the flag.
-fn set_instead(own: &Report, fraction: f64, context: u64) -> String {
-    let plan = &own.cost.with;
-    let why = if starts(plan) && plan.fraction > plan.interval.max {
-        let i = &plan.interval;
-        format!(
-            "is above the middle of the activation wall, {} ({})",
-            at_most(i.max, 3),
-            band(i)
-        )
-    } else if starts(plan) && plan.pool.requests(context) < 1.0 {
-        format!(
-            "leaves {} tokens, less than one request of {}",
-            thousands(plan.kv_tokens as f64),
-            thousands(context as f64)
-        )
-    } else {
-        "is refused".to_string()
-    };
-    format!(
-        "set {} {fraction:.3}: the engine's own {:.3} {why}",
-        fraction_flag(own),
-        plan.fraction
-    )
-}
-
 /// The same with what depends on the load of a scenario.
 fn for_load(report: &Report, scenario: &Scenario) -> Memory {
     let plan = &report.cost.with;
@@ -332,7 +174,7 @@ fn for_load(report: &Report, scenario: &Scenario) -> Memory {
 
 /// A log's figures are rounded, so the fraction that they give backwards differs in the fourth
 /// digit from the one that its server was told: that one is to be set again.
-fn as_said(inferred: f64, scenario: &Scenario) -> f64 {
+pub(super) fn as_said(inferred: f64, scenario: &Scenario) -> f64 {
     let said = scenario.mem_fraction.unwrap_or(inferred);
     if (said - inferred).abs() < 0.001 {
         said
@@ -348,7 +190,6 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         fits: fits(plan, report.context),
         kv_tokens: Some(plan.kv_tokens),
         kv_tokens_without_speculation: Some(report.cost.without.kv_tokens),
-        pool_gib_lost: Some(report.cost.pool_lost_gib()),
         computed_weights_gib: plan.computed_weights_gib,
         holds_without_draft: None,
         pool: Some(plan.pool.clone()),
@@ -359,9 +200,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         length: report.length.clone(),
         roomier: None,
         set_instead: None,
-        fraction_given: false,
-        cost_by_fraction: None,
-        by_both_logs: false,
+        draft_cost: None,
         fraction: Some(plan.fraction),
         fraction_min: Some(plan.interval.min),
         tokens_in_requests_of: plan.tokens_in_requests_of,

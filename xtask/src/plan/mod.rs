@@ -4,12 +4,15 @@
 mod basis;
 mod card;
 mod choice;
+mod cost;
 mod ignored;
+mod instead;
 mod json;
 mod knobs;
 mod length;
 mod limit;
 mod memory;
+mod pool;
 mod releases;
 mod room;
 mod setup;
@@ -20,7 +23,7 @@ mod wall;
 mod wanted;
 
 pub(crate) use card::{Otherwise, not_of_this_server};
-pub(crate) use choice::CostByFraction;
+pub(crate) use cost::DraftCost;
 use json::to_json;
 pub(crate) use knobs::{Knobs, asked_load, within_limit};
 use knobs::{check, check_together, fits_the_card};
@@ -42,6 +45,8 @@ use crate::scenario::Scenario;
 pub(crate) struct Report {
     /// With and without speculation.
     pub(crate) cost: SpeculationCost,
+    /// What the draft costs, each pool at its fraction.
+    pub(crate) draft_cost: Option<DraftCost>,
     /// Whether there is speculation at all.
     pub(crate) speculates: bool,
     /// What the observed figures give backwards.
@@ -68,6 +73,8 @@ pub(crate) struct Report {
     pub(crate) engine: kvplan::Engine,
     /// Flags given that change nothing in this ledger.
     pub(crate) ignored: Vec<&'static str>,
+    /// Whether a flag, a log or an observed pool says the fraction.
+    pub(crate) told: bool,
     /// Whether this server came to take requests, where a log shows it past its pool.
     pub(crate) ran: Option<bool>,
     /// The fraction that the server of a log ran with, where another is asked for, and whether its
@@ -117,12 +124,14 @@ fn asked(scenario: &mut Scenario, args: &PlanArgs) -> anyhow::Result<Report> {
     setup::by_flags(scenario, args);
     within_limit(scenario)?;
     *scenario = crate::predict::launch::for_loads(scenario.clone())?;
-    let own = report(scenario, Some(args), None)?;
+    let mut own = report(scenario, Some(args), None)?;
     let slots = own.engine.kind == EngineKind::LlamaCpp && args.scenario.concurrency.is_some();
     if slots && let Some((wider, with)) = memory::with_slots(scenario, Some(args))? {
         *scenario = with;
-        return Ok(wider);
+        own = wider;
     }
+    let other = instead::of(&own, scenario, Some(args))?;
+    own.draft_cost = cost::of(&own, scenario, Some(args), other.as_ref())?;
     Ok(own)
 }
 
@@ -136,6 +145,7 @@ fn report(
     setup.fraction = fraction.or(setup.fraction);
     let fail = |error: kvplan::PlanError| input::error(error.to_string());
     let mut known = known(scenario, args);
+    let pool_seen = known.pool_gib.is_some();
     check_together(&known)?;
     let plain = kvplan::plan(&setup.plain()).map_err(fail)?;
     let assumed = args.and_then(|args| assumed_model(scenario, args));
@@ -149,14 +159,7 @@ fn report(
     let seen = known.pool_gib.is_some() && pool_wins(scenario, args);
     let drafted = setup.observed.pool_with_draft;
     if seen {
-        // The pool was seen, so what allocated it is known better than what was believed.
-        match inferred.known.fraction.filter(|_| !drafted) {
-            Some(fraction) => setup.fraction = Some(fraction),
-            None => {
-                setup.observed.pool_gib = known.pool_gib;
-                setup.fraction = setup.fraction.filter(|_| !sglang);
-            }
-        }
+        by_the_pool(&mut setup, &known, inferred.known.fraction);
     }
     let mut cost = kvplan::speculation_cost(&setup).map_err(fail)?;
     slots_for_one(&setup, &cost.with)?;
@@ -164,12 +167,16 @@ fn report(
         // The draft's pool came out of the same fraction.
         inferred.known.fraction = Some(cost.with.fraction);
     }
+    both_logs(scenario, &mut cost);
     room::name(scenario, args, &mut cost.with);
     let fourth = fourth(scenario, args, &inferred);
     of_the_pool(&mut cost, seen && inferred.known.fraction.is_some());
     let target = wanted::target(scenario, &setup, &cost.with).map_err(fail)?;
     let length = Length::of(scenario, &setup, &cost);
+    let ran = setup::ran(scenario, &setup).filter(|_| fraction.is_none());
     Ok(Report {
+        told: scenario.mem_fraction.is_some() || pool_seen || ran.is_some(),
+        draft_cost: None,
         speculates: setup.speculation.is_some(),
         engine: setup.engine,
         other_kv: limit::other_kv(&setup, cost.with.kv_dtype),
@@ -190,7 +197,7 @@ fn report(
         assumed,
         left_aside: scenario.left_aside.clone(),
         foreign,
-        ran: setup::ran(scenario, &setup).filter(|_| fraction.is_none()),
+        ran,
         ran_with: setup::ran_with(&setup),
         ran_at: scenario.ran.at_another_fraction(),
         given_back: scenario.given_back.is_some(),
@@ -198,10 +205,34 @@ fn report(
     })
 }
 
+/// Takes the pool without the draft from the log of a plain server, where both servers are the one asked
+/// about: what two servers printed is no matter of estimates.
+fn both_logs(scenario: &Scenario, cost: &mut SpeculationCost) {
+    let ran = &scenario.ran;
+    let as_logged = ran.as_asked() && ran.speculates && scenario.draft.is_some();
+    let same = as_logged && Some(cost.with.kv_tokens) == ran.kv_tokens;
+    if let Some(plain) = ran.plain_pool.as_ref().filter(|_| same) {
+        cost.without_as_seen(plain.tokens, plain.fraction);
+    }
+}
+
 /// What SGLang's figures give backwards; other engines' give nothing.
 fn sglang_backwards(known: &kvplan::Known, sglang: bool) -> Inferred {
     let inferred = sglang.then(|| known.infer());
     inferred.unwrap_or_default()
+}
+
+/// Takes the fraction that a pool gives which was seen: what allocated it is known better than what was
+/// believed.
+fn by_the_pool(setup: &mut kvplan::Setup<'_>, known: &kvplan::Known, inferred: Option<f64>) {
+    let sglang = setup.engine.kind == EngineKind::Sglang;
+    match inferred.filter(|_| !setup.observed.pool_with_draft) {
+        Some(fraction) => setup.fraction = Some(fraction),
+        None => {
+            setup.observed.pool_gib = known.pool_gib;
+            setup.fraction = setup.fraction.filter(|_| !sglang);
+        }
+    }
 }
 
 /// Says that the fraction follows from the pool that was seen, where it does.

@@ -39,7 +39,7 @@ fn speculation<'a>(scenario: &'a Scenario, draft: Option<&'a Draft>) -> Option<S
         (Some(_), Some(head)) if head.kind == kvplan::DraftKind::BlockDiffusion => SpecKind::Block,
         (Some(_), Some(_)) => SpecKind::Eagle,
     };
-    let steps = u64::from(scenario.steps.or(scenario.ledger_steps).unwrap_or(3));
+    let steps = u64::from(scenario.steps_for_memory());
     Some(Speculation {
         kind,
         draft: draft.model.as_ref(),

@@ -15,11 +15,8 @@ fn plan_args(flags: &[&str]) -> PlanArgs {
 fn answer(flags: &[&str]) -> (Report, Scenario) {
     let args = plan_args(flags);
     let mut scenario = Scenario::resolve(&args.scenario).expect("the default scenario");
-    setup::by_flags(&mut scenario, &args);
-    (
-        report(&scenario, Some(&args), None).expect("a plan"),
-        scenario,
-    )
+    let report = asked(&mut scenario, &args).expect("a plan");
+    (report, scenario)
 }
 
 #[test]
@@ -29,7 +26,8 @@ fn the_default_plan_tells_the_story_of_the_night() {
     expect_test::expect![[r#"
         FITS     --mem-fraction-static 0.880 (inferred from the observed pool)
                  10.42 GiB of KV, 159,215 tokens of 70272 B, 77.74 requests of 2,048 tokens
-                 with the draft 9.28 GiB of KV and 0.54 of the draft's, 0.39 of it from the reserve, 141,745 tokens of 71424 B, 69.21 requests of 2,048 tokens: it takes 17,470 tokens (1.14 GiB), and 1.04 GiB beside the pool
+                 with the draft 9.28 GiB of KV and 0.54 of the draft's, 0.39 of it from the reserve, 141,745 tokens of 71424 B, 69.21 requests of 2,048 tokens
+                 the draft costs 17,470 of 159,215 KV tokens (1.14 GiB), at 0.880 with and without it; beside the pool 1.04 GiB more, in all 2.18: the draft's weights 0.72, KV pool 0.54, graphs 0.92
                  a request is taken to hold 2,048 tokens, as in predict (--context); the model takes up to 262,144
                  runs 48 requests at once: more is a matter of --max-running
                  legal from 0.7797 (pool wall) to 0.950 (0.919 to 0.980, activation wall)

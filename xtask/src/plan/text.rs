@@ -1,9 +1,10 @@
 //! The text view of `plan`.
 
-use kvplan::{CostBasis, EngineKind, Fit, Plan};
+use kvplan::{CostBasis, EngineKind, Fit};
 
-use super::basis::{self, cost, rests_on};
-use super::{Report, choice, fraction_flag, limit, starts, wall, wanted};
+use super::basis::{self, rests_on};
+use super::pool::{pool, without_it_at};
+use super::{Report, fraction_flag, limit, starts, wall, wanted};
 use crate::scenario::{Scenario, newer_than_known};
 use crate::table::{at_most, plain, text, thousands};
 
@@ -55,15 +56,21 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     let alone = if report.speculates { plan } else { with };
     if starts(alone) {
         line(format!(
-            "         {}",
+            "         {}{}",
+            without_it_at(report),
             pool(alone, report.engine, scenario.context)
         ));
     }
     if report.speculates && starts(with) {
         line(format!(
-            "         with the draft {}: it takes {}{}",
+            "         with the draft {}",
             pool(with, report.engine, scenario.context),
-            cost(report),
+        ));
+    }
+    if let Some(cost) = &report.draft_cost {
+        line(format!(
+            "         the draft {}{}",
+            cost.words(),
             rests_on(report)
         ));
     }
@@ -82,8 +89,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", wall::walls(report)));
     }
-    let moved = beside_the_log(report).chain(choice::of_log(report, scenario));
-    let moved = moved.chain(other_kv(report));
+    let moved = beside_the_log(report).chain(other_kv(report));
     let found = does_not_serve(report).into_iter().chain(warnings(report));
     let misfits = crate::predict::serves::misfits(scenario);
     for remark in moved.chain(found).chain(misfits) {
@@ -158,33 +164,6 @@ fn assumed_context(scenario: &Scenario) -> Option<String> {
     ))
 }
 
-fn pool(plan: &Plan, engine: kvplan::Engine, context: u64) -> String {
-    let requests = plan.pool.requests(context);
-    // 4.999 requests are four: two digits must not make five of them.
-    let requests = requests.min(requests.floor() + 0.99);
-    if plan.pool.grouped() {
-        // A window or a state takes the same however long the request is, so no figure of bytes a
-        // token holds at every context.
-        let tokens = basis::hybrids_tokens(plan, engine, context);
-        return format!(
-            "{:.2} GiB of KV, {} tokens ({tokens}), {:.2} requests of {} tokens",
-            plan.pool_gib,
-            thousands(plan.kv_tokens as f64),
-            requests,
-            thousands(context as f64),
-        );
-    }
-    format!(
-        "{:.2} GiB of KV{}, {} tokens of {:.0} B, {:.2} requests of {} tokens",
-        plan.pool_gib,
-        own_pool(plan),
-        thousands(plan.kv_tokens as f64),
-        plan.kv_bytes_per_token,
-        requests,
-        thousands(context as f64),
-    )
-}
-
 /// What is left of a log beside another fraction than its own.
 fn at_another_fraction(report: &Report) -> Option<String> {
     let (said, pool) = report.ran_at?;
@@ -223,36 +202,6 @@ fn with_others_at_once(report: &Report) -> Option<String> {
     Some(format!(
         "the log's server ran {ran} at once, this one {asked}: {pool}"
     ))
-}
-
-/// The draft's pool beside the target's, where the figure is the target's alone.
-fn own_pool(plan: &Plan) -> String {
-    let gib = plan.ledger.gib_of("draft: KV pool");
-    let alone = (plan.pool_gib - plan.ledger.gib_of("target: KV pool")).abs() < 0.005;
-    let of_tokens = plan.kv_tokens as f64 * plan.kv_bytes_per_token / kvplan::GIB;
-    // States and windows of llama.cpp stand beside what a token takes.
-    let fixed = plan.pool_gib - of_tokens;
-    if fixed > 0.005
-        && !plan
-            .ledger
-            .lines
-            .iter()
-            .any(|line| line.item == "target: KV pool")
-    {
-        return format!(" ({fixed:.2} of it states and windows)");
-    }
-    if gib < 0.005 || !alone {
-        return String::new();
-    }
-    // SGLang takes what its budget does not price from what lies outside the fraction: all of it in
-    // older versions, what a head's layer holds beyond one of the target's in newer ones.
-    let reserve = gib - (of_tokens - plan.pool_gib);
-    let from = match reserve {
-        _ if reserve < 0.005 => String::new(),
-        _ if gib - reserve < 0.005 => " from the reserve".to_string(),
-        _ => format!(", {reserve:.2} of it from the reserve"),
-    };
-    format!(" and {gib:.2} of the draft's{from}")
 }
 
 /// What is off without being refused.

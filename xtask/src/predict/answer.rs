@@ -228,9 +228,6 @@ pub(crate) struct Memory {
     pub(crate) fits: Option<bool>,
     pub(crate) kv_tokens: Option<u64>,
     pub(crate) kv_tokens_without_speculation: Option<u64>,
-    /// The tokens that speculation takes of the pool, GiB.
-    #[serde(skip)]
-    pub(crate) pool_gib_lost: Option<f64>,
     /// Weights of the target as computed, whatever was observed, GiB.
     #[serde(skip)]
     pub(crate) computed_weights_gib: f64,
@@ -260,15 +257,9 @@ pub(crate) struct Memory {
     /// The fraction to set and why, where the engine's own does not do.
     #[serde(skip)]
     pub(crate) set_instead: Option<String>,
-    /// A flag, a log or an observed pool fixes the fraction.
+    /// What the draft costs, each pool at its fraction.
     #[serde(skip)]
-    pub(crate) fraction_given: bool,
-    /// What the draft costs where the fraction with it is another than without.
-    #[serde(skip)]
-    pub(crate) cost_by_fraction: Option<crate::plan::CostByFraction>,
-    /// Whether the pools with the draft and without are those of two logs.
-    #[serde(skip)]
-    pub(crate) by_both_logs: bool,
+    pub(crate) draft_cost: Option<crate::plan::DraftCost>,
     pub(crate) fraction: Option<f64>,
     pub(crate) fraction_min: Option<f64>,
     /// Length of the requests that a hybrid's tokens are counted in.

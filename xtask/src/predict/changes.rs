@@ -12,6 +12,7 @@ use super::links::{Choice, Links};
 use super::measured::Measured;
 use super::of_one_kind::{self, Row};
 use advised::{Advised, OverLoads, over_loads};
+use pcie_sim::nccl::Cure;
 use spec_decode::HeadKind;
 
 use crate::cli::ScenarioArgs;
@@ -74,7 +75,7 @@ fn of_the_box(
     Ok(found)
 }
 
-/// Other all-reduces, and NCCL with a graph file.
+/// Other all-reduces, and NCCL with a ring that its search does not find.
 fn of_the_links(
     scenario: &Scenario,
     links: &Links<'_>,
@@ -125,13 +126,33 @@ fn of_the_links(
         bounds.retain(|bound| kernels::elsewhere(&bound.why));
     }
     found.extend(bounds.into_iter().max_by(|a, b| a.gain.total_cmp(&b.gain)));
-    if let Some(mended) = links.with_graph_file() {
-        let why = "its own search finds no ring on this wiring and takes Simple at small sizes: dump what \
-                   it found (NCCL_GRAPH_DUMP_FILE), write the ring of all GPUs into it, load that";
+    if let Some(mended) = links.with_a_ring() {
+        let (change, why) = ring_for_nccl(links.nccl_cure());
         let gain = gain(&mended, Choice::parse(&scenario.allreduce)?)?;
-        found.push(gain.change("give NCCL a graph file (NCCL_GRAPH_FILE)", why.to_string()));
+        found.push(gain.change(change, why));
     }
     Ok(found)
+}
+
+/// How NCCL comes to a ring that its own search does not find.
+fn ring_for_nccl(cure: Cure) -> (&'static str, String) {
+    let file =
+        "dump what it found (NCCL_GRAPH_DUMP_FILE), write the ring of all GPUs into it, load that";
+    match cure {
+        Cure::Newer => (
+            "run NCCL 2.29 or newer, or give the older one a graph file (NCCL_GRAPH_FILE)",
+            format!(
+                "the search of an older one finds no ring on two AMD Turin and takes Simple at small sizes, \
+                 2.29 finds it by itself; for the file {file}"
+            ),
+        ),
+        Cure::GraphFile => (
+            "give NCCL a graph file (NCCL_GRAPH_FILE)",
+            format!(
+                "its own search finds no ring on this wiring and takes Simple at small sizes: {file}"
+            ),
+        ),
+    }
 }
 
 /// Loads of which each gets a row for every name; of more only the first and the last.

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use pcie_sim::nccl::{Cure, FINDS_RING};
 use pcie_sim::{Algorithm, Arch, CollectiveTime, Options, Topology, all_reduce, choose_best};
 
 use serde::Serialize;
@@ -226,15 +227,23 @@ impl<'a> Links<'a> {
         self.time(choice, bytes).map_or(0.0, |t| t.time_us)
     }
 
-    /// The same links with NCCL given a graph file, where its own search fails on this wiring;
-    /// `None` where it does not.
-    pub(crate) fn with_graph_file(&self) -> Option<Self> {
+    /// What mends NCCL's search, where it fails.
+    pub(super) fn nccl_cure(&self) -> Cure {
+        pcie_sim::nccl::cure(&self.topology, self.ranks, &self.options.nccl)
+    }
+
+    /// The same links with an NCCL that has its ring, by what mends its search most simply, where that
+    /// fails on this wiring; `None` where it does not.
+    pub(super) fn with_a_ring(&self) -> Option<Self> {
         let search = pcie_sim::nccl::search(&self.topology, self.ranks, &self.options.nccl);
         if self.ranks.len() < 2 || !search.failed {
             return None;
         }
         let mut options = self.options.clone();
-        options.nccl.graph_file = true;
+        match self.nccl_cure() {
+            Cure::Newer => options.nccl.version = Some(FINDS_RING),
+            Cure::GraphFile => options.nccl.graph_file = true,
+        }
         Some(self.with(self.topology.clone(), options))
     }
 
@@ -313,7 +322,7 @@ pub(crate) fn cpu_assumed(bytes: u64, us: f64, turin_us: f64) -> Option<(String,
 pub(crate) fn newer_nccl(t: &Topology, ranks: &[usize], options: &Options) -> Option<Options> {
     let unknown = options.nccl.version.is_none() && !t.worst_class(ranks).is_gpu_link();
     let mut newer = unknown.then(|| options.clone())?;
-    newer.nccl.version = Some((2, 29));
+    newer.nccl.version = Some(FINDS_RING);
     let failed = |o: &Options| pcie_sim::nccl::search(t, ranks, &o.nccl).failed;
     (failed(options) && !failed(&newer)).then_some(newer)
 }

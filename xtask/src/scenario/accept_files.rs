@@ -42,7 +42,7 @@ pub(super) fn read(
     let (paths, said) = named(given);
     let mut all = Vec::new();
     for path in &paths {
-        all.push(one(path, said.or(steps), head, notes)?);
+        all.push(one(path, (said, steps), head, notes)?);
     }
     let drafted = all.iter().map(|(log, depth, file)| Drafted {
         file: file.clone(),
@@ -84,10 +84,10 @@ pub(super) fn read(
     })
 }
 
-/// One of them, with its depth and name.
+/// One of them, with its depth and name; depths are the one said of it, and its server's.
 fn one(
     path: &Path,
-    steps: Option<u32>,
+    (said, steps): (Option<u32>, Option<u32>),
     head: HeadKind,
     notes: &mut Notes,
 ) -> anyhow::Result<(LogAcceptance, u32, String)> {
@@ -105,7 +105,7 @@ fn one(
             notes.assume(format!("{}: the accept length is {note}", log.source), "")
         });
     }
-    let depth = log.depth.or(steps).ok_or_else(|| {
+    let depth = log.depth_or(said, &shown)?.or(steps).ok_or_else(|| {
         input::error(format!(
             "--accept {shown}: it gives accept length {:.2} but not the depth it was measured at; \
              give --accept {shown}@N with the draft steps of that run for N",

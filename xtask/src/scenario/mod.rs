@@ -338,6 +338,11 @@ impl Scenario {
         told.or(self.ran.told_running())
     }
 
+    /// Draft steps that memory is reckoned with: those asked for, else the most that are pasted, else 3.
+    pub(crate) fn steps_for_memory(&self) -> u32 {
+        self.steps.or(self.ledger_steps).unwrap_or(3)
+    }
+
     /// Whether steps measured on the user's own server or box are given.
     pub(crate) fn has_own_steps(&self) -> bool {
         self.baseline.is_some() || self.served.is_some()

@@ -1,7 +1,7 @@
 //! What people ask of a box beyond one collective: is a pair test to be trusted, do several groups
 //! fight, which GPUs belong together, where does one algorithm overtake another.
 
-use pcie_sim::nccl::NcclSetup;
+use pcie_sim::nccl::{Cure, FINDS_RING, NcclSetup};
 use pcie_sim::{
     Access, Algorithm, Options, Topology, Transfer, all_reduce, alone_gb_s, contention,
 };
@@ -20,7 +20,7 @@ struct Facts {
     overtakings: Vec<Wins>,
     groups: Option<Groups>,
     placement: Option<Placement>,
-    graph_file_us: Option<(f64, f64)>,
+    ring_of_nccl: Option<RingOfNccl>,
     offload_slowdown: f64,
 }
 
@@ -66,7 +66,7 @@ fn facts(answer: &Answer) -> Facts {
         overtakings: overtaking::of(answer),
         groups: groups::of(answer, bytes),
         placement: placement(answer, bytes),
-        graph_file_us: graph_file(answer, bytes),
+        ring_of_nccl: ring_of_nccl(answer, bytes),
         offload_slowdown: offload(answer),
     }
 }
@@ -122,20 +122,35 @@ fn placement(answer: &Answer, bytes: u64) -> Option<Placement> {
     Some(Placement { best, worst })
 }
 
-/// NCCL as it comes and with a graph file, where its search fails.
-fn graph_file(answer: &Answer, bytes: u64) -> Option<(f64, f64)> {
+/// Times of NCCL where its search finds no ring, µs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RingOfNccl {
+    as_it_comes: f64,
+    /// By a release that finds one, where one does.
+    newer: Option<f64>,
+    graph_file: f64,
+}
+
+/// NCCL as it comes, newer, and with a graph file, where its search fails.
+fn ring_of_nccl(answer: &Answer, bytes: u64) -> Option<RingOfNccl> {
     let graph = pcie_sim::nccl::search(&answer.topology, &answer.ranks, &answer.options.nccl);
     if !graph.failed {
         return None;
     }
-    let with = Options {
-        nccl: NcclSetup {
-            graph_file: true,
-            ..answer.options.nccl
-        },
+    let with = |nccl: NcclSetup| Options {
+        nccl,
         use_measured: false,
         ..answer.options.clone()
     };
+    let own = answer.options.nccl;
+    let newer = with(NcclSetup {
+        version: Some(FINDS_RING),
+        ..own
+    });
+    let file = with(NcclSetup {
+        graph_file: true,
+        ..own
+    });
     let time = |options: &Options| {
         all_reduce(
             &answer.topology,
@@ -147,7 +162,12 @@ fn graph_file(answer: &Answer, bytes: u64) -> Option<(f64, f64)> {
         .ok()
         .map(|x| x.time_us)
     };
-    Some((time(&answer.options)?, time(&with)?))
+    let cure = pcie_sim::nccl::cure(&answer.topology, &answer.ranks, &own);
+    Some(RingOfNccl {
+        as_it_comes: time(&answer.options)?,
+        newer: time(&newer).filter(|_| cure == Cure::Newer),
+        graph_file: time(&file)?,
+    })
 }
 
 /// How much a ring slows while the first GPU copies KV to the host.
@@ -200,11 +220,14 @@ pub(super) fn text(answer: &Answer) -> String {
             p.worst.shown()
         ));
     }
-    if let Some((plain, with)) = f.graph_file_us {
+    if let Some(ring) = f.ring_of_nccl {
+        let newer = ring.newer.map_or_else(String::new, |us| {
+            format!("{} us by 2.29 or newer, ", table::three(us))
+        });
         out.push_str(&format!(
-            "graph file  NCCL {} us as it comes, {} us with NCCL_GRAPH_FILE ({size})\n",
-            table::three(plain),
-            table::three(with)
+            "NCCL's ring {} us as it comes, which finds none, {newer}{} us with NCCL_GRAPH_FILE ({size})\n",
+            table::three(ring.as_it_comes),
+            table::three(ring.graph_file)
         ));
     }
     out.push_str(&format!(
@@ -231,7 +254,9 @@ pub(super) fn json(answer: &Answer) -> Value {
             "best": p.best.gpus, "best_us": p.best.time_us, "best_algorithm": p.best.algorithm,
             "worst": p.worst.gpus, "worst_us": p.worst.time_us, "worst_algorithm": p.worst.algorithm,
         })),
-        "nccl_graph_file_us": f.graph_file_us.map(|g| json!({"without": g.0, "with": g.1})),
+        "nccl_graph_file_us": f.ring_of_nccl.map(|ring| json!({
+            "without": ring.as_it_comes, "with": ring.graph_file, "newer": ring.newer,
+        })),
         "kv_offload_slowdown": f.offload_slowdown,
     })
 }

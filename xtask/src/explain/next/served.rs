@@ -36,7 +36,14 @@ fn engine(line: &mut Words, said: &LogScenario, bench: Option<&Facts>) {
     }
     let by_bench = bench.and_then(|bench| bench.text("bench_engine"));
     let named = said.engine.as_ref().map(|(engine, _)| engine.as_str());
-    let word = match named.or(by_bench) {
+    let spoken = bench.and_then(|bench| bench.text("bench_backend"));
+    if let Some(engine) = spoken.filter(|_| named.or(by_bench).is_none()) {
+        line.provided.push(format!(
+            "--engine is right if the server was {engine}, which the bench's backend names: others answer \
+             that client too"
+        ));
+    }
+    let word = match named.or(by_bench).or(spoken) {
         Some(engine) => {
             let version = said.engine_version.as_ref().map(|(version, _)| version);
             let version = version.filter(|version| parse::is_version(version));

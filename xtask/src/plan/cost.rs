@@ -1,0 +1,288 @@
+//! What a draft costs in memory: one figure and one sentence, the same in `plan` and `predict`.
+
+use kvplan::{CostBasis, Ledger, Plan};
+
+use super::instead::Instead;
+use super::memory::as_said;
+use super::{Report, choice, starts};
+use crate::cli::PlanArgs;
+use crate::scenario::{EngineKind, Scenario};
+use crate::table::thousands;
+
+/// Fractions are printed with three decimals.
+pub(super) const SAME: f64 = 0.0006;
+
+/// Pools are of whole blocks: tokens lost may come to so much less than what the lines of a draft do.
+const WHOLE_BLOCKS_GIB: f64 = 0.03;
+
+/// Who a fraction is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The engine, of itself.
+    Engine,
+    /// This tool, where the engine's own or a log's does not do.
+    Advice,
+    /// A flag, or a log.
+    Told,
+}
+
+/// A pool and its fraction.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct At {
+    pub(super) tokens: u64,
+    pub(super) fraction: f64,
+    pub(super) by: By,
+}
+
+impl At {
+    pub(super) fn of(plan: &Plan, by: By) -> Self {
+        Self {
+            tokens: plan.kv_tokens,
+            fraction: plan.fraction,
+            by,
+        }
+    }
+
+    pub(super) fn same(self, other: Self) -> bool {
+        (self.fraction - other.fraction).abs() <= SAME
+    }
+}
+
+/// What a draft costs: a pool with it, one without, each at the fraction that it would have.
+#[derive(Debug, Clone)]
+pub(crate) struct DraftCost {
+    pub(super) with: At,
+    pub(super) without: At,
+    engine: EngineKind,
+    pub(super) gib_per_token: f64,
+    /// Length of the requests that a hybrid's tokens are counted in.
+    in_requests_of: Option<u64>,
+    /// Draft steps, where states of drafted tokens make it a matter of them.
+    steps: Option<u32>,
+    /// By the pools of two logs.
+    by_logs: bool,
+    /// Whether the fractions go without saying: llama.cpp has none, and logs need not print theirs.
+    pub(super) unsaid: bool,
+    /// A fraction that is clear of the wall with the draft, in the engine's words, and the tokens it holds more.
+    pub(super) back: Option<(String, u64)>,
+    /// With and without, where SGLang chooses the fraction and a plain server's is kept.
+    otherwise: Option<[At; 2]>,
+    /// What exists for the draft alone, by row of the ledger.
+    rows: Vec<(String, f64)>,
+}
+
+impl DraftCost {
+    /// Tokens with the draft and without.
+    pub(crate) fn tokens(&self) -> [u64; 2] {
+        [self.with.tokens, self.without.tokens]
+    }
+
+    /// Fractions with the draft and without.
+    pub(crate) fn fractions(&self) -> [f64; 2] {
+        [self.with.fraction, self.without.fraction]
+    }
+
+    pub(crate) fn lost(&self) -> u64 {
+        self.without.tokens.saturating_sub(self.with.tokens)
+    }
+
+    /// GiB of the tokens lost.
+    pub(crate) fn pool_gib(&self) -> f64 {
+        self.lost() as f64 * self.gib_per_token
+    }
+
+    /// What exists for the draft alone and is taken from what the pool leaves, GiB: graphs, and in
+    /// older versions of SGLang the draft itself.
+    pub(crate) fn beside_pool_gib(&self) -> f64 {
+        let all: f64 = self.rows.iter().map(|(_, gib)| gib).sum();
+        (all - self.pool_gib()).max(0.0)
+    }
+
+    /// Whether the pools are of two fractions.
+    pub(super) fn by_fraction(&self) -> bool {
+        !self.with.same(self.without)
+    }
+
+    /// What it costs, at which fractions, what gives it back, and what lies beside the pool.
+    pub(crate) fn words(&self) -> String {
+        let counted = self.in_requests_of.map_or_else(String::new, |of| {
+            format!(" in requests of {}", thousands(of as f64))
+        });
+        let takes = match self.lost() {
+            0 => "no KV tokens".to_string(),
+            lost => format!(
+                "{} of {} KV tokens{counted} ({:.2} GiB)",
+                thousands(lost as f64),
+                thousands(self.without.tokens as f64),
+                self.pool_gib()
+            ),
+        };
+        let basis = match self.by_logs {
+            true => " by the pools of the two logs",
+            false => "",
+        };
+        let steps = self.steps.map_or_else(String::new, |steps| {
+            format!(
+                ", with {steps} draft step{}",
+                if steps == 1 { "" } else { "s" }
+            )
+        });
+        format!(
+            "costs {takes}{basis}{}{steps}{}{}{}",
+            self.at(),
+            self.given_back(),
+            self.where_chosen(),
+            self.beside()
+        )
+    }
+
+    fn at(&self) -> String {
+        let (with, without) = (self.with, self.without);
+        let own = self.engine.title();
+        match (with.by, without.by) {
+            _ if self.unsaid => String::new(),
+            _ if !self.by_fraction() => {
+                let by = match with.by {
+                    By::Engine => format!(" ({own}'s own)"),
+                    By::Advice => " (advised)".to_string(),
+                    By::Told => String::new(),
+                };
+                format!(", at {:.3} with and without it{by}", with.fraction)
+            }
+            (By::Engine, By::Engine) => format!(
+                ": {own} chooses {:.3} with it, {:.3} without",
+                with.fraction, without.fraction
+            ),
+            (a, b) => {
+                let by = |by: By| match by {
+                    By::Engine => format!(" ({own}'s own)"),
+                    By::Advice => " (advised)".to_string(),
+                    By::Told => String::new(),
+                };
+                format!(
+                    ": {:.3} with it{}, {:.3} without{}",
+                    with.fraction,
+                    by(a),
+                    without.fraction,
+                    by(b)
+                )
+            }
+        }
+    }
+
+    fn given_back(&self) -> String {
+        let back = self.back.as_ref();
+        back.map_or_else(String::new, |(setting, tokens)| {
+            match *tokens >= self.lost() {
+                true => format!("; {setting} gives them back"),
+                false => format!("; {setting} gives {} back", thousands(*tokens as f64)),
+            }
+        })
+    }
+
+    fn where_chosen(&self) -> String {
+        self.otherwise.map_or_else(String::new, |[with, without]| {
+            format!(
+                "; {} of {} where SGLang chooses it ({:.3} with, {:.3} without)",
+                thousands(without.tokens.saturating_sub(with.tokens) as f64),
+                thousands(without.tokens as f64),
+                with.fraction,
+                without.fraction,
+            )
+        })
+    }
+
+    /// What lies beside the pool, with the rows that the two add up to.
+    fn beside(&self) -> String {
+        let gib = self.beside_pool_gib();
+        if gib < WHOLE_BLOCKS_GIB {
+            return String::new();
+        }
+        let in_all = match self.lost() {
+            0 => String::new(),
+            _ => format!(" more, in all {:.2}", gib + self.pool_gib()),
+        };
+        let rows = self.rows.iter().filter(|(_, gib)| gib.abs() >= 0.005);
+        let rows: Vec<String> = rows.map(|(row, gib)| format!("{row} {gib:.2}")).collect();
+        format!(
+            "; beside the pool {gib:.2} GiB{in_all}: the draft's {}",
+            rows.join(", ")
+        )
+    }
+}
+
+/// The rows that exist for the draft alone, in few words.
+fn rows(ledger: &Ledger) -> Vec<(String, f64)> {
+    let name = |item: &str| {
+        let item = item.split_once(": ").map_or(item, |(_, of)| of);
+        item.trim_start_matches("its own ").to_string()
+    };
+    let lines = ledger.lines.iter().filter(|line| line.speculation);
+    lines.map(|line| (name(&line.item), line.gib)).collect()
+}
+
+/// Whether states of drafted tokens take memory.
+fn keeps_states(plan: &Plan) -> bool {
+    let mut lines = plan.ledger.lines.iter();
+    lines.any(|line| line.speculation && line.item.contains("states of drafted tokens"))
+}
+
+/// What the draft of a plan costs; `None` without one, or where it does not start. `instead` is the
+/// plan at the fraction to set, where the engine's own or a log's does not do.
+///
+/// # Errors
+/// As the plan.
+pub(super) fn of(
+    own: &Report,
+    scenario: &Scenario,
+    args: Option<&PlanArgs>,
+    instead: Option<&Instead>,
+) -> anyhow::Result<Option<DraftCost>> {
+    let shown = instead.map_or(own, |instead| &instead.report);
+    let (with, without) = (&shown.cost.with, &shown.cost.without);
+    if !shown.speculates || !starts(with) || without.kv_tokens == 0 {
+        return Ok(None);
+    }
+    let by = match instead {
+        Some(_) => By::Advice,
+        None if own.told => By::Told,
+        None => By::Engine,
+    };
+    let mut found = DraftCost {
+        with: At::of(with, by),
+        without: At::of(without, by),
+        engine: scenario.engine.kind,
+        gib_per_token: without.pool_gib / without.kv_tokens as f64,
+        in_requests_of: with.tokens_in_requests_of,
+        steps: keeps_states(with).then(|| scenario.steps_for_memory()),
+        by_logs: false,
+        unsaid: scenario.engine.kind == EngineKind::LlamaCpp,
+        back: None,
+        otherwise: None,
+        rows: rows(&with.ledger),
+    };
+    for at in [&mut found.with, &mut found.without] {
+        at.fraction = as_said(at.fraction, scenario);
+    }
+    if let Some(instead) = instead {
+        if let Some((at, gib_per_token)) = instead.without {
+            found.without = at;
+            found.gib_per_token = gib_per_token;
+        }
+        return Ok(Some(found));
+    }
+    let chosen = choice::of(own, scenario, args, &found)?;
+    if own.cost.basis == CostBasis::SeenBoth {
+        choice::by_both_logs(own, scenario, args, &mut found, chosen)?;
+        found.by_logs = true;
+    } else if let Some((chosen, back)) = chosen {
+        match (chosen[0].fraction - found.with.fraction).abs() < 0.001 {
+            true => {
+                [found.with, found.without] = chosen;
+                found.back = back;
+            }
+            false => found.otherwise = Some(chosen),
+        }
+    }
+    Ok(Some(found))
+}
