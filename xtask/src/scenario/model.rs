@@ -110,11 +110,9 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
         None => found.name.clone(),
     };
     if online.is_some() {
-        notes.assume(
-            "model: FP8 that the engine makes of the BF16 checkpoint while loading, one scale a channel \
-             or tensor",
-            "--model with the FP8 repository's name",
-        );
+        let made =
+            "model: FP8 that the engine makes of the BF16 checkpoint while loading, in one scale";
+        notes.assume(made, "--model with the FP8 repository's name");
     }
     notes.input("model", shown.clone(), given.source.clone());
     format_notes(&found, merged.quant.as_ref(), notes);
