@@ -67,6 +67,12 @@ impl Length {
         length
     }
 
+    /// The flag without which the server is refused, or may be, and why.
+    pub(super) fn to_start(&self) -> Option<String> {
+        let (told, why) = self.told.zip(self.why.as_ref())?;
+        Some(format!("start with --max-model-len {told}: {why}"))
+    }
+
     /// What a length that nobody asked for rests on.
     pub(crate) fn rests_on(&self) -> &'static str {
         match self.estimated {

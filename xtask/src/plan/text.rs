@@ -74,17 +74,15 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
             rests_on(report)
         ));
     }
-    if let (Some(told), Some(why)) = (report.length.told, &report.length.why) {
-        line(format!("         start with --max-model-len {told}: {why}"));
-    }
-    if let Some(assumed) = assumed_context(scenario).filter(|_| starts(alone)) {
-        line(format!("         {assumed}"));
-    }
-    if let Some(slots) = limit::one_slot(report, scenario).filter(|_| starts(with)) {
-        line(format!("         {slots}"));
-    }
-    if let Some(limit) = limit::words(report).filter(|_| starts(with)) {
-        line(format!("         {limit}"));
+    let slots = limit::one_slot(report, scenario).map(str::to_string);
+    let settings = [
+        report.length.to_start(),
+        assumed_context(scenario).filter(|_| starts(alone)),
+        slots.filter(|_| starts(with)),
+        limit::words(report).filter(|_| starts(with)),
+    ];
+    for setting in settings.into_iter().flatten() {
+        line(format!("         {setting}"));
     }
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", wall::walls(report)));
