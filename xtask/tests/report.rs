@@ -11,7 +11,13 @@ const REPORTS: [(&str, &[&str], &[&str]); 3] = [
     (
         "default",
         &[],
-        &["kimi-k2.5", "two-switch-8", "0.55 is refused"],
+        &[
+            "kimi-k2.5",
+            "two-switch-8",
+            "0.55 is refused",
+            "It costs 17,470 of 159,215 KV tokens",
+            "legal fraction: 0.7797 to 0.9500",
+        ],
     ),
     (
         "topology",

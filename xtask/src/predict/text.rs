@@ -5,6 +5,8 @@ mod cost;
 mod memory;
 
 pub(super) use cost::counted_in;
+pub(crate) use cost::memory_cost;
+pub(crate) use memory::legal;
 
 use std::fmt::Write as _;
 
@@ -129,7 +131,7 @@ fn head(answer: &Answer, out: &mut String) {
         let _ = writeln!(out, "       {}", replicas.line());
     }
     reasons(answer, out);
-    if let Some(line) = cost::memory_cost(answer) {
+    if let Some(line) = memory_cost(answer) {
         let _ = writeln!(out, "       {line}");
     }
 }

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 
 use crate::predict::RULE;
 use crate::predict::answer::{Answer, Compared, DepthCell, Parts, Point, Verdict};
-use crate::predict::text::{in_engine, remark};
+use crate::predict::text::{in_engine, legal, memory_cost, remark};
 use crate::table::{bytes, thousands, three};
 
 /// Colours of the parts of a pass, in the order of [`named_parts`], and of [`CONSUMERS`]; legible on
@@ -103,6 +103,7 @@ fn head(answer: &Answer) -> Markup {
         @for line in answer.needs.iter().chain([&answer.because]) {
             p { (line) }
         }
+        @if let Some(cost) = memory_cost(answer) { p { "It " (cost) } }
         @if let Some(limit) = answer.memory.slot_limit().filter(|_| fits) { p { (limit) } }
         @if let Some(replicas) = &answer.replicas { p { (replicas.line()) } }
         @if let Some(measure) = &answer.measure {
@@ -402,7 +403,7 @@ fn memory(answer: &Answer) -> Markup {
                 td { (format!("{:.2}", line.gib)) } td class="left quiet text" { (line.source) }
             } } }
         } }
-        @for note in &memory.notes { p { (note) } }
+        @for note in legal(answer).iter().chain(&memory.notes) { p { (note) } }
     }
 }
 

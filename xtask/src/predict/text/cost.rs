@@ -4,7 +4,7 @@ use super::super::answer::{Answer, Memory};
 use crate::table::thousands;
 
 /// One line, the same as in `plan`; none without a draft or a pool.
-pub(super) fn memory_cost(answer: &Answer) -> Option<String> {
+pub(crate) fn memory_cost(answer: &Answer) -> Option<String> {
     answer.best.as_ref()?;
     let cost = answer.memory.draft_cost.as_ref()?;
     Some(cost.words())

@@ -72,12 +72,15 @@ pub(super) fn memory(answer: &Answer, sources: bool, out: &mut String) {
     }
     out.push('\n');
     out.push_str(&table_text(&table, 0));
-    let walls = memory.fraction_min.zip(memory.fraction_max);
-    // llama.cpp has no fraction.
-    if let Some(walls) = walls.filter(|(low, high)| *low > 0.0 || *high < 1.0) {
-        let _ = writeln!(out, "  {}", memory.legal(walls));
-    }
-    for note in &memory.notes {
+    for note in legal(answer).iter().chain(&memory.notes) {
         let _ = writeln!(out, "  {note}");
     }
+}
+
+/// The fractions that start and hold, in one line; llama.cpp has none.
+pub(crate) fn legal(answer: &Answer) -> Option<String> {
+    let memory = &answer.memory;
+    let walls = memory.fraction_min.zip(memory.fraction_max);
+    let walls = walls.filter(|(low, high)| *low > 0.0 || *high < 1.0);
+    Some(memory.legal(walls?))
 }
