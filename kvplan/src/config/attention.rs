@@ -305,7 +305,13 @@ fn layer_window(
         let full = (index.saturating_add(1)).is_multiple_of(4);
         return Ok(if full { None } else { chunk });
     }
-    let window = node.whole(&["sliding_window", "sliding_window_size"], MAX_TOKENS)?;
+    let names = ["sliding_window", "sliding_window_size"];
+    // Grok-2 states -1 for none.
+    let none = |name: &&str| node.value(name).and_then(serde_json::Value::as_i64) == Some(-1);
+    if names.iter().any(none) {
+        return Ok(None);
+    }
+    let window = node.whole(&names, MAX_TOKENS)?;
     let Some(window) = window.filter(|w| *w > 0 && max_positions.is_none_or(|max| *w < max)) else {
         return Ok(None);
     };

@@ -20,6 +20,10 @@ pub(super) fn walls(report: &Report) -> String {
     let context = thousands(report.context as f64);
     let of = |tokens: u64| (thousands(tokens as f64), report.length.whose(tokens));
     let from = match report.length.wall.map(|(tokens, wall)| (of(tokens), wall)) {
+        // Told to serve no more than that, the engine wants room for nothing shorter.
+        Some(((tokens, whose), wall)) if (wall - interval.min).abs() < ROUNDING => {
+            format!("{own} (pool wall: one request of {tokens} tokens, {whose})")
+        }
         Some(((tokens, whose), wall)) if wall < interval.max => format!(
             "{} (pool wall: one request of {tokens} tokens, {whose}; {own} for {context})",
             at_least(wall, 4),

@@ -52,10 +52,24 @@ fn draft_of(scenario: &Scenario) -> String {
         Some(HeadKind::DraftModel) => "the small model".to_string(),
         Some(HeadKind::Eagle3) if !own => match kvplan::head_for(&scenario.model_given) {
             Some(head) => {
-                format!("a head trained for it, such as {head} (--draft takes that name)")
+                let other = if own_name(scenario, head) {
+                    ""
+                } else {
+                    "; the figures above are of another head: --draft with that name gives its own"
+                };
+                format!("a head trained for it, such as {head}{other}")
             }
             None => "the head trained for it".to_string(),
         },
         _ => "the head trained for it".to_string(),
     }
+}
+
+/// Whether that head is the one that is reckoned with.
+fn own_name(scenario: &Scenario, head: &str) -> bool {
+    let reckoned = scenario
+        .draft
+        .as_ref()
+        .and_then(|draft| draft.model.as_ref());
+    reckoned.is_some_and(|model| model.name.eq_ignore_ascii_case(head))
 }

@@ -85,8 +85,26 @@ fn load(events: &[Event], facts: &mut Facts) {
     }
 }
 
-/// Tokens of context that a request held while decoding, the median over the decode lines.
+/// Tokens of context that a request held while decoding: at the load seen in most of the lines whose speed
+/// counts, else the median over the decode lines.
 fn held(events: &[Event], facts: &mut Facts) {
+    let counted = facts
+        .speeds
+        .iter()
+        .filter_map(|speed| Some((speed.held_tokens?, *speed)));
+    if let Some((tokens, speed)) = counted.max_by_key(|(_, speed)| speed.lines) {
+        let how = format!(
+            "median over the decode lines whose speed counts, {} running",
+            speed.running
+        );
+        facts.derive(
+            "held_tokens_per_request",
+            tokens.round(),
+            speed.held_line,
+            how,
+        );
+        return;
+    }
     let decode = events.iter().filter(|e| e.kind == Kind::Decode);
     let figures: Vec<(f64, usize)> = decode
         .filter_map(|event| {

@@ -118,6 +118,24 @@ pub(in crate::explain) fn pool_tokens(facts: &Facts) -> Option<f64> {
     Some(tokens_of_requests(facts, printed).unwrap_or(printed))
 }
 
+/// The pool as its share in use tells what requests hold. A hybrid's does not: a short request takes whole
+/// blocks of a thousand tokens and more, and its states stand in blocks too.
+pub(super) fn pool_by_tokens(facts: &Facts) -> Option<f64> {
+    let hybrid = facts.get("attention_block_tokens").is_some();
+    pool_tokens(facts).filter(|_| !hybrid)
+}
+
+/// "Setting attention block size to 1072 tokens to ensure that attention page size is >= mamba page size."
+pub(super) fn hybrid_blocks(doc: &Doc, facts: &mut Facts) {
+    let said = "Setting attention block size to ";
+    let found = doc.after_all(said).next();
+    if let Some((at, tokens)) =
+        found.and_then(|at| Some((at, leading_number(doc.window(at, 20))?.0)))
+    {
+        facts.set("attention_block_tokens", tokens, doc.line_at(at));
+    }
+}
+
 fn tokens_of_requests(facts: &Facts, printed: f64) -> Option<f64> {
     let requests = facts.number("max_concurrency").filter(|n| *n > 0.0)?;
     let length = facts.number("max_model_len").filter(|n| *n >= 1024.0)?;
@@ -237,7 +255,7 @@ pub(super) fn failure(doc: &Doc, run: &[Event], facts: &mut Facts) {
 /// `Avg generation throughput` by the requests running: windows in which prompts took more than
 /// output did are left out.
 pub(super) fn speed(run: &[Event], facts: &mut Facts) {
-    let pool = pool_tokens(facts);
+    let pool = pool_by_tokens(facts);
     let intervals: Vec<Interval> = run
         .iter()
         .filter(|event| event.kind == Kind::Speed)

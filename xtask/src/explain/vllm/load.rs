@@ -21,7 +21,7 @@ struct Window {
 const LEAST_USAGE: f64 = 0.5;
 
 pub(super) fn read(run: &[Event], facts: &mut Facts) {
-    let pool = super::pool_tokens(facts);
+    let pool = super::limits::pool_by_tokens(facts);
     let speed = || run.iter().filter(|event| event.kind == Kind::Speed);
     let windows: Vec<Window> = speed().filter_map(|event| window(event, pool)).collect();
     let busiest = speed().filter_map(|event| {
