@@ -250,3 +250,21 @@ fn a_diffusion_language_model_is_refused_by_its_type_or_its_class() {
     let dense = format!("{{\"model_type\": \"qwen3\", {shapes}}}");
     assert!(Model::from_config_json(&dense, "m").is_ok());
 }
+
+/// Grok-2 publishes `"sliding_window_size": -1`.
+#[test]
+fn a_window_of_minus_one_is_none() {
+    let config = |window: &str| {
+        let text = format!(
+            r#"{{"architectures":["Grok1ForCausalLM"],"vocab_size":131072,"hidden_size":8192,
+            "intermediate_size":32768,"moe_intermediate_size":16384,"num_experts_per_tok":2,
+            "num_local_experts":8,"residual_moe":true,"num_attention_heads":64,"num_key_value_heads":8,
+            "num_hidden_layers":64,"head_dim":128,"max_position_embeddings":131072{window}}}"#
+        );
+        Model::from_config_json(&text, "grok-2").expect("a model")
+    };
+    assert_eq!(
+        config(r#","sliding_window_size":-1"#).layers,
+        config("").layers
+    );
+}

@@ -242,3 +242,17 @@ fn the_pool_of_a_log_is_left_aside_where_the_release_that_serves_the_draft_sizes
     );
     assert!(!text.contains("of 379,136 KV tokens"), "{text}");
 }
+
+/// A hybrid's short requests were taken for requests of 13,464 tokens: they hold whole blocks and states.
+#[test]
+fn a_hybrids_share_of_the_pool_tells_no_context() {
+    let said = "INFO 06-16 14:13:40 [interface.py:890] Setting attention block size to 1072 tokens to ensure \
+                that attention page size is >= mamba page size.\n";
+    let held = |log: &str| {
+        with_log("hybrid-held", log, |file| answers(&["explain", file]))
+            .lines()
+            .any(|line| line.trim_start().starts_with("held_tokens_per_request"))
+    };
+    assert!(held(&format!("{START}{WINDOWS}")));
+    assert!(!held(&format!("{START}{said}{WINDOWS}")));
+}

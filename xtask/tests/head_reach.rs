@@ -72,3 +72,25 @@ fn a_reach_of_what_the_server_takes_pays_as_a_longer_one_does_and_more_reach_is_
         assert_eq!(plain, named);
     });
 }
+
+/// "The head's config reaches less" was said of a config that is not known.
+#[test]
+fn how_far_an_unknown_head_reaches_is_asked_before_what_it_accepts() {
+    let run = "predict --model qwen3-30b-a3b --quant fp8 --gpu rtx-5090 --gpus 2 --engine vllm --concurrency 1 \
+               --context 16k --draft ORG/A-Head-For-It";
+    let text = answers(&run.split_whitespace().collect::<Vec<_>>());
+    assert!(text.contains("measure how far your head reaches"), "{text}");
+    assert!(!text.contains("the head's config reaches less"), "{text}");
+}
+
+/// A long reach in a config was taken for long training.
+#[test]
+fn a_long_reach_is_not_taken_for_long_training() {
+    let of = |context: &str| {
+        let run = "predict --model qwen3-32b --quant awq --gpu rtx-5090 --gpus 2 --engine vllm --concurrency 1 \
+                   --draft eagle3 --context";
+        answers(&run.split_whitespace().chain([context]).collect::<Vec<_>>())
+    };
+    let said = "a config may reach further than the head was trained";
+    assert!(of("16k").contains(said) && !of("4k").contains(said));
+}

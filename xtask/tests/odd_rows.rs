@@ -95,8 +95,11 @@ fn a_list_by_load_that_vllm_does_not_get_says_why() {
 fn a_public_head_that_the_catalogue_knows_is_named_for_the_placeholder() {
     let head = "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B";
     let text = run(LLAMA);
-    let line =
-        format!("DRAFT_PATH: a head trained for it, such as {head} (--draft takes that name)");
+    // A head of its own, not the one that is reckoned with.
+    let line = format!(
+        "DRAFT_PATH: a head trained for it, such as {head}; the figures above are of another head: --draft \
+         with that name gives its own"
+    );
     assert!(text.contains(&line), "{text}");
     let taken = run(&LLAMA.replace("--draft eagle3", &format!("--draft {head}")));
     assert!(!taken.contains("DRAFT_PATH"), "{taken}");

@@ -132,7 +132,20 @@ fn named_by_the_scenario(scenario: &Scenario, point: &Point) -> Option<(String, 
                 .to_string(),
         ));
     }
-    if scenario.acceptance.past_reach(point.context) {
+    let past = scenario.acceptance.past_reach(point.context);
+    let unknown = |draft: &crate::scenario::Draft| draft.model.is_some() && !draft.reach_known;
+    if past && scenario.draft.as_ref().is_some_and(unknown) {
+        return Some((
+            "how far your head reaches (max_position_embeddings in its config.json)".to_string(),
+            format!(
+                "it is not known here, and the head taken for it reaches less than {} tokens: --draft with \
+                 that file answers for yours, and where it reaches as far, so does --accept LENGTH@{}",
+                thousands(f64::from(u32::try_from(point.context).unwrap_or(u32::MAX))),
+                point.steps
+            ),
+        ));
+    }
+    if past {
         return Some((
             format!("the accept length at {} tokens of context", point.context),
             format!(
