@@ -314,7 +314,7 @@ fn a_head_past_what_its_config_reaches_is_measured_first_and_its_figure_is_in_th
     assert_eq!(within["verdict"], "pays");
     assert_eq!(beyond["verdict"], "measure-first");
     let what = beyond["measure"]["what"].as_str().unwrap_or_default();
-    assert!(what.contains("accept length at 32768"), "{what}");
+    assert!(what.contains("how far your head reaches"), "{what}");
     let how = beyond["measure"]["how"].as_str().unwrap_or_default();
     let pasted = format!("--accept LENGTH@{}", beyond["best"]["steps"]);
     assert!(

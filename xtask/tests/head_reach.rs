@@ -77,7 +77,8 @@ fn a_reach_of_what_the_server_takes_pays_as_a_longer_one_does_and_more_reach_is_
 #[test]
 fn how_far_an_unknown_head_reaches_is_asked_before_what_it_accepts() {
     let run = "predict --model qwen3-30b-a3b --quant fp8 --gpu rtx-5090 --gpus 2 --engine vllm --concurrency 1 \
-               --context 16k --draft ORG/A-Head-For-It";
+               --context 16k --draft \
+               RedHatAI/Qwen3-30B-A3B-Instruct-2507-speculator.eagle3";
     let text = answers(&run.split_whitespace().collect::<Vec<_>>());
     assert!(text.contains("measure how far your head reaches"), "{text}");
     assert!(!text.contains("the head's config reaches less"), "{text}");
