@@ -113,6 +113,13 @@ pub(super) fn last_before(version: Version) -> Option<Version> {
     known.filter(|read| *read < version).max()
 }
 
+/// The newest release that was built by a year and month, of those that were read.
+pub(crate) fn newest_sglang_by(month: (u32, u32)) -> Option<Version> {
+    let known = table().read.iter();
+    let out = known.filter(|(_, built)| *built <= month);
+    out.map(|(version, _)| *version).max()
+}
+
 /// The year and month in which a release was built.
 pub(super) fn built(version: Version) -> Option<(u32, u32)> {
     let mut known = table().read.iter();

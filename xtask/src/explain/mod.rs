@@ -52,6 +52,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 pub(crate) use accept::{AcceptReading, LogAcceptance, accept_from_log};
+pub(crate) use arguments::newest_sglang_by;
 pub(crate) use facts::{Facts, Value};
 use findings::Finding;
 pub(crate) use look_up::{OVER_ALL, UPPER_BOUND};

@@ -35,6 +35,8 @@ pub(crate) struct LogScenario {
     pub(crate) kv_dtype: Option<(String, usize)>,
     /// Quantisation flag, where not `None`.
     pub(crate) quant: Option<(String, usize)>,
+    /// Whether only the names of its kernels say so.
+    pub(crate) quant_by_kernels: bool,
     /// Longest context the server takes, tokens.
     pub(crate) context: Option<(u32, usize)>,
     /// Tokens that a request held.
@@ -273,12 +275,16 @@ fn no_flashinfer(facts: &Facts) -> Option<usize> {
     fact.map(|fact| fact.line)
 }
 
+fn prefill_graphs(facts: &Facts) -> f64 {
+    facts.number("prefill_graph_gib").unwrap_or(0.0)
+}
+
 /// What graphs took without those of prefills, GiB, and the line; less than nothing where a draft gave back
 /// more.
-fn decode_graphs(facts: &Facts, prefills: f64) -> Option<(f64, usize)> {
+fn decode_graphs(facts: &Facts) -> Option<(f64, usize)> {
     let (all, line) = (facts.number("graph_gib")?, facts.get("graph_gib")?.line);
     let given_back = facts.number("draft_graph_gib").unwrap_or(0.0).min(0.0);
-    Some(((all - prefills).max(given_back), line))
+    Some(((all - prefill_graphs(facts)).max(given_back), line))
 }
 
 /// What vLLM prints of its profile run.
@@ -335,7 +341,6 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     let number = |name: &str| Some((facts.number(name)?, facts.get(name)?.line));
     let whole = |name: &str| whole(facts, name);
     let (stands, came_up) = (pool_stands(facts), came_up(facts));
-    let prefills = facts.number("prefill_graph_gib").unwrap_or(0.0);
     LogScenario {
         file: facts.file.clone(),
         denoises: facts.denoises().map(|(f, name)| (name.to_string(), f.line)),
@@ -352,6 +357,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
             .or_else(|| default_utilisation(facts)),
         kv_dtype: text("kv_dtype"),
         quant: text("quant"),
+        quant_by_kernels: facts.get("quant").is_some_and(|f| f.how.is_some()),
         context: whole("context_len").or_else(|| whole("max_model_len")),
         held: super::held::held(facts),
         spec_algorithm: text("spec_algorithm"),
@@ -380,9 +386,9 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         windows: facts.windows,
         graph_max_batch: whole("cuda_graph_max_bs"),
         verify_graphs: verify_graphs(facts),
-        graph_gib: decode_graphs(facts, prefills),
+        graph_gib: decode_graphs(facts),
         draft_graph_gib: number("draft_graph_gib"),
-        prefill_graph_gib: number("graph_gib").map(|(_, line)| (prefills, line)),
+        prefill_graph_gib: number("graph_gib").map(|(_, line)| (prefill_graphs(facts), line)),
         draft_loaded: facts.get("draft_weights_gib").map(|fact| fact.line),
         draft_weights_gib: number("draft_weights_gib").filter(|(gib, _)| *gib > 0.0),
         weights_gib: number("weights_gib").filter(|_| facts.text("engine") == Some("vllm")),

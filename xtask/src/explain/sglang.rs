@@ -4,6 +4,7 @@
 mod captures;
 mod pressure;
 mod run;
+mod traces;
 
 use super::args::{argument, argument_number, flag, flag_number};
 use super::facts::Facts;
@@ -121,7 +122,9 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         flags(doc, end, !told, facts);
         super::reduce::told(doc, end, facts);
     }
-    ranks(doc, facts);
+    traces::ranks(doc, facts);
+    let start = own.first().filter(|_| facts.run_line > 0);
+    traces::kernels(doc, start.map_or(0, |event| event.at), facts);
     decode(own, facts);
     pressure::read(doc, own, facts);
     failure(own, facts);
@@ -332,28 +335,6 @@ fn server_args(rest: &str, line: usize, facts: &mut Facts) {
     }
     if let Some(draft) = argument(rest, "speculative_draft_model_path") {
         facts.set("draft_model", draft, line);
-    }
-}
-
-/// Ranks seen in any line's tag, as the tensor-parallel size where no argument gave it. Rank 0
-/// alone says nothing: many lines are printed by it only.
-fn ranks(doc: &Doc, facts: &mut Facts) {
-    let mut highest = (0.0, 0);
-    for at in doc.after_all(" TP") {
-        let window = doc.window(at, 6);
-        let Some((rank, length)) = super::text::number_prefix(window) else {
-            continue;
-        };
-        let ends = window
-            .get(length..)
-            .is_some_and(|w| w.starts_with([']', ' ']));
-        if ends && rank > highest.0 && rank.fract() == 0.0 {
-            highest = (rank, doc.line_at(at));
-        }
-    }
-    if highest.0 > 0.0 && facts.get("tp").is_none() {
-        let how = "highest rank tag in the log";
-        facts.derive("tp", highest.0 + 1.0, highest.1, how);
     }
 }
 

@@ -8,7 +8,7 @@ use spec_decode::HeadKind;
 use super::answer::Answer;
 use super::flags::Setting;
 use crate::gpus::Family;
-use crate::scenario::releases::{Class, Has, Number, Releases, class_of, number};
+use crate::scenario::releases::{Class, Has, Number, Releases, class_of, judged_by, number};
 use crate::scenario::{EngineKind, Scenario};
 
 /// What a release lacks for the line pasted for its engine.
@@ -97,9 +97,8 @@ fn lack(scenario: &Scenario, engine: EngineKind, head: Option<HeadKind>) -> Opti
     let name = class_of(&scenario.model)?;
     let asked = scenario.engine.kind == engine;
     let said = scenario.engine.version.as_deref().filter(|_| asked);
-    // A build known by its month has no number.
     let at = match said {
-        Some(said) => number(said)?,
+        Some(said) => judged_by(engine, said)?,
         None => number(&kvplan::Engine::newest(engine.rules()).version.to_string())?,
     };
     // What a log shows running runs.

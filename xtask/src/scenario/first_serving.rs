@@ -2,7 +2,8 @@
 //! does.
 
 use super::merge::{Given, Merged};
-use super::{Notes, Scenario};
+use super::releases::{judged_by, number};
+use super::{EngineKind, Notes, Scenario};
 use crate::plan::SameRules;
 use crate::predict::serves::{Lack, lack_of_asked};
 
@@ -33,6 +34,7 @@ impl Scenario {
             return Ok(self);
         };
         let name = self.engine.kind.name();
+        let judged = of_a_month(self.engine.kind, &said).unwrap_or_default();
         let mut kept = None;
         for _ in 0..MOST_LACKS {
             let lack = lack_of_asked(&self);
@@ -44,7 +46,8 @@ impl Scenario {
                 break;
             };
             let mut noted = told.clone();
-            let lack = lack.map(|lack| lack.answered_for(&said, &by, &release));
+            let named = format!("{by}{judged}");
+            let lack = lack.map(|lack| lack.answered_for(&said, &named, &release));
             if let Some(lack) = &lack {
                 noted.assume(lack.what.clone(), format!("--engine {name}@VERSION"));
             }
@@ -62,6 +65,12 @@ impl Scenario {
         }
         Ok(self)
     }
+}
+
+/// By which release a build that is known by its month is judged.
+fn of_a_month(engine: EngineKind, said: &str) -> Option<String> {
+    let (major, minor, patch) = judged_by(engine, said).filter(|_| number(said).is_none())?;
+    Some(format!("; {major}.{minor}.{patch} at the newest"))
 }
 
 /// Keeps of a log what the rules of both releases make the same, and says what is left aside.

@@ -239,7 +239,7 @@ fn apply_log(
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     merged.model = text(log.model).or(merged.model.take());
-    merged.quant = text(log.quant.and_then(weight_format))
+    merged.quant = text(super::other_model::format_said(args, &whole, shown, notes))
         .or_else(|| super::other_model::format_by_name(args, &whole, shown))
         .or(merged.quant.take());
     merged.draft = text(draft_of_log(&whole)).or(merged.draft.take());
@@ -310,8 +310,8 @@ fn engine_at(engine: &str, log: &explain::LogScenario, shown: &str, notes: &mut 
         }
         (None, Some((version, range, line))) => {
             let what = format!(
-                "{shown}:{line}: prints no version; by its lines {engine} {range}: the rules of \
-                 {version} are used"
+                "{shown}:{line}: prints no version; by its lines {engine} {range}: its rules are \
+                 taken to be those of {version}"
             );
             notes.assume(what, settled);
             format!("{engine}@{version}")

@@ -177,7 +177,7 @@ fn alias(given: &str, name: &str) -> Option<&'static str> {
 }
 
 /// A config.json and what may lie beside it.
-struct ConfigFiles {
+pub(super) struct ConfigFiles {
     config: PathBuf,
     quant: Option<PathBuf>,
     /// The checkpoint's own list of tensors: its total wins over what the shapes give.
@@ -185,7 +185,7 @@ struct ConfigFiles {
 }
 
 /// The files a model argument names, if it is a path.
-fn config_files(given: &str) -> anyhow::Result<Option<ConfigFiles>> {
+pub(super) fn config_files(given: &str) -> anyhow::Result<Option<ConfigFiles>> {
     let path = Path::new(given);
     if path.is_dir() {
         // Some of Mistral's repositories hold their own params.json in its place.
@@ -221,7 +221,7 @@ fn config_files(given: &str) -> anyhow::Result<Option<ConfigFiles>> {
     Ok(None)
 }
 
-fn read_config(files: &ConfigFiles, given: &str) -> anyhow::Result<Model> {
+pub(super) fn read_config(files: &ConfigFiles, given: &str) -> anyhow::Result<Model> {
     let text = input::read_text(&files.config)?;
     let quant = files.quant.as_deref().map(input::read_text).transpose()?;
     let name = model_name(&files.config, given);

@@ -2,7 +2,8 @@
 //! where they are not.
 
 use super::Notes;
-use super::merge::Given;
+use super::merge::{Given, weight_format};
+use super::model::{config_files, read_config};
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
 use crate::input;
@@ -57,6 +58,44 @@ pub(super) fn check(
     );
     notes.assume(left.clone(), "a log of this model");
     Ok(Some(left))
+}
+
+/// The weight format that a log says. What it says by its kernels' names alone holds where no name
+/// of the model and no config says more.
+pub(super) fn format_said(
+    args: &ScenarioArgs,
+    log: &LogScenario,
+    shown: &str,
+    notes: &mut Notes,
+) -> Option<(String, usize)> {
+    let (format, line) = log.quant.clone().and_then(weight_format)?;
+    if !log.quant_by_kernels {
+        return Some((format, line));
+    }
+    let said = log.model.as_ref().map(|(name, _)| name.as_str());
+    if said.and_then(kvplan::catalog::precision_in).is_some() {
+        return None;
+    }
+    let named = args.model.as_deref().or(said)?;
+    let taken = experts_are_plain(named);
+    if taken && args.quant.is_none() && !other_model(args, log) {
+        let what = format!(
+            "weights in {format}: by the name of its MoE kernels' tuned config, {shown}:{line}"
+        );
+        notes.assume(what, "--quant");
+    }
+    taken.then_some((format, line))
+}
+
+/// Whether what a model is named by stores its experts plain.
+fn experts_are_plain(named: &str) -> bool {
+    use kvplan::WeightFormat::{Bf16, F16, F32};
+    let model = match config_files(named) {
+        Ok(Some(files)) => read_config(&files, named).ok(),
+        _ => kvplan::catalog::find(named).ok().map(|found| found.model),
+    };
+    let plain = |layer: &kvplan::Layer| matches!(layer.formats.experts, Bf16 | F16 | F32);
+    model.is_some_and(|model| model.layers.iter().all(plain))
 }
 
 /// The weight format that the name of a log's model ends in, where `--model` says which model of the

@@ -62,6 +62,18 @@ pub(crate) fn number(text: &str) -> Option<Number> {
     }
 }
 
+/// The release by which it is told what a version serves; of SGLang's builds of a month, of which no more
+/// is known, the newest release that was out by then: an older one serves no more.
+pub(crate) fn judged_by(engine: EngineKind, version: &str) -> Option<Number> {
+    match Version::find(version)? {
+        Version::Number(major, minor, patch) => Some((major, minor, patch)),
+        Version::Date(year, month) if engine == EngineKind::Sglang => {
+            crate::explain::newest_sglang_by((year, month))
+        }
+        Version::Date(..) => None,
+    }
+}
+
 impl Releases {
     pub(crate) fn of(engine: EngineKind) -> Option<&'static Self> {
         match engine {
@@ -184,7 +196,7 @@ pub(super) fn first_served(
     };
     let title = engine.kind.title();
     let version = engine.version.as_deref();
-    let at = version.and_then(number);
+    let at = version.and_then(|version| judged_by(engine.kind, version));
     let has = |head: &HeadKind| releases.has_draft(at, class, *head);
     let now = heads.iter().find(|head| has(head) == Has::Yes);
     let later = || heads.iter().find(|head| has(head) != Has::No(None));
