@@ -136,3 +136,88 @@ fn a_hybrids_older_count_of_tokens_is_read_by_the_requests_beside_it() {
     let new = answers(&["explain", &aligned("hybrid-new")]);
     assert!(!new.contains("blocks over its groups"), "{new}");
 }
+
+/// A log of `text` under that name.
+fn written(name: &str, text: &str) -> String {
+    let path = std::env::temp_dir().join(format!("{name}-{}.log", std::process::id()));
+    std::fs::write(&path, text).expect("writes");
+    path.display().to_string()
+}
+
+/// Qwen3.6-35B-A3B in another publisher's NVFP4, whose config asks for no cache in fp8 as that of the
+/// catalogue does. 74.22 GiB are 3300 blocks of 11 pages of 1072 x 2048 bytes, 257 a request: in bf16.
+#[test]
+fn a_cache_format_that_nobody_says_is_the_one_that_the_printed_pool_is_of() {
+    let log = |tokens: &str, requests: &str| {
+        format!(
+            "INFO 08-02 09:19:29 [api_utils.py:339]   █▄█▀ █     █     █     █  version 0.25.1\n\
+             INFO 08-02 09:19:29 [api_utils.py:273] non-default args: {{'model': \
+             'RedHatAI/Qwen3.6-35B-A3B-NVFP4', 'max_model_len': 262144, 'gpu_memory_utilization': 0.85, \
+             'max_num_seqs': 32, 'speculative_config': {{'method': 'mtp', 'num_speculative_tokens': 3}}}}\n\
+             INFO 08-02 09:22:17 [gpu_model_runner.py:5306] Model loading took 23.45 GiB memory and 125.6 seconds\n\
+             INFO 08-02 09:33:53 [gpu_worker.py:538] Available KV cache memory: 74.22 GiB\n\
+             INFO 08-02 09:33:53 [kv_cache_utils.py:2146] GPU KV cache size: {tokens} tokens\n\
+             INFO 08-02 09:33:53 [kv_cache_utils.py:2147] Maximum concurrency for 262,144 tokens per \
+             request: {requests}x\n"
+        )
+    };
+    let of = |command: &str, log: &str| {
+        answers(&[command, "--from-log", log, "--gpu", "gb10", "--sources"])
+    };
+    let bf16 = written("format-bf16", &log("3,366,051", "12.84"));
+    let text = of("predict", &bf16);
+    let source = format!("{bf16}:5: the pool printed there is of a cache in bf16");
+    assert!(text.contains(&source), "{text}");
+    assert!(!text.contains("--kv-cache-dtype"), "{text}");
+    assert!(text.contains("575,471 of 3,941,522 KV tokens"), "{text}");
+    let plan = of("plan", &bf16);
+    assert!(plan.contains("575,471 of 3,941,522 KV tokens"), "{plan}");
+    let none = answers(&[
+        "predict",
+        "--from-log",
+        &bf16,
+        "--gpu",
+        "gb10",
+        "--draft",
+        "none",
+        "--sources",
+    ]);
+    assert!(none.contains(&source), "{none}");
+    // A pool that the default meets, and one that no format does, decide nothing.
+    for (tokens, requests) in [("6,406,022", "24.44"), ("4,705,000", "17.95")] {
+        let other = written(&format!("format-{requests}"), &log(tokens, requests));
+        let text = of("predict", &other);
+        assert!(
+            text.contains("the checkpoint's config asks for it"),
+            "{text}"
+        );
+        let plan = of("plan", &other);
+        let taken = "KV dtype fp8 (the checkpoint's config asks for it)";
+        assert!(plan.contains(taken), "{plan}");
+    }
+}
+
+/// 437,020 tokens of 80 layers with 2 of 8 heads on a card: 33.34 GB in bf16, half in fp8.
+#[test]
+fn sglangs_pool_says_its_format_too() {
+    let log = |each: &str| {
+        let text = format!(
+            "[2025-11-12 09:14:02] server_args=ServerArgs(model_path='meta-llama/Llama-3.3-70B-Instruct', \
+             context_length=16384, dtype='bfloat16', mem_fraction_static=0.85, tp_size=4)\n\
+             [2025-11-12 09:15:31 TP0] KV Cache is allocated. #tokens: 437020, K size: {each} GB, V size: \
+             {each} GB\n\
+             [2025-11-12 09:16:09 TP0] max_total_num_tokens=437020, chunked_prefill_size=8192, \
+             max_prefill_tokens=16384, max_running_requests=48, context_len=16384, available_gpu_mem=9.10 GB\n"
+        );
+        let path = written(&format!("sglang-{each}"), &text);
+        let card = ["--gpu", "a100-80gb-sxm", "--sources"];
+        answers(&[&["predict", "--from-log", &path], &card[..]].concat())
+    };
+    let half = log("8.34");
+    assert!(
+        half.contains("the pool printed there is of a cache in fp8"),
+        "{half}"
+    );
+    let whole = log("16.67");
+    assert!(whole.contains("the engines' default"), "{whole}");
+}

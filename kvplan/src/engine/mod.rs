@@ -206,6 +206,16 @@ impl fmt::Display for Engine {
     }
 }
 
+/// Says which KV format is taken where nobody asks for one, and why.
+fn kv_dtype_taken(setup: &crate::Setup<'_>) -> Option<String> {
+    let why = match setup.model.kv_dtype {
+        Some(_) => "the checkpoint's config asks for it",
+        None => "the default",
+    };
+    let taken = || format!("KV dtype {} ({why})", setup.kv_dtype().name());
+    setup.kv_dtype.is_none().then(taken)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -371,11 +371,6 @@ fn assumptions(setup: &Setup<'_>) -> Vec<String> {
             .push("free memory before weights not observed: capacity less context and NCCL".into());
     }
     lines.extend(setup.graphs_by_size());
-    if setup.kv_dtype.is_none() {
-        lines.push(format!(
-            "KV dtype {} (the default)",
-            setup.kv_dtype().name()
-        ));
-    }
+    lines.extend(super::kv_dtype_taken(setup));
     lines
 }

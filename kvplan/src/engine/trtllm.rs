@@ -156,12 +156,7 @@ fn assumptions(setup: &Setup<'_>) -> Vec<String> {
                 .to_string(),
         );
     }
-    if setup.kv_dtype.is_none() {
-        lines.push(format!(
-            "KV dtype {} (the default)",
-            setup.kv_dtype().name()
-        ));
-    }
+    lines.extend(super::kv_dtype_taken(setup));
     lines
 }
 

@@ -367,11 +367,6 @@ fn assumptions(setup: &Setup<'_>, b: &Budget) -> Vec<String> {
         lines.push(format!("max_num_batched_tokens {}", batched_tokens(setup)));
     }
     lines.extend(setup.graphs_by_size());
-    if setup.kv_dtype.is_none() {
-        lines.push(format!(
-            "KV dtype {} (the default)",
-            setup.kv_dtype().name()
-        ));
-    }
+    lines.extend(super::kv_dtype_taken(setup));
     lines
 }

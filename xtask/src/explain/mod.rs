@@ -17,6 +17,7 @@ mod findings;
 mod forced;
 #[cfg(test)]
 mod forms;
+mod fraction;
 mod held;
 #[cfg(test)]
 pub(crate) mod hostile;

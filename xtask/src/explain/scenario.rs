@@ -120,6 +120,8 @@ pub(crate) struct LogScenario {
     pub(crate) profile: Option<(f64, Option<f64>)>,
     /// Pool of a server whose log shows that it stands: GiB.
     pub(crate) kv_gib: Option<(f64, usize)>,
+    /// Whether that is printed, not computed from tokens.
+    pub(crate) kv_gib_printed: bool,
     /// States of linear and Mamba layers on one card, drafted copies in, GiB.
     pub(crate) state_gib: Option<(f64, usize)>,
     /// The same, tokens.
@@ -222,16 +224,6 @@ fn free_after_target(facts: &Facts) -> Option<(f64, usize)> {
         .filter(|draft| draft.line <= fact.line);
     let held = draft.and_then(|_| facts.number("draft_weights_gib"));
     Some((after + held.unwrap_or(0.0), fact.line))
-}
-
-/// vLLM's share of the card where its printed arguments name neither that nor a size of the pool.
-fn default_utilisation(facts: &Facts) -> Option<(f64, usize)> {
-    let sized = |flag: &Vec<String>| flag.iter().any(|word| word == "--kv-cache-memory-bytes");
-    let given = &facts.carried;
-    let version = facts.get("engine_version")?;
-    let found = kvplan::Version::find(facts.text("engine_version")?)?;
-    (given.whole && !given.flags.iter().any(sized))
-        .then_some((kvplan::default_utilisation(found), version.line))
 }
 
 /// vLLM's own all-reduce over PCIe: the largest payload and the rows that may be larger, and the line.
@@ -352,9 +344,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         tp: whole("tp"),
         gpus: whole("gpus").filter(|_| facts.text("engine") == Some("llamacpp")),
         dcp: whole("dcp"),
-        mem_fraction: fraction(number("mem_fraction_in_use"), number("mem_fraction"))
-            .or(number("gpu_memory_utilization").or(number("kv_fraction_of_free")))
-            .or_else(|| default_utilisation(facts)),
+        mem_fraction: super::fraction::told(facts),
         kv_dtype: text("kv_dtype"),
         quant: text("quant"),
         quant_by_kernels: facts.get("quant").is_some_and(|f| f.how.is_some()),
@@ -399,6 +389,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         ran_out: ran_out(facts),
         profile: profile(facts).filter(|_| stands),
         kv_gib: number("kv_gib").filter(|_| stands),
+        kv_gib_printed: facts.get("kv_gib").is_some_and(|f| f.how.is_none()),
         state_gib: number("mamba_state_gib").filter(|_| stands),
         kv_tokens: pool_tokens(facts).filter(|(n, _)| stands && *n >= 1.0),
         speeds: speeds(facts),
@@ -485,14 +476,5 @@ impl LogScenario {
         loads.push(most);
         let words: Vec<String> = loads.iter().map(u32::to_string).collect();
         Some((words.join(","), line))
-    }
-}
-
-/// The fraction to take: printed figures are rounded, so what they prove differs from the flag in
-/// the fourth digit, which says nothing against it.
-fn fraction(proven: Option<(f64, usize)>, flag: Option<(f64, usize)>) -> Option<(f64, usize)> {
-    match (proven, flag) {
-        (Some(proven), Some(flag)) if (proven.0 - flag.0).abs() < 0.001 => Some(flag),
-        _ => proven.or(flag),
     }
 }

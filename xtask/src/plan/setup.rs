@@ -30,7 +30,10 @@ fn engine(scenario: &Scenario) -> anyhow::Result<kvplan::Engine> {
 }
 
 /// Draft of a scenario as kvplan wants it.
-fn speculation<'a>(scenario: &'a Scenario, draft: Option<&'a Draft>) -> Option<Speculation<'a>> {
+pub(super) fn speculation<'a>(
+    scenario: &'a Scenario,
+    draft: Option<&'a Draft>,
+) -> Option<Speculation<'a>> {
     let draft = draft?;
     let kind = match (&draft.model, draft.model.as_ref().and_then(|m| m.draft)) {
         (None, _) if draft.head == HeadKind::NGram => SpecKind::Ngram,

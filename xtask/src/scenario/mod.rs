@@ -205,6 +205,11 @@ impl Scenario {
         let mut merged = merge::merge(args, &mut notes)?;
         let mut told = notes.clone();
         let mut scenario = Self::from_merged(&merged, &mut notes)?;
+        if let Some((dtype, source)) = crate::plan::kv_format_of_the_pool(&scenario) {
+            merged.kv_dtype = Some(merge::Given::new(dtype.name().to_string(), source));
+            notes = told.clone();
+            scenario = Self::from_merged(&merged, &mut notes)?;
+        }
         // Other weights first, then the card beside those.
         for _ in 0..2 {
             let Some(otherwise) = crate::plan::not_of_this_server(&scenario) else {

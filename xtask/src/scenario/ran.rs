@@ -68,6 +68,8 @@ pub(crate) struct Ran {
     pub(crate) state_gib: Option<f64>,
     /// Tokens in it.
     pub(crate) kv_tokens: Option<u64>,
+    /// Where it prints these, file and line, if the GiB are printed too: not those of a format taken.
+    pub(crate) pool_printed: Option<String>,
     /// Whether the server got past its pool.
     pub(crate) came_up: bool,
     /// Whether it came to take requests.
@@ -163,6 +165,8 @@ impl Ran {
             let gib = value.map(|(gib, _)| gib);
             gib.filter(|gib| gib.is_finite() && gib.abs() < 1e5)
         };
+        let tokens = log.kv_tokens.filter(|(tokens, _)| *tokens < 1e15);
+        let printed = tokens.filter(|_| log.kv_gib_printed);
         Self {
             file: shown.to_string(),
             of: log
@@ -201,10 +205,8 @@ impl Ran {
             profile: log.profile,
             kv_gib: size(log.kv_gib).filter(|gib| *gib > 0.0),
             state_gib: size(log.state_gib).filter(|gib| *gib > 0.0),
-            kv_tokens: log
-                .kv_tokens
-                .filter(|(tokens, _)| *tokens < 1e15)
-                .map(|(tokens, _)| tokens as u64),
+            kv_tokens: tokens.map(|(tokens, _)| tokens as u64),
+            pool_printed: printed.map(|(_, line)| format!("{shown}:{line}")),
             came_up: log.came_up && log.kv_tokens.is_some(),
             stayed_up: log.stayed_up,
             proves_room: true,
