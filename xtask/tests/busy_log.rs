@@ -254,5 +254,19 @@ fn a_hybrids_share_of_the_pool_tells_no_context() {
             .any(|line| line.trim_start().starts_with("held_tokens_per_request"))
     };
     assert!(held(&format!("{START}{WINDOWS}")));
-    assert!(!held(&format!("{START}{said}{WINDOWS}")));
+    let hybrid = format!("{START}{said}{WINDOWS}");
+    assert!(!held(&hybrid));
+    // Nor is it taken for the longest request that the server takes.
+    let text = with_log("hybrid-context", &hybrid, |file| {
+        answers(&[
+            "predict",
+            "--from-log",
+            file,
+            "--gpu",
+            "h100",
+            "--draft",
+            "none",
+        ])
+    });
+    assert!(text.contains("context 2048 tokens: "), "{text}");
 }

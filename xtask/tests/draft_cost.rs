@@ -134,3 +134,14 @@ fn plan_takes_the_pools_that_two_logs_print() {
         });
     });
 }
+
+/// 41 GiB were said to lie beside the pool of a hybrid: states of drafted tokens, which are in it.
+#[test]
+fn nothing_is_said_to_lie_beside_a_hybrids_pool_that_is_in_it() {
+    let flags = "--model qwen3.5-35b-a3b --gpu h100 --engine vllm --draft mtp --context 2k";
+    let said = cost("predict", flags);
+    assert!(
+        said.contains("in requests of") && !said.contains("beside the pool"),
+        "{said}"
+    );
+}

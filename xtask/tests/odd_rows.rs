@@ -103,6 +103,12 @@ fn a_public_head_that_the_catalogue_knows_is_named_for_the_placeholder() {
     assert!(text.contains(&line), "{text}");
     let taken = run(&LLAMA.replace("--draft eagle3", &format!("--draft {head}")));
     assert!(!taken.contains("DRAFT_PATH"), "{taken}");
+    // One that is known to reach 2,048 tokens is not named for more.
+    let longer = run(&format!("{LLAMA} --context 4k"));
+    assert!(
+        longer.contains("DRAFT_PATH: the head trained for it"),
+        "{longer}"
+    );
     let unknown = run(QWEN);
     assert!(
         unknown.contains("DRAFT_PATH: the head trained for it"),

@@ -14,7 +14,7 @@ pub enum GraphLadder {
     /// verifies: vLLM with whole graphs for decoding, since 0.11.1. Source: vLLM
     /// `adjust_cudagraph_sizes_for_spec_decode` (runner V2 rounds decode graphs alike).
     VllmRounded,
-    /// SGLang's batches, by sequences: [`SGLANG_PLAIN`], and [`SGLANG_DRAFTED`] where it speculates; a
+    /// SGLang's batches, by sequences: one list without a draft, another where it speculates; a
     /// verify computes as many tokens of each row that pads. Builds before 0.5.4 differ by a few
     /// sizes. Source: SGLang `_generate_cuda_graph_batch_sizes`.
     Sglang,

@@ -41,6 +41,8 @@ pub(crate) struct LogScenario {
     pub(crate) context: Option<(u32, usize)>,
     /// Tokens that a request held.
     pub(crate) held: Option<super::held::Held>,
+    /// Tokens of a hybrid's block, where the log is of one: its pool's share in use tells no context.
+    pub(crate) hybrid_block: Option<(u32, usize)>,
     /// Speculative algorithm as the engine names it.
     pub(crate) spec_algorithm: Option<(String, usize)>,
     /// Draft model path or name; `mtp` where it is the target's own.
@@ -350,6 +352,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         quant_by_kernels: facts.get("quant").is_some_and(|f| f.how.is_some()),
         context: whole("context_len").or_else(|| whole("max_model_len")),
         held: super::held::held(facts),
+        hybrid_block: whole("attention_block_tokens"),
         spec_algorithm: text("spec_algorithm"),
         draft: text("draft_model").map(|(draft, line)| draft_of(facts, draft, line)),
         steps: steps(facts),

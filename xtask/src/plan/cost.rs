@@ -195,7 +195,8 @@ impl DraftCost {
     /// What lies beside the pool, with the rows that the two add up to.
     fn beside(&self) -> String {
         let gib = self.beside_pool_gib();
-        if gib < WHOLE_BLOCKS_GIB {
+        // A hybrid's rows are of the requests at hand, its tokens of the longest: the two add up to nothing.
+        if gib < WHOLE_BLOCKS_GIB || self.in_requests_of.is_some() {
             return String::new();
         }
         let in_all = match self.lost() {

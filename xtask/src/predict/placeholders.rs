@@ -50,7 +50,7 @@ fn draft_of(scenario: &Scenario) -> String {
     let own = named.is_some_and(|draft| draft.ends_with(".json"));
     match scenario.draft.as_ref().map(|draft| draft.head) {
         Some(HeadKind::DraftModel) => "the small model".to_string(),
-        Some(HeadKind::Eagle3) if !own => match kvplan::head_for(&scenario.model_given) {
+        Some(HeadKind::Eagle3) if !own => match that_reaches(scenario) {
             Some(head) => {
                 let other = if own_name(scenario, head) {
                     ""
@@ -72,4 +72,13 @@ fn own_name(scenario: &Scenario, head: &str) -> bool {
         .as_ref()
         .and_then(|draft| draft.model.as_ref());
     reckoned.is_some_and(|model| model.name.eq_ignore_ascii_case(head))
+}
+
+/// A public head for the model, unless it is known to reach less than requests hold here.
+fn that_reaches(scenario: &Scenario) -> Option<&'static str> {
+    let head = kvplan::head_for(&scenario.model_given)?;
+    let reach = kvplan::named_head(head).and_then(|known| known.reach_tokens);
+    reach
+        .is_none_or(|reach| reach >= scenario.context)
+        .then_some(head)
 }

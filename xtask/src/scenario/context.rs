@@ -28,6 +28,14 @@ pub(super) fn load(
             source: format!("{shown}:{} (what requests held, {})", held.line, held.by),
             assumed: true,
         });
+    } else if let (Some((_, line)), Some((limit, _))) = (log.hybrid_block, limit) {
+        merged.context = Some(merge::Given {
+            value: u64::from(limit).min(DEFAULT_CONTEXT).to_string(),
+            source: format!(
+                "{shown}:{line} (a hybrid's share of its pool counts states and whole blocks{UNSEEN}"
+            ),
+            assumed: true,
+        });
     } else if let Some((limit, line)) = limit {
         let pool = merged.ran.kv_tokens.zip(log.kv_tokens);
         let pool = pool.filter(|(pool, _)| *pool < u64::from(limit));
