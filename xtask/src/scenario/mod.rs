@@ -205,6 +205,8 @@ impl Scenario {
         let mut merged = merge::merge(args, &mut notes)?;
         let mut told = notes.clone();
         let mut scenario = Self::from_merged(&merged, &mut notes)?;
+        // Who said the format stands among these.
+        scenario.inputs.clone_from(&notes.inputs);
         if let Some((dtype, source)) = crate::plan::kv_format_of_the_pool(&scenario) {
             merged.kv_dtype = Some(merge::Given::new(dtype.name().to_string(), source));
             notes = told.clone();
