@@ -3,14 +3,7 @@
 
 mod common;
 
-use common::answers;
-
-fn run(command: &str, flags: &str) -> String {
-    let words: Vec<&str> = std::iter::once(command)
-        .chain(flags.split_whitespace())
-        .collect();
-    answers(&words)
-}
+use common::run;
 
 fn after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     text.split_once(word)?.1.split([' ', ',', ';', ')']).next()

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::answers;
+use common::run;
 
 const LLAMA: &str = "--model llama-3.3-70b --quant awq --gpu rtx-3090 --gpus 4 --topology \
                      docs/examples/topo-4x3090.txt --draft eagle3 --engine vllm";
@@ -12,13 +12,6 @@ const QWEN: &str = "--model qwen3-32b --quant awq --gpu rtx-3090 --gpus 4 --topo
 /// Its workspaces follow the length that it is told.
 const SPARSE: &str =
     "--model deepseek-v3.2 --gpu h200 --gpus 8 --engine vllm --mem-fraction 0.72 --draft mtp";
-
-fn run(command: &str, flags: &str) -> String {
-    let words: Vec<&str> = std::iter::once(command)
-        .chain(flags.split_whitespace())
-        .collect();
-    answers(&words)
-}
 
 fn after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     text.split_once(word)?.1.split([' ', ',', ':', '\n']).next()

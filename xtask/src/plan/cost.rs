@@ -26,6 +26,16 @@ pub(super) enum By {
     Told,
 }
 
+impl By {
+    fn words(self, engine: EngineKind) -> String {
+        match self {
+            Self::Engine => format!(" ({}'s own)", engine.title()),
+            Self::Advice => " (advised)".to_string(),
+            Self::Told => String::new(),
+        }
+    }
+}
+
 /// A pool and its fraction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At {
@@ -92,8 +102,12 @@ impl DraftCost {
     }
 
     /// What exists for the draft alone and is taken from what the pool leaves, GiB: graphs, and in
-    /// older versions of SGLang the draft itself.
+    /// older versions of SGLang the draft itself. None of a hybrid in vLLM, all of which is the pool's
+    /// (its rows are of the requests at hand, its tokens of the longest: the two do not add up).
     pub(crate) fn beside_pool_gib(&self) -> f64 {
+        if self.in_requests_of.is_some() {
+            return 0.0;
+        }
         let all: f64 = self.rows.iter().map(|(_, gib)| gib).sum();
         (all - self.pool_gib()).max(0.0)
     }
@@ -138,35 +152,25 @@ impl DraftCost {
 
     fn at(&self) -> String {
         let (with, without) = (self.with, self.without);
-        let own = self.engine.title();
+        let by = |at: At| at.by.words(self.engine);
         match (with.by, without.by) {
             _ if self.unsaid => String::new(),
             _ if !self.by_fraction() => {
-                let by = match with.by {
-                    By::Engine => format!(" ({own}'s own)"),
-                    By::Advice => " (advised)".to_string(),
-                    By::Told => String::new(),
-                };
-                format!(", at {:.3} with and without it{by}", with.fraction)
+                format!(", at {:.3} with and without it{}", with.fraction, by(with))
             }
             (By::Engine, By::Engine) => format!(
-                ": {own} chooses {:.3} with it, {:.3} without",
-                with.fraction, without.fraction
+                ": {} chooses {:.3} with it, {:.3} without",
+                self.engine.title(),
+                with.fraction,
+                without.fraction
             ),
-            (a, b) => {
-                let by = |by: By| match by {
-                    By::Engine => format!(" ({own}'s own)"),
-                    By::Advice => " (advised)".to_string(),
-                    By::Told => String::new(),
-                };
-                format!(
-                    ": {:.3} with it{}, {:.3} without{}",
-                    with.fraction,
-                    by(a),
-                    without.fraction,
-                    by(b)
-                )
-            }
+            _ => format!(
+                ": {:.3} with it{}, {:.3} without{}",
+                with.fraction,
+                by(with),
+                without.fraction,
+                by(without)
+            ),
         }
     }
 
@@ -195,8 +199,7 @@ impl DraftCost {
     /// What lies beside the pool, with the rows that the two add up to.
     fn beside(&self) -> String {
         let gib = self.beside_pool_gib();
-        // A hybrid's rows are of the requests at hand, its tokens of the longest: the two add up to nothing.
-        if gib < WHOLE_BLOCKS_GIB || self.in_requests_of.is_some() {
+        if gib < WHOLE_BLOCKS_GIB {
             return String::new();
         }
         let in_all = match self.lost() {

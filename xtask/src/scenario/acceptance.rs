@@ -236,7 +236,7 @@ impl Unknown {
         let why = match (head, reach) {
             (HeadKind::NGram, _) => LOOK_UP_SEEN.to_string(),
             (_, Some(reach)) if acceptance.past_reach(context) => beyond::told(reach, context),
-            (HeadKind::Eagle | HeadKind::Eagle3, _) if context > beyond::OFTEN_TRAINED => {
+            (HeadKind::Eagle | HeadKind::Eagle3, _) if context > beyond::FALL_SEEN => {
                 beyond::LONGER_THAN_TRAINED.to_string()
             }
             _ => String::new(),

@@ -23,6 +23,14 @@ pub(crate) fn answers(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// The answer of a command with flags in one line.
+pub(crate) fn run(command: &str, flags: &str) -> String {
+    let words: Vec<&str> = std::iter::once(command)
+        .chain(flags.split_whitespace())
+        .collect();
+    answers(&words)
+}
+
 /// The one line with which the tool refuses its input.
 pub(crate) fn refusal(arguments: &[&str]) -> String {
     let output = xtask(arguments);
