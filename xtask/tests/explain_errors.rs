@@ -347,3 +347,22 @@ fn a_card_that_the_weights_fill_asks_for_another_checkpoint_and_not_for_a_flag()
     );
     assert!(!text.contains("--quantization"), "{text}");
 }
+
+/// A log that begins behind the start, or whose start printed no address, ended "with an error" where a
+/// request was refused.
+#[test]
+fn a_request_that_is_refused_or_answered_does_not_end_a_server() {
+    let refused = "ERROR 11-21 10:00:00 [serving_chat.py:251] Traceback (most recent call last):\n\
+        ERROR 11-21 10:00:00 [serving_chat.py:251]   File \"/v/serving_engine.py\", line 675, in _validate\n\
+        ERROR 11-21 10:00:00 [serving_chat.py:251] ValueError: This model's maximum context length is 6144 \
+        tokens. However, your request has 9000 input tokens.\n";
+    let text = explained("refused.log", &format!("{START}{refused}"));
+    assert!(!text.contains("ended with an error"), "{text}");
+    assert!(text.contains("1 request was refused as too long"), "{text}");
+    let failed = "ERROR 11-21 10:00:00 [serving_chat.py:251] ValueError: bad template\n\
+        (APIServer pid=1) INFO:     127.0.0.1:52856 - \"POST /v1/chat/completions HTTP/1.1\" 400 Bad Request\n";
+    let text = explained("answered.log", &format!("{START}{failed}"));
+    assert!(!text.contains("ended with an error"), "{text}");
+    let text = explained("refused-died.log", &format!("{START}{refused}{END}"));
+    assert!(text.contains("ended with an error: KeyError"), "{text}");
+}

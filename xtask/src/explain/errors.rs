@@ -5,13 +5,15 @@ use super::facts::Facts;
 use super::text::{Doc, cut};
 
 /// Printed by servers that are up, and by no other.
-const UP: [&str; 6] = [
+const UP: [&str; 7] = [
     "Application startup complete",
     "Uvicorn running on",
     "The server is fired up",
     "Avg generation throughput:",
     "Decode batch",
     "Prefill batch",
+    // Of a request that was answered, with whichever status.
+    "HTTP/1.1\" ",
 ];
 
 /// What SGLang and vLLM say when one of their processes ends; a request that failed says none of it.
@@ -85,7 +87,9 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     // NCCL says why it failed in a line of its own.
     let mut nccl_without_memory = false;
     for (line, text) in own {
-        if UP.iter().any(|phrase| text.contains(phrase)) {
+        // A request that was refused was taken by a server that is up.
+        let mut marks = UP.iter().chain(super::warnings::REFUSED.iter());
+        if marks.any(|phrase| text.contains(phrase)) {
             (up, ends, place) = (true, None, "");
             nccl_without_memory = false;
             errors.clear();

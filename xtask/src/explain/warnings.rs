@@ -4,6 +4,14 @@
 use super::facts::Facts;
 use super::text::{Doc, leading_number};
 
+/// What is said of a request that is too long: by vLLM, serving_*.py, and by SGLang, tokenizer_manager.py
+/// (`The input (9000 tokens) is longer than the model's context`).
+pub(super) const REFUSED: [&str; 3] = [
+    "your request has",
+    "However, you requested",
+    "is longer than the model's context length",
+];
+
 /// What an engine prints, and the fact that it is kept as.
 const PHRASES: [(&str, &str); 15] = [
     // vLLM and SGLang, fused_moe.py; SGLang says "kernel" since 2025.
@@ -31,14 +39,9 @@ const PHRASES: [(&str, &str); 15] = [
     ),
     // vLLM V0, scheduler.py.
     ("is preempted by PreemptionMode", "preempted_requests"),
-    // vLLM, serving_*.py.
-    ("your request has", "rejected_requests"),
-    ("However, you requested", "rejected_requests"),
-    // SGLang, tokenizer_manager.py: `The input (9000 tokens) is longer than the model's context`.
-    (
-        "is longer than the model's context length",
-        "rejected_requests",
-    ),
+    (REFUSED[0], "rejected_requests"),
+    (REFUSED[1], "rejected_requests"),
+    (REFUSED[2], "rejected_requests"),
     // SGLang, model_config.py: `(131072) is greater than the derived context_length (2048)`.
     ("Target model's context_length (", "draft_max_model_len"),
     // Both print their arguments.
