@@ -150,6 +150,9 @@ pub(crate) struct ScenarioArgs {
     /// Whether --baseline ran on another box than is asked for (`--compare`).
     #[arg(skip)]
     pub(crate) baseline_is_of_another_box: bool,
+    /// The KV format of the log's server, where --kv-dtype stands beside one that only its pool shows.
+    #[arg(skip)]
+    pub(crate) kv_dtype_of_log: Option<kvplan::KvDtype>,
     /// The release of the answer that this one stands beside (`--compare`).
     #[arg(skip)]
     pub(crate) at_release: Option<String>,

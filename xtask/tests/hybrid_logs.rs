@@ -172,6 +172,20 @@ fn a_cache_format_that_nobody_says_is_the_one_that_the_printed_pool_is_of() {
     assert!(text.contains("575,471 of 3,941,522 KV tokens"), "{text}");
     let plan = of("plan", &bf16);
     assert!(plan.contains("575,471 of 3,941,522 KV tokens"), "{plan}");
+    // The same format by hand changes nothing; the other one leaves the log's tokens aside, although the
+    // checkpoint asks for it.
+    let by_hand = |format: &str| {
+        let card = ["--gpu", "gb10", "--kv-dtype", format];
+        answers(&[&["predict", "--from-log", &bf16], &card[..]].concat())
+    };
+    let same = by_hand("bf16");
+    assert!(same.contains("575,471 of 3,941,522 KV tokens"), "{same}");
+    let other = by_hand("fp8");
+    // 7,758,649 less the 6,406,022 that a log of the same pool in fp8 prints.
+    assert!(
+        other.contains("1,352,627 of 7,758,649 KV tokens"),
+        "{other}"
+    );
     let none = answers(&[
         "predict",
         "--from-log",

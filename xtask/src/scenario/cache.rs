@@ -1,7 +1,9 @@
 //! What the KV cache is told: its format, the memory fraction, the GPUs that share it.
 
 use super::engine::EngineKind;
-use super::{Notes, input, merge};
+use super::{Notes, Scenario, input, merge};
+use crate::cli::ScenarioArgs;
+use crate::explain::LogScenario;
 
 /// Sources of a KV format that nobody asks for.
 pub(super) const KV_BY_CHECKPOINT: &str = "the checkpoint's config asks for it";
@@ -59,6 +61,39 @@ pub(super) fn kv_dtype(
     };
     notes.input("kv_dtype", shown, given.source.clone());
     Ok(dtype)
+}
+
+/// The flags, which ask for a KV format, with the one that the log's server had, where only the pool that
+/// it prints shows that.
+pub(super) fn beside_the_logs_own(args: &ScenarioArgs) -> ScenarioArgs {
+    let asks = args.kv_dtype.is_some() && args.from_log.is_some();
+    let alone = asks.then(|| ScenarioArgs {
+        kv_dtype: None,
+        ..args.clone()
+    });
+    ScenarioArgs {
+        kv_dtype_of_log: alone.and_then(|alone| by_the_pool(&alone)),
+        ..args.clone()
+    }
+}
+
+/// The format that the log's pool shows, where nobody asks for one. What is wrong with the flags is told
+/// of those that were given.
+fn by_the_pool(args: &ScenarioArgs) -> Option<kvplan::KvDtype> {
+    let mut notes = Notes::default();
+    let merged = merge::merge(args, &mut notes).ok()?;
+    let mut scenario = Scenario::from_merged(&merged, &mut notes).ok()?;
+    scenario.inputs = notes.inputs;
+    let (dtype, _) = crate::plan::kv_format_of_the_pool(&scenario)?;
+    Some(dtype)
+}
+
+/// A log whose pool alone shows its KV format, as one that says it where the pool stands.
+pub(super) fn with_its_own(mut log: LogScenario, args: &ScenarioArgs) -> LogScenario {
+    let shown = args.kv_dtype_of_log.zip(log.kv_tokens);
+    let shown = shown.map(|(dtype, (_, line))| (dtype.name().to_string(), line));
+    log.kv_dtype = log.kv_dtype.or(shown);
+    log
 }
 
 /// The memory fraction that was given.

@@ -124,6 +124,7 @@ pub(super) fn merge(args: &ScenarioArgs, notes: &mut Notes) -> anyhow::Result<Me
     if let Some(path) = &args.from_log {
         let shown = path.display().to_string();
         let log = explain::scenario_from_log(&input::read_text(path)?, &shown)?;
+        let log = super::cache::with_its_own(log, args);
         let aside = super::other_model::check(args, &log, &shown, notes)?;
         merged.left_aside.extend(aside);
         apply_log(&mut merged, log, args, &shown, notes);

@@ -202,6 +202,7 @@ impl Scenario {
     /// One line that names the flag or the file and line.
     pub(crate) fn resolve(args: &ScenarioArgs) -> anyhow::Result<Self> {
         let mut notes = Notes::default();
+        let args = &cache::beside_the_logs_own(args);
         let mut merged = merge::merge(args, &mut notes)?;
         let mut told = notes.clone();
         let mut scenario = Self::from_merged(&merged, &mut notes)?;
