@@ -329,3 +329,47 @@ fn the_depth_advised_is_the_one_taken_where_none_is_fixed_and_the_last_advised()
         assert_eq!(told(steps), None);
     }
 }
+
+/// Who read the JSON alone took "does not start" and "does not fit" for a draft that does not gain.
+#[test]
+fn what_does_not_run_has_a_key_of_its_own_beside_the_verdict() {
+    let of = |more: &str| {
+        let flags = format!("--quant fp8 --engine vllm@0.24 --model {more} --json");
+        let json = common::run("predict", &flags);
+        serde_json::from_str::<serde_json::Value>(&json).expect("JSON")
+    };
+    let reaches_2048 = "--draft yuhuili/EAGLE3-LLaMA3.3-Instruct-70B --context";
+    for (more, word) in [
+        (
+            "qwen3-coder-30b-a3b --gpu h100 --gpus 4 --draft eagle3",
+            Some("does not start"),
+        ),
+        (
+            "llama-3.3-70b --gpu rtx-4090 --draft eagle3",
+            Some("does not fit"),
+        ),
+        (
+            "llama-3.3-70b --gpu rtx-4090 --draft none",
+            Some("does not fit"),
+        ),
+        (
+            &format!("llama-3.3-70b --gpu h100 --gpus 4 {reaches_2048} 4k"),
+            Some("drafts nothing"),
+        ),
+        (
+            "llama-3.3-70b --gpu h100 --gpus 4 --draft eagle3 --accept 1.0@3",
+            None,
+        ),
+        ("llama-3.3-70b --gpu h100 --gpus 4 --draft none", None),
+    ] {
+        let json = of(more);
+        assert_eq!(json["verdict"], "does-not-pay", "{more}");
+        assert_eq!(
+            json["stopped"]["word"].as_str(),
+            word,
+            "{more}: {}",
+            json["stopped"]
+        );
+        assert_eq!(json["stopped"]["why"].is_string(), word.is_some(), "{more}");
+    }
+}

@@ -95,3 +95,91 @@ fn a_long_reach_is_not_taken_for_long_training() {
     let said = "a config may reach further than the head was trained";
     assert!(of("16k").contains(said) && !of("4k").contains(said));
 }
+
+/// "--max-model-len 4096 keeps such requests out" was said beside a line that let them in.
+#[test]
+fn a_limit_that_keeps_the_server_up_is_in_the_line_that_drafts() {
+    let of = |command: &str, more: &str| {
+        let own = "--model llama-3.3-70b --quant fp8 --gpu l40s --gpus 4 --draft eagle3";
+        common::run(command, &format!("{own} {more}"))
+    };
+    let in_paste = |text: &str| {
+        let line = text.lines().find(|line| line.contains("vllm serve"));
+        line.expect("a line").contains("--max-model-len 4096")
+    };
+    for context in ["1k", "4k"] {
+        let stops = of(
+            "predict",
+            &format!("--engine vllm@0.24 --context {context} --accept 2.3@3"),
+        );
+        assert!(in_paste(&stops), "{stops}");
+        let told = "--max-model-len 4096 in the paste";
+        assert_eq!(stops.matches(told).count(), 1, "{stops}");
+        assert!(
+            stops.contains(&format!("{told} keeps such requests out")),
+            "{stops}"
+        );
+        let plan = of("plan", &format!("--engine vllm@0.24 --context {context}"));
+        assert!(
+            plan.contains("start with --max-model-len 4096: a longer request"),
+            "{plan}"
+        );
+    }
+    // No head cuts a line that does not draft, or whose server decodes such requests without drafts.
+    let off = of("predict", "--engine vllm@0.24 --context 1k --accept 1.0@3");
+    assert!(off.starts_with("DOES NOT PAY") && !in_paste(&off), "{off}");
+    let plain = of(
+        "predict",
+        "--engine vllm@0.13.0 --context 4k --accept 2.3@3",
+    );
+    assert!(!in_paste(&plain), "{plain}");
+    assert!(
+        plain.contains("with --max-model-len 4096 added it lets no such requests in"),
+        "{plain}"
+    );
+}
+
+/// Another head's shapes stood in without a word in `plan`, and so did a reach under the context.
+#[test]
+fn plan_says_whose_shapes_and_reach_it_takes_in_the_words_of_predict() {
+    let on = "--model llama-3.3-70b --quant fp8 --gpu h100 --gpus 4 --engine vllm@0.24 --draft";
+    for (head, context, short) in [
+        (
+            "yuhuili/EAGLE3-LLaMA3.3-Instruct-70B",
+            "4k",
+            "the head reaches 2,048 tokens, not 4,096, and",
+        ),
+        (
+            "a/b-eagle3",
+            "8k",
+            "needs a head that reaches 8,192 tokens: how far the one named does is not known",
+        ),
+        ("a/b-eagle3", "2k", ""),
+    ] {
+        let all = |command: &str, more: &str| {
+            common::run(command, &format!("{on} {head} --context {context}{more}"))
+        };
+        let (plan, predict) = (all("plan", ""), all("predict", ""));
+        let said = |text: &str, mark: &str| {
+            let line = text.lines().find_map(|line| Some((line.find(mark)?, line)));
+            line.map(|(at, line)| line[at..].to_string())
+        };
+        let taken = predict.lines().find(|line| line.contains("its shapes"));
+        let taken = taken.expect("a head that stands in").trim();
+        assert!(plan.contains(taken), "{taken}: {plan}");
+        let json = all("plan", " --json");
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let what = json["assumptions"][0]["what"]
+            .as_str()
+            .expect("an assumption");
+        assert!(taken.starts_with(what), "{json}");
+        match short {
+            "" => assert!(json["falls_short"].is_null(), "{json}"),
+            short => {
+                assert!(said(&plan, short).is_some(), "{plan}");
+                assert_eq!(said(&plan, short), said(&predict, short));
+                assert_eq!(json["falls_short"].as_str(), said(&plan, short).as_deref());
+            }
+        }
+    }
+}

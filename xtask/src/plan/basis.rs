@@ -1,8 +1,10 @@
-//! What the cost of a draft rests on, in words.
+//! What the ledger and the cost of a draft rest on, in words.
 
 use kvplan::{CostBasis, Plan};
 
 use super::Report;
+use crate::predict::answer::Assumption;
+use crate::scenario::Scenario;
 use crate::table::thousands;
 
 /// What the cost of the draft rests on, where that is not a plan like any other.
@@ -65,4 +67,12 @@ pub(super) fn at_another_depth(report: &Report) -> Option<String> {
         "the log's server drafted {ran}, this one {asked}: the pool is its own, the tokens are counted with \
          the states that {asked} drafted tokens take"
     ))
+}
+
+/// What the scenario takes for the shapes that the ledger is of, as `predict` says it of the same: whose
+/// they are where nobody gave the draft's or the model's own, and in which format.
+pub(super) fn shapes_taken(scenario: &Scenario) -> impl Iterator<Item = &Assumption> {
+    let of_shapes = ["draft: ", "model: ", "weights in "];
+    let all = scenario.assumptions.iter();
+    all.filter(move |taken| of_shapes.iter().any(|of| taken.what.starts_with(of)))
 }

@@ -23,6 +23,8 @@ pub(super) fn to_json(report: &Report) -> Value {
         "engine": report.engine.to_string(),
         "memory": (!report.foreign).then_some(memory),
         "assumed": report.assumed,
+        "assumptions": report.taken,
+        "falls_short": report.falls_short,
         "left_aside": (!report.left_aside.is_empty()).then(|| report.left_aside.join("; ")),
         "refused_cut": report.uncut,
         "pool_gib": plan.pool_gib,

@@ -4,7 +4,7 @@
 use kvplan::{EngineKind, Plan, Setup, SpeculationCost};
 
 use crate::predict::answer::Memory;
-use crate::predict::vllm_context;
+use crate::predict::{longest_let_in, vllm_context};
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
@@ -15,6 +15,8 @@ pub(crate) struct Length {
     pub(crate) longest: Option<u64>,
     /// Whether that rests on the band of a pool that nobody saw.
     estimated: bool,
+    /// The longest that the server stays up with, where its draft reaches no further.
+    pub(crate) let_in: Option<u64>,
     /// What `predict` pastes for it; `None`: nothing, it takes its own.
     pub(super) told: Option<u64>,
     /// What it takes without that flag: by the user's flag, its log, or the model.
@@ -44,6 +46,7 @@ impl Length {
         let mut length = Self {
             longest,
             estimated: plan.pool_low.is_some(),
+            let_in: longest_let_in(scenario).filter(|_| setup.speculation.is_some()),
             own,
             whose,
             ..Self::default()
@@ -61,7 +64,9 @@ impl Length {
             let longer = kvplan::plan(&setup.told_length(tokens)).ok()?;
             Some((tokens, longer.interval.min))
         });
-        let why = unsure.as_ref().filter(|_| told.is_some() && told != own);
+        // Of what the head lets in the pool is no reason.
+        let by_pool = told.is_some() && told != own && told != length.let_in;
+        let why = unsure.as_ref().filter(|_| by_pool);
         length.why = why.map(|alone| why_told(alone, whose, cost));
         length.told = told;
         length
@@ -69,7 +74,11 @@ impl Length {
 
     /// The flag without which the server is refused, or may be, and why.
     pub(super) fn to_start(&self) -> Option<String> {
-        let (told, why) = self.told.zip(self.why.as_ref())?;
+        let for_head = self.told == self.let_in;
+        let reach =
+            for_head.then_some("a longer request is beyond the head, and may stop the server");
+        let told = self.told?;
+        let why = self.why.as_deref().or(reach)?;
         Some(format!("start with --max-model-len {told}: {why}"))
     }
 

@@ -41,6 +41,7 @@ use kvplan::{BeliefCheck, EngineKind, Inferred, Plan, SpeculationCost, TargetAns
 
 use crate::cli::PlanArgs;
 use crate::input;
+use crate::predict::answer::Assumption;
 use crate::scenario::Scenario;
 
 /// Everything `plan` says.
@@ -94,6 +95,10 @@ pub(crate) struct Report {
     pub(crate) length: Length,
     /// The model and cards that observed figures are taken to be of, where nobody named any.
     pub(crate) assumed: Option<String>,
+    /// What is taken for the shapes of model and draft.
+    pub(crate) taken: Vec<Assumption>,
+    /// What the draft's head lacks at this context, where it reaches less or may.
+    pub(crate) falls_short: Option<String>,
     /// What is left aside of a log whose server had another card or other weights.
     pub(crate) left_aside: Vec<String>,
     /// Whether the figures cannot be of these.
@@ -197,6 +202,8 @@ fn report(
         uncut: scenario.refused_cut().map(|uncut| uncut.why.clone()),
         length,
         assumed,
+        taken: basis::shapes_taken(scenario).cloned().collect(),
+        falls_short: crate::predict::falls_short(scenario),
         left_aside: scenario.left_aside.clone(),
         foreign,
         ran,

@@ -63,6 +63,7 @@ fn the_default_plan_tells_the_story_of_the_night() {
         the card                                                        95.593
 
         weights    computed from the architecture 72.19 GiB, observed 72.30 GiB
+        assumed    draft: the catalogue's EAGLE-3 head, whose config reaches 262,144 tokens (--draft would settle it)
         assumed    SGLang version not given: the rules of 0.5.23 are used
         assumed    KV dtype bf16 (the default)
         assumed    kimi-k2.5 on rtx-pro-6000-server, tp 8

@@ -5,6 +5,7 @@ use kvplan::{CostBasis, EngineKind, Fit};
 use super::basis::{self, rests_on};
 use super::pool::{pool, without_it_at};
 use super::{Report, fraction_flag, limit, starts, wall, wanted};
+use crate::predict::answer::Assumption;
 use crate::scenario::{Scenario, newer_than_known};
 use crate::table::{at_most, plain, text, thousands};
 
@@ -76,6 +77,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     }
     let slots = limit::one_slot(report, scenario).map(str::to_string);
     let settings = [
+        report.falls_short.clone().filter(|_| starts(with)),
         report.length.to_start(),
         assumed_context(scenario).filter(|_| starts(alone)),
         slots.filter(|_| starts(with)),
@@ -432,7 +434,8 @@ fn assumed(report: &Report, scenario: &Scenario, out: &mut String) {
     let newer = engine.version.as_deref();
     let newer = newer.and_then(|version| newer_than_known(engine.kind, version));
     let aside = scenario.left_aside.iter();
-    for line in aside.chain(&newer).chain(&plan.assumptions) {
+    let taken: Vec<String> = report.taken.iter().map(Assumption::words).collect();
+    for line in aside.chain(&newer).chain(&taken).chain(&plan.assumptions) {
         out.push_str(&format!("assumed    {line}\n"));
     }
     out.push_str(&format!(

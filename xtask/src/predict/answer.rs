@@ -27,6 +27,8 @@ pub(crate) struct Answer {
     #[serde(serialize_with = "by_name")]
     pub(crate) scenario: Vec<Input>,
     pub(crate) verdict: Verdict,
+    /// What keeps it from running, or from drafting, at all: then the verdict is no figure of speeds.
+    pub(crate) stopped: Option<Stopped>,
     /// How far a head that nobody named must reach for it, where the one taken reaches less.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) needs: Option<String>,
@@ -451,6 +453,15 @@ pub(crate) struct Change {
 pub(crate) struct Assumption {
     pub(crate) what: String,
     pub(crate) settled_by: String,
+}
+
+impl Assumption {
+    pub(crate) fn words(&self) -> String {
+        match self.settled_by.as_str() {
+            "" => self.what.clone(),
+            by => format!("{} ({by} would settle it)", self.what),
+        }
+    }
 }
 
 /// One row of `--compare`.

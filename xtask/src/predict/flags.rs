@@ -403,7 +403,7 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     if let Some(fraction) = memory.as_ref().and_then(fraction) {
         push(&mut flags, "--gpu-memory-utilization", fraction);
     }
-    if let Some(tokens) = vllm_context(scenario, memory.as_ref()) {
+    if let Some(tokens) = super::vllm_context(scenario, memory.as_ref()) {
         push(&mut flags, "--max-model-len", tokens);
     }
     flags.extend(super::at_once::vllm(setting, memory.as_ref()));
@@ -412,27 +412,6 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
         push(&mut flags, "--decode-context-parallel-size", scenario.dcp);
     }
     (env, flags)
-}
-
-/// The context to tell vLLM: what was asked for as such, else one that its pool surely holds, since by
-/// default it serves the model's own and refuses to start where that does not fit.
-pub(crate) fn vllm_context(scenario: &Scenario, memory: Option<&Memory>) -> Option<u64> {
-    if scenario.max_model_len.is_some() {
-        return scenario.max_model_len;
-    }
-    if let Some(limit) = launch::told_limit(scenario, memory) {
-        return Some(limit);
-    }
-    if let Some(limit) = launch::log_limit(scenario, memory) {
-        return Some(limit);
-    }
-    // A pool that starts holds one request of the context.
-    let held = scenario.context;
-    let longest = memory?.length.longest?.max(held);
-    let asked = scenario.asked_context().is_some() && !scenario.by_log("context");
-    // The longest that a request can grow which holds so many tokens in the mean.
-    let room = held.saturating_mul(2);
-    Some(if asked { room.min(longest) } else { longest })
 }
 
 fn vllm_config(setting: &Setting<'_>, head: HeadKind) -> serde_json::Value {

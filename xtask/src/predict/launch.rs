@@ -254,7 +254,7 @@ fn holds(memory: &Memory, tokens: u64) -> bool {
 pub(super) fn limit_changed(scenario: &Scenario, memory: &Memory) -> Option<String> {
     // vLLM is told the model's own limit too, where a log shows it.
     let vllm = scenario.engine.kind == EngineKind::Vllm;
-    let told = super::flags::vllm_context(scenario, Some(memory)).filter(|_| vllm);
+    let told = super::vllm_context(scenario, Some(memory)).filter(|_| vllm);
     let limit = match told {
         Some(told) => scenario.ran.context_limit.filter(|limit| told < *limit)?,
         None => own_limit(scenario)?,
@@ -278,9 +278,11 @@ pub(super) fn limit_changed(scenario: &Scenario, memory: &Memory) -> Option<Stri
 pub(super) fn limit_with_room(scenario: &Scenario, memory: &Memory) -> Option<String> {
     let by_flag = scenario.max_model_len.or(log_limit(scenario, Some(memory)));
     let asked = scenario.asked_context()?;
-    let told = super::flags::vllm_context(scenario, Some(memory))?;
+    let told = super::vllm_context(scenario, Some(memory))?;
     let vllm = scenario.engine.kind == EngineKind::Vllm;
-    let room = vllm && by_flag.is_none() && !scenario.by_log("context") && told > asked;
+    let for_head = memory.length.let_in == Some(told);
+    let room =
+        vllm && !for_head && by_flag.is_none() && !scenario.by_log("context") && told > asked;
     room.then(|| {
         format!(
             "--max-model-len {told} in the paste: room for the longest requests, where {asked} tokens are held \
@@ -293,7 +295,7 @@ pub(super) fn limit_with_room(scenario: &Scenario, memory: &Memory) -> Option<St
 pub(super) fn limit_of_the_pool(scenario: &Scenario, memory: &Memory) -> Option<Assumption> {
     let asked = scenario.asked_context().is_some() && !scenario.by_log("context");
     let why = memory.length.why.as_ref().filter(|_| !asked)?;
-    let told = super::flags::vllm_context(scenario, Some(memory))?;
+    let told = super::vllm_context(scenario, Some(memory))?;
     Some(Assumption {
         what: format!(
             "--max-model-len {told} in the paste, {}: {why}",

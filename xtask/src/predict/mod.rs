@@ -30,19 +30,20 @@ pub(crate) mod serves;
 mod short_head;
 mod stopped;
 pub(crate) mod text;
+mod told_length;
 mod verdict;
 
 use std::process::ExitCode;
 
 use answer::{AllReduceTime, Answer, Assumption, Best, Memory, Point, SCHEMA, Verdict};
 use costs::{AllReduces, Costs, Pin, all_reduces};
-pub(crate) use flags::vllm_context;
 pub(crate) use fusion::by_itself as fuses_by_itself;
 pub(crate) use kernels::{made_by, told_by};
 use links::{Choice, ELEMENT_BYTES, Links};
 use pasted::Pasted;
 pub(crate) use pasted::RULE;
-pub(crate) use short_head::drafts_beyond;
+pub(crate) use short_head::{drafts_beyond, falls_short, longest_let_in};
+pub(crate) use told_length::vllm_context;
 
 use spec_decode::bands::Conditions;
 
@@ -168,13 +169,14 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let map = map::Map::new(scenario, &costs);
     let (pasted, mut memory) = pasted(scenario, &costs, map.as_ref())?;
     let (points, summary) = told(scenario, &costs, &memory, &pasted);
+    let on = drafts(scenario, (&summary, &points), &memory);
+    pasted::set_limit(scenario, &mut memory, on);
     let drafting = points.first().filter(|_| scenario.draft.is_some());
     let best = drafting.map(|point| best(scenario, point, costs.draft_tp));
     let map = map.map(|map| map.pasted(&memory, pasted.for_all()));
     let by_load = map.as_ref().map(|map| (map.cells(&points), map.rows()));
     let (depth_map, depth_table) = by_load.unwrap_or_default();
-    let said = (&summary, points.as_slice());
-    let setting = setting(scenario, said, &memory, (choice, links), &pasted);
+    let setting = setting(scenario, on, &memory, (choice, links), &pasted);
     let engine_flags = flags::engine_flags(&setting);
     let lacking = serves::lacking(&setting);
     let one_depth = setting.one_depth();
@@ -199,6 +201,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
         schema: SCHEMA,
         scenario: scenario.inputs.clone(),
         verdict: summary.verdict,
+        stopped: verdict::stopped(scenario, &memory).or_else(|| short_head::undrafted(scenario)),
         needs: short_head::needs(scenario, summary.verdict).filter(|_| drafting.is_some()),
         because: summary.because.clone(),
         measure: summary.measure.clone(),
@@ -288,33 +291,36 @@ fn told(
         (points, summary)
     };
     let (points, summary) = of(true);
-    match points.first() {
-        Some(first) if !drafts(scenario, &summary, first, memory) => of(false),
-        _ => (points, summary),
+    match points.is_empty() || drafts(scenario, (&summary, &points), memory) {
+        true => (points, summary),
+        false => of(false),
     }
 }
 
 /// Whether the pasted line drafts.
-fn drafts(scenario: &Scenario, summary: &verdict::Summary, first: &Point, memory: &Memory) -> bool {
-    match scenario.refused_cut() {
-        // The pasted line cuts it so that it starts.
-        Some(_) if !does_not_fit(memory) => first.verdict != Verdict::DoesNotPay,
-        _ => summary.verdict != Verdict::DoesNotPay,
-    }
+fn drafts(
+    scenario: &Scenario,
+    (summary, points): (&verdict::Summary, &[Point]),
+    memory: &Memory,
+) -> bool {
+    points
+        .first()
+        .is_some_and(|first| match scenario.refused_cut() {
+            // The pasted line cuts it so that it starts.
+            Some(_) if !does_not_fit(memory) => first.verdict != Verdict::DoesNotPay,
+            _ => summary.verdict != Verdict::DoesNotPay,
+        })
 }
 
 /// What the flags to paste express.
 fn setting<'a>(
     scenario: &'a Scenario,
-    (summary, points): (&verdict::Summary, &[Point]),
+    on: bool,
     memory: &'a Memory,
     (choice, links): (Choice, &Links<'_>),
     pasted: &'a Pasted,
 ) -> flags::Setting<'a> {
-    let on = points
-        .first()
-        .filter(|first| drafts(scenario, summary, first, memory));
-    let steps = on.map_or(0, |_| pasted.one);
+    let steps = if on { pasted.one } else { 0 };
     flags::Setting {
         scenario,
         runs: !starts_nowhere(scenario, memory),

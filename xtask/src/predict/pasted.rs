@@ -105,9 +105,7 @@ impl Pasted {
     /// # Errors
     /// Inputs no engine could run with.
     pub(super) fn memory(&self, scenario: &Scenario) -> anyhow::Result<Memory> {
-        let mut memory = crate::plan::memory(&self.as_planned(scenario, self.takes_list))?;
-        memory.pasted_limit = limit(scenario, &memory);
-        Ok(memory)
+        crate::plan::memory(&self.as_planned(scenario, self.takes_list))
     }
 
     /// A scenario for the memory model, with the depth that the line drafts.
@@ -272,13 +270,19 @@ pub(super) fn doublings(scenario: &Scenario, memory: &Memory) -> Vec<u32> {
     loads
 }
 
+/// Sets what the line serves, which without its draft no head keeps short.
+pub(super) fn set_limit(scenario: &Scenario, memory: &mut Memory, drafts: bool) {
+    memory.length.let_in = memory.length.let_in.filter(|_| drafts);
+    memory.pasted_limit = limit(scenario, memory);
+}
+
 /// The context that the line serves and the least fraction that holds one request of it, where
 /// that is another than the answer's: the engine starts with no pool below it.
 fn limit(scenario: &Scenario, memory: &Memory) -> Option<(u64, f64)> {
     if scenario.engine.kind != EngineKind::Vllm {
         return None;
     }
-    let told = super::flags::vllm_context(scenario, Some(memory));
+    let told = super::vllm_context(scenario, Some(memory));
     let tokens = told.or(scenario.model.max_positions)?;
     if tokens <= scenario.context {
         return None;

@@ -4,9 +4,9 @@ use kvplan::{Model, SecondRunner};
 use spec_decode::HeadKind;
 
 use super::answer::Verdict;
-use super::flags::{Setting, head, vllm_context};
-use super::launch;
+use super::flags::{Setting, head};
 use super::stopped::Stopped;
+use super::{launch, vllm_context};
 use crate::explain::speeds::same_context;
 use crate::scenario::{Draft, EngineChoice, EngineKind, Scenario};
 use crate::table::thousands;
@@ -93,6 +93,14 @@ pub(super) fn drafts_at(scenario: &Scenario, context: u64) -> bool {
     })
 }
 
+/// The longest request that a server with the draft lets in and stays up, where its head reaches the
+/// context asked for: a longer one is refused rather than the end of it.
+pub(crate) fn longest_let_in(scenario: &Scenario) -> Option<u64> {
+    let (reach, _, beyond) = walled(scenario)?;
+    let stops = matches!(beyond, Beyond::Stops | Beyond::Either);
+    (stops && scenario.context <= reach).then_some(reach)
+}
+
 /// Whether vLLM drafts nothing beyond a reach that is known.
 pub(super) fn is_walled(scenario: &Scenario) -> bool {
     walled(scenario).is_some_and(|(_, known, _)| known)
@@ -123,9 +131,20 @@ pub(super) fn undrafted(scenario: &Scenario) -> Option<Stopped> {
 /// How far the head must reach for the answer, where that is not known of it and the one whose shapes
 /// are taken reaches less.
 pub(super) fn needs(scenario: &Scenario, verdict: Verdict) -> Option<String> {
-    if verdict == Verdict::DoesNotPay {
-        return None;
+    match verdict {
+        Verdict::DoesNotPay => None,
+        Verdict::Pays | Verdict::MeasureFirst => needs_reach(scenario),
     }
+}
+
+/// What a server with the draft lacks at the context asked for: a head that is known to reach too little,
+/// or may.
+pub(crate) fn falls_short(scenario: &Scenario) -> Option<String> {
+    let undrafted = undrafted(scenario).map(|stopped| stopped.why);
+    undrafted.or_else(|| needs_reach(scenario))
+}
+
+fn needs_reach(scenario: &Scenario) -> Option<String> {
     let (reach, _, beyond) = walled(scenario).filter(|(_, known, _)| !known)?;
     let draft = scenario.draft.as_ref()?;
     (scenario.context > reach && !drafted_there(scenario)).then(|| {
@@ -234,7 +253,16 @@ pub(super) fn told(setting: &Setting<'_>) -> Option<String> {
             })
         }
         EngineKind::Vllm if setting.runs => {
-            let reach = short(setting, vllm_context(scenario, memory))?.reach?;
+            let told = vllm_context(scenario, memory);
+            let let_in = setting
+                .memory
+                .length
+                .let_in
+                .filter(|reach| told == Some(*reach));
+            let reach = match let_in {
+                Some(reach) => reach,
+                None => short(setting, told)?.reach?,
+            };
             if scenario.context > reach {
                 // Told under the verdict.
                 return None;
@@ -242,7 +270,12 @@ pub(super) fn told(setting: &Setting<'_>) -> Option<String> {
             let tokens = thousands(reach as f64);
             let request = format!("a request longer than the head's {tokens} tokens");
             let made = made_of(scenario, &request, walled(scenario)?.2);
-            let limit = format!("; --max-model-len {reach} keeps such requests out");
+            let limit = match let_in {
+                Some(_) => {
+                    format!("; --max-model-len {reach} in the paste keeps such requests out")
+                }
+                None => format!("; with --max-model-len {reach} added it lets no such requests in"),
+            };
             let windows = scenario.ran.windows.filter(|w| w.mostly_plain());
             let seen = windows.map_or_else(String::new, |windows| {
                 let plain = windows.all - windows.drafted;

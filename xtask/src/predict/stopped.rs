@@ -1,14 +1,15 @@
-//! Rows of `--compare` that an engine would not serve.
+//! What an engine would not serve: the answer, and rows of `--compare`.
 
 use serde::Serialize;
 
 use super::answer::Answer;
 use crate::scenario::shapes;
 
-/// Why a row of `--compare` does not run.
+/// Why an answer, or a row of `--compare`, does not run or does not draft.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Stopped {
-    /// `does not start` (the cut is refused) or `does not fit`.
+    /// `does not start` (the cut is refused), `does not fit`, or of a head that reaches too little `stops`
+    /// or `drafts nothing`.
     pub(crate) word: &'static str,
     pub(crate) why: String,
 }

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use spec_decode::economics::depth::TIE_SHARE;
 
-use super::answer::{AllReduceTime, Answer, Goodput, Memory, Parts, Point, Verdict};
+use super::answer::{AllReduceTime, Answer, Assumption, Goodput, Memory, Parts, Point, Verdict};
 use crate::scenario::EngineKind;
 use crate::scenario::aside::LEFT_ASIDE;
 use crate::table::{bytes, plain, text as table_text, thousands, three};
@@ -402,17 +402,7 @@ fn closing(answer: &Answer, out: &mut String) {
     );
     section(
         "assumed",
-        answer
-            .assumptions
-            .iter()
-            .map(|a| {
-                if a.settled_by.is_empty() {
-                    a.what.clone()
-                } else {
-                    format!("{} ({} would settle it)", a.what, a.settled_by)
-                }
-            })
-            .collect(),
+        answer.assumptions.iter().map(Assumption::words).collect(),
     );
     section(
         "paste",

@@ -454,7 +454,7 @@ fn no_flags(answer: &Answer) -> &'static str {
 fn sources(answer: &Answer) -> Markup {
     html! {
         ul { @for a in &answer.assumptions {
-            li { (a.what) @if !a.settled_by.is_empty() { " (" (a.settled_by) " would settle it)" } }
+            li { (a.words()) }
         } }
         div class="scroll" { table {
             thead { tr { th class="left" { "input" } th class="left" { "value" } th class="left" { "source" } } }
