@@ -93,7 +93,7 @@ fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
             .iter()
             .map(|&d| {
                 let band = match figures.is_empty() {
-                    true => unmeasured_band(head, &posterior, d, COVERAGE),
+                    true => unmeasured_band(&query, &posterior, d, COVERAGE),
                     false => posterior.band(d, COVERAGE),
                 };
                 dispute.as_ref().map_or(band, |found| found.widen(&band))

@@ -370,8 +370,19 @@ fn a_log_that_names_an_unknown_model_is_blamed_by_its_line() {
 #[test]
 fn accept_says_what_a_flag_lacks() {
     refuses(&["accept", "--cycles", "500"], &["--cycles", "--accept"]);
-    let text = answers(&["accept", "--context", "32k"]);
+    let text = answers(&["accept", "--head", "mtp", "--context", "32k"]);
     assert!(text.contains("--context: no effect"), "{text}");
+    // What an EAGLE head was trained on nobody says, so the band goes down to one trained on short text.
+    let eagle = |context: &str| answers(&["accept", "--context", context]);
+    let (long, short) = (eagle("16k"), eagle("4k"));
+    assert!(
+        long.contains("2.61  1.04 to 3.36") && long.contains("trained on short text"),
+        "{long}"
+    );
+    assert!(
+        short.contains("2.61  1.79 to 3.36") && short.contains("--context: no effect"),
+        "{short}"
+    );
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::answers;
+use common::{answers, run};
+use serde_json::Value;
 
 /// A head of 8,192 tokens beside `--max-model-len 8192` did not pay, for the last two tokens of the longest
 /// request; nor did one whose log prints the length that it took from its target.
@@ -73,27 +74,69 @@ fn a_reach_of_what_the_server_takes_pays_as_a_longer_one_does_and_more_reach_is_
     });
 }
 
-/// "The head's config reaches less" was said of a config that is not known.
+/// "The head's config reaches less" was said of a config that is not known; and the newest vLLM was answered
+/// with the other head's reach (0.78x), an older one as if this head reached the context (1.35x).
 #[test]
-fn how_far_an_unknown_head_reaches_is_asked_before_what_it_accepts() {
-    let run = "predict --model qwen3-30b-a3b --quant fp8 --gpu rtx-5090 --gpus 2 --engine vllm --concurrency 1 \
-               --context 16k --draft \
-               RedHatAI/Qwen3-30B-A3B-Instruct-2507-speculator.eagle3";
-    let text = answers(&run.split_whitespace().collect::<Vec<_>>());
-    assert!(text.contains("measure how far your head reaches"), "{text}");
-    assert!(!text.contains("the head's config reaches less"), "{text}");
+fn how_far_an_unknown_head_reaches_is_not_known_for_any_engine_and_asked_first() {
+    let mut verdicts = Vec::new();
+    let head = "RedHatAI/Qwen3-30B-A3B-Instruct-2507-speculator.eagle3";
+    for engine in ["vllm", "vllm@0.26"] {
+        let server = "--model qwen3-30b-a3b --quant fp8 --gpu rtx-5090 --gpus 2 --concurrency 1 --context 16k";
+        let text = run(
+            "predict",
+            &format!("{server} --engine {engine} --draft {head}"),
+        );
+        assert!(text.contains("measure how far your head reaches"), "{text}");
+        assert!(!text.contains("the head's config reaches less"), "{text}");
+        verdicts.push(text.lines().next().unwrap_or_default().to_string());
+    }
+    assert!(verdicts[0].starts_with("MEASURE FIRST"), "{verdicts:?}");
+    assert_eq!(verdicts[0], verdicts[1]);
 }
 
-/// A long reach in a config was taken for long training.
+fn at_context(flags: &str) -> Value {
+    let server = "--model qwen3-32b --quant awq --gpu rtx-5090 --gpus 2 --engine vllm --concurrency 1 --json";
+    let text = run("predict", &format!("{server} --context {flags}"));
+    serde_json::from_str(&text).expect("valid JSON")
+}
+
+/// A head whose config says 40,960 was answered with PAYS at 16k, though one trained on short text accepted
+/// 1.09 there (speculators#684).
 #[test]
 fn a_long_reach_is_not_taken_for_long_training() {
-    let of = |context: &str| {
-        let run = "predict --model qwen3-32b --quant awq --gpu rtx-5090 --gpus 2 --engine vllm --concurrency 1 \
-                   --draft eagle3 --context";
-        answers(&run.split_whitespace().chain([context]).collect::<Vec<_>>())
-    };
-    let said = "a config may reach further than the head was trained";
-    assert!(of("16k").contains(said) && !of("4k").contains(said));
+    let long = at_context("16k --draft eagle3");
+    assert_eq!(long["verdict"], "measure-first");
+    let measure = &long["measure"]["what"];
+    assert_eq!(
+        measure,
+        "the accept length at 16384 tokens of context (--accept)"
+    );
+    let said = long["assumptions"].to_string();
+    assert!(
+        said.contains(
+            "from 1.04 to 3.36 (not measured): the low end is a head trained on short text"
+        ),
+        "{said}"
+    );
+    // The middle stays, and so does the band of short contexts and of what was measured.
+    let short = at_context("4k --draft eagle3");
+    assert_eq!(
+        short["scenario"]["accept_length"]["value"],
+        long["scenario"]["accept_length"]["value"]
+    );
+    assert_eq!(short["verdict"], "pays");
+    assert!(
+        short["assumptions"]
+            .to_string()
+            .contains("from 1.79 to 3.36 (not measured)")
+    );
+    assert_eq!(
+        at_context("16k --draft eagle3 --accept 2.6@3")["verdict"],
+        "pays"
+    );
+    // A small model is not trained on the texts of a head's recipe.
+    let small = at_context("16k --draft qwen3-0.6b")["assumptions"].to_string();
+    assert!(!small.contains("trained on short text"), "{small}");
 }
 
 /// "--max-model-len 4096 keeps such requests out" was said beside a line that let them in.

@@ -42,9 +42,11 @@ fn a_named_head_has_its_own_reach_or_is_said_to_be_taken_from_another() {
     assert!(beyond.contains("reaches 2048 tokens of 4096"), "{beyond}");
     let unknown = with(&["--draft", "a/b-eagle3"]);
     assert!(
-        unknown.contains(
-            "the config of a/b-eagle3 is not known here; its shapes and its reach (4,096"
-        ),
+        unknown.contains("the config of a/b-eagle3 is not known here; its shapes are taken from"),
+        "{unknown}"
+    );
+    assert!(
+        unknown.contains("whose head reaches 4,096 tokens"),
         "{unknown}"
     );
     // By its kind it is the catalogue's, which is no one's in particular.

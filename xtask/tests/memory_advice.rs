@@ -191,7 +191,7 @@ fn plan_and_predict_name_the_same_least_fraction() {
     let box_ = "--model qwen3-32b --quant fp8 --gpu rtx-pro-6000 --gpus 2 --tp 2 --context 64k";
     for engine in ["sglang", "vllm"] {
         let flags = format!("{box_} --concurrency 1,2,4,8 --engine {engine}");
-        let predict = run("predict", &flags);
+        let predict = run("predict", &format!("{flags} --accept 2.3@3"));
         let flag = match engine {
             "sglang" => "(8 with --mem-fraction-static ",
             _ => "(8 with --gpu-memory-utilization ",

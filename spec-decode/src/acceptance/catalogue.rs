@@ -38,6 +38,9 @@ pub(super) struct TemperatureEntry {
 pub(super) struct ContextEntry {
     pub(super) accept_length_beyond: f64,
     pub(super) level_sd_beyond: f64,
+    /// Tokens of text that recipes train EAGLE heads on: the least and the usual.
+    pub(super) recipe_least: f64,
+    pub(super) recipe_usual: f64,
     pub(super) source: String,
 }
 
@@ -139,6 +142,8 @@ pub(super) fn parse_catalogue() -> Result<Catalogue, String> {
         context: ContextEntry {
             accept_length_beyond: context.number("accept_length_beyond")?,
             level_sd_beyond: context.number("level_sd_beyond")?,
+            recipe_least: context.number("recipe_least")?,
+            recipe_usual: context.number("recipe_usual")?,
             source: context.text("source")?,
         },
         head: many("head")
@@ -211,6 +216,8 @@ impl Catalogue {
             context: ContextEntry {
                 accept_length_beyond: 1.1,
                 level_sd_beyond: 0.8,
+                recipe_least: 2048.0,
+                recipe_usual: 4096.0,
                 source: String::new(),
             },
             head: Vec::new(),

@@ -23,6 +23,11 @@ pub(super) fn context(
                 given.join(" and ")
             ))
         }
+        (Some(_), None) if query.may_be_trained_short() => Some(
+            "--context: the low end is a head trained on short text, as recipes take 2,048 to 4,096 tokens \
+             (EAGLE traineagle3, SpecForge train_eagle3.py); --trained-context says what yours saw"
+                .to_string(),
+        ),
         (Some(_), None) => Some(
             "--context: no effect without --trained-context, the longest context the head saw"
                 .to_string(),

@@ -122,6 +122,17 @@ fn only_the_verify_was_seen(scenario: &Scenario) -> bool {
     seen.verify_ms.is_some() && seen.plain_tok_s.is_none() && !scenario.has_own_steps()
 }
 
+/// Whether it is not known how far the head reaches, and the one taken for it reaches less than the context.
+fn reach_is_asked(scenario: &Scenario, context: u64) -> bool {
+    let past = scenario.acceptance.past_reach(context);
+    // Another's reach moves nothing of a head that was named.
+    let short = scenario.acceptance.may_be_trained_short(context);
+    scenario.draft.as_ref().is_some_and(|draft| {
+        let less = draft.reach().is_some_and(|reach| reach < context);
+        less && !draft.reach_known && (past || (short && draft.stands_in))
+    })
+}
+
 /// What the scenario itself leaves open, and how to settle it.
 fn named_by_the_scenario(scenario: &Scenario, point: &Point) -> Option<(String, String)> {
     if only_the_verify_was_seen(scenario) {
@@ -133,8 +144,7 @@ fn named_by_the_scenario(scenario: &Scenario, point: &Point) -> Option<(String, 
         ));
     }
     let past = scenario.acceptance.past_reach(point.context);
-    let unknown = |draft: &crate::scenario::Draft| draft.model.is_some() && !draft.reach_known;
-    if past && scenario.draft.as_ref().is_some_and(unknown) {
+    if reach_is_asked(scenario, point.context) {
         return Some((
             "how far your head reaches (max_position_embeddings in its config.json)".to_string(),
             format!(
@@ -229,7 +239,17 @@ fn of_the_point(
     }
     Measure {
         width_after: reaches.then_some(after.high / after.low),
-        ..measure(value.measurement.to_string(), &how)
+        ..measure(what(scenario, value.measurement, point.context), &how)
+    }
+}
+
+/// What is measured, and where that decides.
+fn what(scenario: &Scenario, measurement: Measurement, context: u64) -> String {
+    match measurement {
+        Measurement::AcceptLength if scenario.acceptance.may_be_trained_short(context) => {
+            format!("the accept length at {context} tokens of context (--accept)")
+        }
+        other => other.to_string(),
     }
 }
 

@@ -7,13 +7,11 @@ use std::collections::BTreeMap;
 
 use spec_decode::acceptance::warnings::{Observed, diagnose};
 use spec_decode::trees::tree_accept_length;
-use spec_decode::{
-    AcceptanceBand, AcceptancePrior, Chain, Evidence, HeadKind, Posterior, PriorQuery, Task,
-};
+use spec_decode::{AcceptancePrior, Chain, Evidence, HeadKind, Posterior, PriorQuery, Task};
 
 use super::Notes;
 use super::accept_files;
-use super::beyond::{self, Beyond};
+use super::beyond::{self, Beyond, unmeasured_band};
 use super::drafted::Drafted;
 use super::engine::EngineChoice;
 use super::file::AssumedAccept;
@@ -32,7 +30,9 @@ pub(crate) struct Acceptance {
     bands: RefCell<Bands>,
     /// Tokens of context that the scenario asks for.
     context: u64,
-    /// Where a prior falls with the context.
+    /// What a prior is of, without a context.
+    query: PriorQuery,
+    /// Where it falls with the context.
     beyond: Option<Beyond>,
     /// Speeds of the runs that it was measured in.
     pub(crate) drafted: Vec<Drafted>,
@@ -67,6 +67,7 @@ impl Acceptance {
             known,
             bands: RefCell::default(),
             context,
+            query: PriorQuery::of(head),
             beyond: None,
             drafted: Vec::new(),
         }
@@ -82,7 +83,7 @@ impl Acceptance {
         if let Some(band) = self.bands.borrow().get(&(depth, context)) {
             return *band;
         }
-        let band = self.computed_band(depth);
+        let band = self.computed_band(depth, context);
         let beyond = self.beyond.as_ref().filter(|_| self.past_reach(context));
         let band = beyond.map_or(band, |beyond| beyond.band(depth, context, band));
         self.bands.borrow_mut().insert((depth, context), band);
@@ -95,10 +96,23 @@ impl Acceptance {
         reach.is_some_and(|reach| context > reach)
     }
 
-    fn computed_band(&self, depth: u32) -> (f64, f64, f64) {
+    /// Whether nobody measured acceptance and the head may have been trained on text that is shorter
+    /// than the context.
+    pub(crate) fn may_be_trained_short(&self, context: u64) -> bool {
+        matches!(self.known, Known::Prior(_)) && self.query_at(context).may_be_trained_short()
+    }
+
+    fn query_at(&self, context: u64) -> PriorQuery {
+        PriorQuery {
+            context_tokens: Some(context as f64),
+            ..self.query
+        }
+    }
+
+    fn computed_band(&self, depth: u32, context: u64) -> (f64, f64, f64) {
         match &self.known {
             Known::Prior(posterior) => {
-                let band = unmeasured_band(self.head, posterior, depth, 0.9);
+                let band = unmeasured_band(&self.query_at(context), posterior, depth, 0.9);
                 (band.low, band.mid, band.high)
             }
             Known::Measured(posterior) => {
@@ -111,21 +125,6 @@ impl Acceptance {
                 high.accept_length(depth),
             ),
         }
-    }
-}
-
-/// The band of the accept length where nobody measured it.
-pub(crate) fn unmeasured_band(
-    head: HeadKind,
-    posterior: &Posterior,
-    depth: u32,
-    coverage: f64,
-) -> AcceptanceBand {
-    let band = posterior.band(depth, coverage);
-    match head {
-        // Where nothing repeats, nothing is copied.
-        HeadKind::NGram => AcceptanceBand { low: 1.0, ..band },
-        _ => band,
     }
 }
 
@@ -180,8 +179,11 @@ pub(super) fn resolve(
     let Some(draft) = draft else {
         return without_draft(merged, (head, context), &prior, notes);
     };
-    // Of a head that nobody named it is asked to reach the context where nothing drafts beyond its reach.
-    let falls = draft.reach_known || crate::predict::drafts_beyond(engine, target, draft);
+    // Of a head that nobody named it is asked to reach the context where nothing drafts beyond its reach;
+    // of an EAGLE head that was named another's says nothing, and the prior holds one trained on short text.
+    let named = draft.stands_in && matches!(head, HeadKind::Eagle | HeadKind::Eagle3);
+    let by_taken = !named && crate::predict::drafts_beyond(engine, target, draft);
+    let falls = draft.reach_known || by_taken;
     let unknown = Unknown {
         query,
         prior,
@@ -230,18 +232,18 @@ impl Unknown {
         );
         let mut acceptance = Acceptance::new(head, Known::Prior(posterior), context);
         let query = self.query;
+        acceptance.query = query;
         acceptance.beyond = reach.map(|reach| Beyond { query, reach });
         let (low, mid, high) = acceptance.band(PRIOR_DEPTH);
         notes.input("accept_length", (mid * 1000.0).round() / 1000.0, source);
         let why = match (head, reach) {
             (HeadKind::NGram, _) => LOOK_UP_SEEN.to_string(),
             (_, Some(reach)) if acceptance.past_reach(context) => beyond::told(reach, context),
-            (HeadKind::Eagle | HeadKind::Eagle3, _) if context > beyond::FALL_SEEN => {
-                beyond::LONGER_THAN_TRAINED.to_string()
-            }
+            _ if acceptance.may_be_trained_short(context) => beyond::TRAINED_SHORT.to_string(),
             _ => String::new(),
         };
-        let settled_by = match (acceptance.past_reach(context), aside) {
+        let long = acceptance.past_reach(context) || acceptance.may_be_trained_short(context);
+        let settled_by = match (long, aside) {
             (true, _) => "--accept LENGTH@DEPTH measured at this context",
             (false, None) => "--accept LENGTH@DEPTH or a server log",
             (false, Some(_)) => {

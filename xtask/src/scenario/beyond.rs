@@ -1,7 +1,30 @@
-//! Acceptance of a head used beyond the context that its config says, where nobody measured it.
+//! Acceptance of a head used beyond the context that its config says, or that it may have been trained on,
+//! where nobody measured it.
 
 use spec_decode::acceptance::prior::PriorQuery;
-use spec_decode::{AcceptancePrior, Chain, Posterior};
+use spec_decode::{AcceptanceBand, AcceptancePrior, Chain, HeadKind, Posterior};
+
+/// The band of the accept length where nobody measured it. Its lower end holds a head that was trained on
+/// short text, where this one may have been: `max_position_embeddings` is written by a template and says
+/// nothing of training. The middle stays, as it does for heads that were trained long (MiniMax-M3 to 32k,
+/// Kimi to 128k).
+pub(crate) fn unmeasured_band(
+    query: &PriorQuery,
+    posterior: &Posterior,
+    depth: u32,
+    coverage: f64,
+) -> AcceptanceBand {
+    let band = posterior.band(depth, coverage);
+    let short = AcceptancePrior::of_short_training(query);
+    let short = short.and_then(|prior| Posterior::new(&prior, &[]).ok());
+    let low = match (query.head, short) {
+        // Where nothing repeats, nothing is copied.
+        (HeadKind::NGram, _) => 1.0,
+        (_, Some(short)) => short.band(depth, coverage).low.min(band.low),
+        (_, None) => band.low,
+    };
+    AcceptanceBand { low, ..band }
+}
 
 /// A prior that falls beyond the head's reach.
 #[derive(Debug, Clone)]
@@ -45,13 +68,10 @@ impl Beyond {
     }
 }
 
-/// Context above which a fall was seen in a head measured by context, tokens: a choice between its 2.30 at 2k
-/// and its 1.40 at 10k (speculators#684).
-pub(super) const FALL_SEEN: u64 = 4096;
-
-/// What a reach that is long enough leaves open.
-pub(super) const LONGER_THAN_TRAINED: &str = "; a config may reach further than the head was trained: at \
-    16k one accepted 1.09 tokens a pass that had 2.30 at 2k (speculators#684), which this band does not hold";
+/// What the lower end holds where nothing says how long a head was trained.
+pub(super) const TRAINED_SHORT: &str = ": the low end is a head trained on short text, whatever its config \
+    reaches, as recipes take 2,048 to 4,096 tokens (EAGLE traineagle3, SpecForge train_eagle3.py): at 16k one \
+    accepted 1.09 that had 2.30 at 2k (speculators#684)";
 
 /// Why the accept length is low, as it stands under "assumed".
 pub(super) fn told(reach: u64, context: u64) -> String {

@@ -182,16 +182,17 @@ pub(super) fn of_catalogue(
             let reach = tokens(reach);
             format!("of {name} only the reach is known, {reach} ({by}); its shapes are")
         }
-        (None, None) => {
-            let reach = model.max_positions.map_or_else(String::new, |reach| {
-                format!(" and its reach ({})", tokens(reach))
-            });
-            format!("the config of {name} is not known here; its shapes{reach} are")
-        }
+        (None, None) => format!("the config of {name} is not known here; its shapes are"),
     };
+    let anothers = model
+        .max_positions
+        .filter(|_| reach_of_log.is_none() && told.is_none());
+    let reach = anothers.map_or_else(String::new, |reach| {
+        format!(", whose head reaches {}", tokens(reach))
+    });
     let unlike = unlike.map_or_else(String::new, |how| format!(", though {how}"));
     notes.assume(
-        format!("draft: {what} taken from {source}{unlike}"),
+        format!("draft: {what} taken from {source}{reach}{unlike}"),
         "--draft with its config.json",
     );
     (model, true, reach_of_log.is_some() || told.is_some())

@@ -32,8 +32,9 @@ mod sweep;
 pub(crate) mod tree;
 
 pub(crate) use accept_files::named as named_files;
-pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH, unmeasured_band};
+pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH};
 pub(crate) use all_reduce::{allreduce_names, names_allreduce};
+pub(crate) use beyond::unmeasured_band;
 pub(crate) use cache::E5M2;
 pub(crate) use default_draft::is_own as drafts_by_itself;
 pub(crate) use engine::{EngineChoice, EngineKind, newer_than_known};
