@@ -29,7 +29,7 @@ struct Entry {
 pub struct NamedHead {
     /// Its shapes, where they are known.
     pub model: Option<Model>,
-    /// Tokens of context that its config reaches, where no shapes are known.
+    /// Tokens of context that its config reaches, where that is known.
     pub reach_tokens: Option<u64>,
     /// How its shapes are known to differ from the usual ones.
     pub unlike: Option<&'static str>,
@@ -54,10 +54,12 @@ pub fn named_head(name: &str) -> Option<NamedHead> {
     let entry = entries().iter().find(|entry| entry.names.iter().any(is))?;
     let config = entry.config.as_ref();
     let last = name.trim_end_matches('/').rsplit('/').next();
+    let model =
+        config.and_then(|config| Model::from_config_value(config, last.unwrap_or(name)).ok());
+    let own = model.as_ref().and_then(|model| model.max_positions);
     Some(NamedHead {
-        model: config
-            .and_then(|config| Model::from_config_value(config, last.unwrap_or(name)).ok()),
-        reach_tokens: entry.max_position_embeddings,
+        model,
+        reach_tokens: entry.max_position_embeddings.or(own),
         unlike: entry.unlike.as_deref(),
         source: &entry.source,
     })
@@ -90,8 +92,7 @@ mod tests {
         for entry in entries() {
             for name in &entry.names {
                 let head = named_head(name).expect("found by its own name");
-                let reach = head.model.as_ref().and_then(|model| model.max_positions);
-                assert!(reach.or(head.reach_tokens).is_some(), "{name}");
+                assert!(head.reach_tokens.is_some(), "{name}");
                 assert!(
                     head.model.is_none_or(|model| model.draft.is_some()),
                     "{name}"

@@ -118,6 +118,8 @@ pub struct Observed {
     pub draft_tokens: Option<u64>,
     /// Requests at once of the run that these figures are of; `None`: as many as asked for.
     pub running: Option<u64>,
+    /// Tokens of one pass at most of that run; `None`: as many as asked for.
+    pub batched_tokens: Option<u64>,
     /// Largest batch that the run whose graphs were seen captured; `None`: the engine's own.
     pub graph_max_batch: Option<u64>,
     /// The target's weights as the engine printed them, GiB, less a draft's that it loads with them.
@@ -374,7 +376,9 @@ impl<'a> Setup<'a> {
 
     /// Whether a server is known to have run with this setup.
     pub(crate) fn ran(&self) -> bool {
-        let moved = self.fraction_moved() != 0.0 || self.running_moved();
+        let passes = self.batched_tokens.zip(self.observed.batched_tokens);
+        let passes = passes.is_some_and(|(asked, ran)| asked != ran);
+        let moved = self.fraction_moved() != 0.0 || self.running_moved() || passes;
         self.observed.served && self.pool_is_its_own() && !moved
     }
 

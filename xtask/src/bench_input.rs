@@ -19,7 +19,7 @@ use crate::explain::text::{Doc, leading_number};
 
 pub(crate) use joined::joined;
 pub(crate) use sweep::{
-    PlainPool, RanOn, Sweep, sweep_from_text, sweep_of_points, sweep_with_notes,
+    PlainPool, RanOn, Sweep, no_speed, sweep_from_text, sweep_of_points, sweep_with_notes,
 };
 
 /// One measured operating point.

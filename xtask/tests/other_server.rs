@@ -126,3 +126,60 @@ fn buffers_of_an_all_reduce_that_a_log_says_is_off_are_not_in_the_ledger() {
     );
     assert!(!of(&found).contains(row));
 }
+
+/// The same server without its head, whose load held nowhere.
+const PLAIN: &str = "\
+INFO 11-29 14:52:34 [api_utils.py:273] non-default args: {'max_model_len': 10240, 'gpu_memory_utilization': 0.9, 'max_num_seqs': 128, 'model': 'models/llama8b'}
+INFO 11-29 14:52:34 [scheduler.py:252] Chunked prefill is enabled with max_num_batched_tokens=16384.
+INFO 11-29 14:52:57 [core.py:114] Initializing a V1 LLM engine (v0.24.0) with config: model='models/llama8b', tensor_parallel_size=1
+INFO 11-29 14:53:02 [model_runner.py:302] Model loading took 15.0 GiB and 2.417308 seconds
+INFO 11-29 14:53:12 [gpu_worker.py:508] Available KV cache memory: 108.87 GiB
+INFO 11-29 14:53:12 [kv_cache_utils.py:2146] GPU KV cache size: 891,872 tokens
+";
+
+/// `explain` said that predict takes the figure from the two logs, `predict` refused the plain one, since
+/// it showed no speed.
+#[test]
+fn the_pool_of_a_plain_log_without_a_speed_is_the_one_without_the_draft() {
+    let said = common::with_log("drafted", LOG, |drafted| {
+        common::with_log("plain", PLAIN, |plain| {
+            let both = answers(&["explain", drafted, plain]);
+            assert!(both.contains(&format!("--baseline {plain}")), "{both}");
+            let model = ["--model", "llama-3.1-8b", "--gpu", "h200"];
+            let alone = [&["predict", "--baseline", plain], &model[..]].concat();
+            assert!(common::refusal(&alone).contains("shows no speed"));
+            ["plan", "predict"].map(|command| {
+                let logs = [command, "--from-log", drafted, "--baseline", plain];
+                answers(&[&logs, &model[..]].concat())
+            })
+        })
+    });
+    for text in &said {
+        let cost = "costs 35,584 of 891,872 KV tokens";
+        assert!(text.contains(cost), "{text}");
+        assert!(text.contains("by the pools of the two logs"), "{text}");
+    }
+    let [_, predict] = said;
+    assert!(predict.contains("its pool of 891,872 tokens alone is taken"));
+}
+
+/// The figures were of the log's 16,384 tokens a pass, the line to paste of vLLM's own 8,192.
+#[test]
+fn the_paste_sets_the_passes_that_the_log_came_to() {
+    let flag = "--max-num-batched-tokens 16384";
+    let text = of("passes", "--gpu rtx-5090 --quant fp8 --concurrency 1,8");
+    assert!(text.contains(flag), "{text}");
+}
+
+/// `--batched-tokens` beside a log changed nothing, silently.
+#[test]
+fn other_passes_than_the_logs_move_its_pool() {
+    let pool = |passes: &str| {
+        let text = of(passes, &format!("--gpu h200 --batched-tokens {passes}"));
+        let tokens = text.split_once("with the draft ").expect("its pool").1;
+        let gib = tokens.split(' ').next().expect("GiB");
+        gib.parse::<f64>().expect("GiB")
+    };
+    assert!((pool("16384") - 107.79).abs() < 0.01);
+    assert!(pool("4096") > 108.5 && pool("32768") < 106.5);
+}

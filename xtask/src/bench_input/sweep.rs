@@ -83,12 +83,25 @@ impl RanOn {
 
 /// The points of [`sweep_with_notes`].
 pub(crate) fn sweep_from_text(text: &str, name: &str) -> anyhow::Result<Vec<(f64, f64)>> {
-    sweep_with_notes(text, name, None).map(|read| read.points)
+    let read = sweep_with_notes(text, name, None)?;
+    match read.points.is_empty() {
+        true => Err(no_speed(name)),
+        false => Ok(read.points),
+    }
+}
+
+/// The error on the log of a plain server that has nothing to calibrate with.
+pub(crate) fn no_speed(name: &str) -> anyhow::Error {
+    input::error(format!(
+        "--baseline {name}: the log shows no speed at a load that held for two lines; give CSV lines \
+         `concurrency,tok_s`, or a bench run against this server"
+    ))
 }
 
 /// A plain sweep for `--baseline`, the last measurement of a concurrency winning. Points that ran
 /// with speculation are left out; where several contexts were measured, the points are those of the
-/// shortest. `users` is the load of results that do not say it.
+/// shortest. `users` is the load of results that do not say it. The log of a server whose load never held
+/// has no points.
 ///
 /// # Errors
 /// No sweep in it, or a row of a CSV that cannot be read, by its line.
@@ -295,10 +308,11 @@ fn of_log(facts: &Facts, name: &str) -> anyhow::Result<Sweep> {
         ));
     }
     if facts.speeds.is_empty() {
-        return no(&format!(
-            "the {engine} log shows no speed at a load that held for two lines; give CSV lines \
-             `concurrency,tok_s`, or a bench run against this server"
-        ));
+        // What it says of memory may serve all the same.
+        return Ok(Sweep {
+            ran_on: RanOn::of(facts),
+            ..Sweep::default()
+        });
     }
     let loads: Vec<String> = facts.speeds.iter().map(|s| s.running.to_string()).collect();
     let lines: usize = facts.speeds.iter().map(|s| s.lines).sum();

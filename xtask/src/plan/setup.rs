@@ -255,6 +255,7 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
     setup.graph_max_batch = setup.graph_max_batch.or(graphs_told(setup));
     let seen = &mut setup.observed;
     seen.running = ran.max_running;
+    seen.batched_tokens = ran.batched_tokens;
     seen.graph_max_batch = ran.graph_max_batch;
     seen.graphs_with_draft = ran.speculates;
     seen.prefill_graph_gib = ran.prefill_graph_gib;
@@ -287,7 +288,6 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
         seen.profile = profile.map(|(activation_gib, non_torch_gib)| kvplan::VllmProfile {
             activation_gib,
             non_torch_gib,
-            batched_tokens: ran.batched_tokens,
         });
     }
 }

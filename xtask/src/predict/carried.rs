@@ -29,6 +29,18 @@ pub(super) fn add(scenario: &Scenario, engine: &str, line: &mut Vec<String>) {
         line.push(own);
         line.extend(flag.iter().skip(1).cloned());
     }
+    passes(scenario, line);
+}
+
+/// The flag of vLLM's longest pass: what its log came to by itself depends on the card and on how it was
+/// started, and its memory on that.
+fn passes(scenario: &Scenario, line: &mut Vec<String>) {
+    const FLAG: &str = "--max-num-batched-tokens";
+    let vllm = scenario.engine.kind == EngineKind::Vllm;
+    let ran = scenario.ran.batched_tokens.filter(|_| vllm);
+    if let Some(tokens) = ran.filter(|_| !line.iter().any(|word| word == FLAG)) {
+        line.extend([FLAG.to_string(), tokens.to_string()]);
+    }
 }
 
 /// Variables that the pool of the log's server depends on.

@@ -62,14 +62,46 @@ pub(super) fn of_this_server(
     Ok(match without {
         Some(without) => (without, None),
         None => {
+            let mut own = merged.clone();
+            own.ran.plain_pool = super::sweep::plain_pool(sweep.as_ref(), &own.ran);
+            let silent = sweep.as_ref().is_some_and(|sweep| sweep.points.is_empty());
+            if silent {
+                return Ok((pool_alone(own, notes)?, None));
+            }
             if let Some(sweep) = &sweep {
                 unsaid(sweep, merged, (tp, hardware), notes);
             }
-            let mut own = merged.clone();
-            own.ran.plain_pool = super::sweep::plain_pool(sweep.as_ref(), &own.ran);
             (own, sweep)
         }
     })
+}
+
+/// What was given, with the pool of a plain server whose log has no speed to go by.
+///
+/// # Errors
+/// Nobody asks for that pool: no log of the same model that drafts stands beside it.
+fn pool_alone(mut own: Merged, notes: &mut Notes) -> anyhow::Result<Merged> {
+    let file = notes.given("baseline");
+    let (Some(pool), true) = (&own.ran.plain_pool, own.ran.speculates) else {
+        return Err(crate::bench_input::no_speed(&file));
+    };
+    let tokens = crate::table::thousands(pool.tokens as f64);
+    let said = format!(
+        "--baseline {file} shows no speed at a load that held for two lines: its pool of {tokens} tokens alone \
+         is taken, all speeds are computed"
+    );
+    notes
+        .inputs
+        .retain(|input| !input.name.starts_with("baseline"));
+    notes.input(
+        "baseline_pool",
+        pool.tokens,
+        format!("{file}, as its server printed it"),
+    );
+    notes.assume(said, "a plain sweep");
+    own.baseline = None;
+    own.baseline_context = None;
+    Ok(own)
 }
 
 /// What was given without its sweep, where that is of another cut or card.

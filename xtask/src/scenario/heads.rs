@@ -57,11 +57,7 @@ fn drafted_beyond(merged: &Merged) -> Option<u64> {
 }
 
 fn said_reach(merged: &Merged) -> Option<u64> {
-    let told = || {
-        let head = known(of_log(merged)?)?;
-        let own = head.model.as_ref().and_then(|model| model.max_positions);
-        head.reach_tokens.or(own)
-    };
+    let told = || known(of_log(merged)?)?.reach_tokens;
     merged.ran.draft_reach.or_else(told)
 }
 

@@ -12,8 +12,6 @@ pub struct VllmProfile {
     pub activation_gib: f64,
     /// What grew outside torch meanwhile, GiB.
     pub non_torch_gib: Option<f64>,
-    /// Tokens of one pass at most of that server; `None`: as many as asked for.
-    pub batched_tokens: Option<u64>,
 }
 
 /// Where a printed figure comes from.
@@ -23,16 +21,16 @@ const PRINTED_AND_GROWN: &str = "printed by the log's server, and what it grows 
 /// Peak of the profile run, GiB.
 pub(super) fn activation_gib(setup: &Setup<'_>) -> f64 {
     match &setup.observed.profile {
-        Some(seen) => (seen.activation_gib + activation_grows(setup, seen)).max(0.0),
+        Some(seen) => (seen.activation_gib + activation_grows(setup)).max(0.0),
         None => super::profile_gib(setup),
     }
 }
 
 /// What it grows by beside the run that printed it.
-fn activation_grows(setup: &Setup<'_>, seen: &VllmProfile) -> f64 {
+fn activation_grows(setup: &Setup<'_>) -> f64 {
     let mut ran = setup.clone();
     ran.max_running = setup.observed.running.or(ran.max_running);
-    ran.batched_tokens = seen.batched_tokens.or(ran.batched_tokens);
+    ran.batched_tokens = setup.observed.batched_tokens.or(ran.batched_tokens);
     super::profile_gib(setup) - super::profile_gib(&ran)
 }
 
@@ -47,7 +45,7 @@ fn line<'a>(ledger: &'a mut Ledger, item: &str, gib: f64, off_gib: f64, source: 
 /// How far that peak may be off, GiB.
 pub(super) fn activation_off_gib(setup: &Setup<'_>, gib: f64) -> f64 {
     let seen = setup.observed.profile.as_ref();
-    let estimated = seen.map_or(gib, |seen| activation_grows(setup, seen));
+    let estimated = seen.map_or(gib, |_| activation_grows(setup));
     (ACTIVATION_SPREAD * estimated).abs()
 }
 

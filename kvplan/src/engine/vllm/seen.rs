@@ -28,8 +28,7 @@ pub(super) fn pool(
         None => setup.plain(),
     };
     ran.max_running = setup.observed.running.or(ran.max_running);
-    let passes = setup.observed.profile.and_then(|seen| seen.batched_tokens);
-    ran.batched_tokens = passes.or(ran.batched_tokens);
+    ran.batched_tokens = setup.observed.batched_tokens.or(ran.batched_tokens);
     ran.graph_max_batch = setup.observed.graph_max_batch;
     let graphs_grow = graphs_gib.map_or(0.0, |now| {
         let (target, draft) = graphs::gib(&ran, max_seqs(&ran));

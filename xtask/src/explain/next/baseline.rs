@@ -163,11 +163,25 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
             ..Baseline::of(facts)
         });
     }
-    let own = plain_log(files)?;
+    let own = plain_log(files).or_else(|| plain_pool(files))?;
     Some(Baseline {
         loads: own.speeds.iter().map(|speed| speed.running).collect(),
         ..Baseline::of(own)
     })
+}
+
+/// The log of a plain server whose load never held, beside one of the same model that drafts: its pool
+/// is the one without the draft.
+fn plain_pool(files: &[Facts]) -> Option<&Facts> {
+    let pooled = |facts: &&Facts| facts.get("kv_tokens").is_some();
+    let drafted = files.iter().filter(pooled).find(|facts| drafts(facts))?;
+    let same = |facts: &Facts, name: &str| {
+        let own = facts.text(name);
+        own.is_some() && own == drafted.text(name)
+    };
+    let alike = |facts: &&Facts| same(facts, "engine") && same(facts, "model");
+    let mut plain = files.iter().filter(pooled).filter(|facts| !drafts(facts));
+    plain.find(alike)
 }
 
 /// The log of a plain server that shows speeds.

@@ -9,10 +9,7 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
         return;
     };
     let head = facts.text("draft_model").and_then(kvplan::named_head);
-    let said = head.and_then(|head| {
-        let own = head.model.and_then(|model| model.max_positions);
-        head.reach_tokens.or(own)
-    });
+    let said = head.and_then(|head| head.reach_tokens);
     let printed = facts.number("draft_max_model_len");
     let reach = printed.or(said.map(|tokens| tokens as f64));
     let served = facts.number("max_model_len");
