@@ -145,3 +145,20 @@ fn nothing_is_said_to_lie_beside_a_hybrids_pool_that_is_in_it() {
         "{said}"
     );
 }
+
+/// "costs no KV tokens": the pool without the draft was of a lower fraction, at which hardly a request fits.
+#[test]
+fn a_higher_fraction_for_the_draft_does_not_hide_what_the_draft_takes() {
+    let flags = "--model glm-4.6 --quant fp8 --gpu rtx-pro-6000-server --gpus 8 --tp 4 --engine vllm --context 8k";
+    let said = cost("plan", flags);
+    assert!(
+        said.starts_with("no KV tokens: 0.968 with it (advised)"),
+        "{said}"
+    );
+    let at_one = cost("plan", &format!("{flags} --mem-fraction 0.968"));
+    let figures = at_one.split(" KV tokens").next().expect("figures");
+    assert!(
+        said.contains(&format!("; {figures} where both run at 0.968")),
+        "{said} {at_one}"
+    );
+}

@@ -232,7 +232,8 @@ fn plan_says_whose_shapes_and_reach_it_takes_in_the_words_of_predict() {
 #[test]
 fn no_head_is_offered_whose_config_reaches_less_than_requests_hold() {
     let said = |context: &str| {
-        let flags = "--model llama-3.1-8b --gpu h200 --engine vllm@0.24.0 --draft eagle3 --concurrency 1";
+        let flags =
+            "--model llama-3.1-8b --gpu h200 --engine vllm@0.24.0 --draft eagle3 --concurrency 1";
         let words: Vec<&str> = flags.split(' ').chain(["--context", context]).collect();
         answers(&[&["predict"], words.as_slice()].concat())
     };

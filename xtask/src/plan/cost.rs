@@ -75,6 +75,8 @@ pub(crate) struct DraftCost {
     pub(super) unsaid: bool,
     /// A fraction that is clear of the wall with the draft, in the engine's words, and the tokens it holds more.
     pub(super) back: Option<(String, u64)>,
+    /// Tokens without the draft at the fraction with it, where the two are of different fractions.
+    without_at_one: Option<u64>,
     /// With and without, where SGLang chooses the fraction and a plain server's is kept.
     otherwise: Option<[At; 2]>,
     /// What exists for the draft alone, by row of the ledger.
@@ -142,8 +144,9 @@ impl DraftCost {
             )
         });
         format!(
-            "costs {takes}{basis}{}{steps}{}{}{}",
+            "costs {takes}{basis}{}{}{steps}{}{}{}",
             self.at(),
+            self.at_one(),
             self.given_back(),
             self.where_chosen(),
             self.beside()
@@ -172,6 +175,20 @@ impl DraftCost {
                 by(without)
             ),
         }
+    }
+
+    /// What it costs where both run at the fraction that the draft needs: a higher one than the engine's own
+    /// hides it, a lower one adds to it.
+    fn at_one(&self) -> String {
+        let without = self.without_at_one.filter(|_| self.by_fraction());
+        without.map_or_else(String::new, |without| {
+            format!(
+                "; {} of {} where both run at {:.3}",
+                thousands(without.saturating_sub(self.with.tokens) as f64),
+                thousands(without as f64),
+                self.with.fraction
+            )
+        })
     }
 
     fn given_back(&self) -> String {
@@ -262,6 +279,7 @@ pub(super) fn of(
         by_logs: false,
         unsaid: scenario.engine.kind == EngineKind::LlamaCpp,
         back: None,
+        without_at_one: None,
         otherwise: None,
         rows: rows(&with.ledger),
     };
@@ -272,6 +290,7 @@ pub(super) fn of(
         if let Some((at, gib_per_token)) = instead.without {
             found.without = at;
             found.gib_per_token = gib_per_token;
+            found.without_at_one = Some(without.kv_tokens);
         }
         return Ok(Some(found));
     }
