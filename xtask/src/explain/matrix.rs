@@ -79,7 +79,49 @@ pub(super) fn read(doc: &Doc, facts: &mut Facts) {
     }
     if let Some(last) = states.last() {
         peer_states(&last.links, last.line, facts);
+        let joined = links.last().filter(|links| of_one_box(links, last));
+        if let Some(groups) = joined.and_then(|joined| groups_by_nvlink(joined, last)) {
+            facts.set("p2p_groups", groups, last.line);
+        }
     }
+}
+
+/// Whether two whole matrices are of the same GPUs.
+fn of_one_box(links: &Matrix, states: &Matrix) -> bool {
+    let whole = |m: &Matrix| m.rows == m.gpus && m.links.len() == m.gpus * m.gpus.saturating_sub(1);
+    whole(links) && whole(states) && links.gpus == states.gpus
+}
+
+/// The groups of GPUs that reach each other, `0,1 / 2,3`, where these are exactly those joined by NVLink
+/// and there is more than one of them.
+fn groups_by_nvlink(links: &Matrix, states: &Matrix) -> Option<String> {
+    let both = || links.links.iter().zip(&states.links);
+    if !both().all(|(link, state)| link.starts_with("NV") == (state == "OK")) {
+        return None;
+    }
+    let gpus = links.gpus;
+    // A row leaves its own GPU out.
+    let reach = |from: usize, to: usize| {
+        let at = from * (gpus - 1) + if to > from { to - 1 } else { to };
+        states.links.get(at).is_some_and(|state| state == "OK")
+    };
+    let of = |gpu: usize| -> Vec<usize> {
+        let peers = (0..gpus).filter(|other| *other == gpu || reach(gpu, *other));
+        peers.collect()
+    };
+    // All of a group reach all of it: a chain of bridges is no group.
+    if !(0..gpus).all(|gpu| of(gpu).iter().all(|other| of(*other) == of(gpu))) {
+        return None;
+    }
+    let first = (0..gpus).filter(|gpu| of(*gpu).first() == Some(gpu));
+    let groups = first.map(of).filter(|group| group.len() > 1);
+    let named = |group: Vec<usize>| {
+        let gpus: Vec<String> = group.iter().map(usize::to_string).collect();
+        gpus.join(",")
+    };
+    let groups: Vec<String> = groups.map(named).collect();
+    let parts = !groups.is_empty() && states.links.iter().any(|state| state != "OK");
+    parts.then(|| groups.join(" / "))
 }
 
 /// The GPUs named in a header; a row begins with one of them only. A header may stand behind a

@@ -92,6 +92,7 @@ const SHOWN: &[&str] = &[
     "p2p_latency_us",
     "slowest_pair_gb_s",
     "p2p",
+    "p2p_groups",
     "d2d_read_gb_s",
     "d2d_write_gb_s",
     "h2d_gb_s",

@@ -114,26 +114,48 @@ fn evidence(facts: &Facts, found: &mut Vec<Finding>) {
     }
 }
 
+/// What lets a driver grant P2P.
+const GRANTS: &str = "IOMMU off or pass-through, ACS redirection off, resizable BAR on, bare metal; \
+                      consumer cards need a driver that grants it";
+
+/// P2P granted for some pairs: those that NVLink joins, or not known which.
+fn granted_to_some(facts: &Facts) -> Finding {
+    let Some(groups) = facts.text("p2p_groups") else {
+        return Finding::new(
+            Severity::Costly,
+            facts,
+            "p2p",
+            "P2P is granted for only some pairs",
+            "between the others every exchange takes two copies through host memory, and the custom \
+             all-reduce kernels cannot run in a group that holds such a pair",
+            GRANTS,
+        );
+    };
+    Finding::new(
+        Severity::Costly,
+        facts,
+        "p2p_groups",
+        format!("P2P is granted over NVLink alone: inside GPUs {groups}"),
+        "a server inside one of these groups has it, and the custom all-reduce kernels can run there; \
+         across them exchanges take two copies through host memory, and those kernels cannot run",
+        "compare a server in each group with one over all (predict --topology with this file, --tp); across \
+         them only a driver that grants P2P over PCIe helps, which consumer cards' own does not",
+    )
+}
+
 /// P2P denied, or granted and slow.
 fn peer_access(facts: &Facts, found: &mut Vec<Finding>) {
     match facts.text("p2p") {
-        Some(state @ ("off" | "some")) => {
-            let pairs = if state == "off" {
-                "no pair"
-            } else {
-                "only some pairs"
-            };
-            found.push(Finding::new(
-                Severity::Costly,
-                facts,
-                "p2p",
-                format!("P2P is granted for {pairs}"),
-                "without it every exchange takes two copies through host memory, and the custom \
-                 all-reduce kernels cannot run",
-                "IOMMU off or pass-through, ACS redirection off, resizable BAR on, bare metal; \
-                 consumer cards need a driver that grants it",
-            ));
-        }
+        Some("some") => found.push(granted_to_some(facts)),
+        Some("off") => found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "p2p",
+            "P2P is granted for no pair",
+            "without it every exchange takes two copies through host memory, and the custom \
+             all-reduce kernels cannot run",
+            GRANTS,
+        )),
         _ => {
             let (Some(with), Some(without)) = (
                 facts.number("unidirectional_gb_s"),
@@ -259,4 +281,50 @@ fn custom_kernel(facts: &Facts, found: &mut Vec<Finding>) {
         why.to_string(),
         mend,
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::explain::facts_from_text;
+    use crate::explain::findings::find;
+
+    /// Two matrices of four GPUs, `topo -m` and `topo -p2p r`: the pairs given are joined by NVLink and
+    /// reach each other.
+    fn said(bridged: &[(usize, usize)], granted: &[(usize, usize)]) -> String {
+        let matrix = |pairs: &[(usize, usize)], inside: &str, across: &str| {
+            let row = |from: usize| {
+                let cell = |to: usize| match (from == to, from.min(to), from.max(to)) {
+                    (true, ..) => "X",
+                    (false, low, high) if pairs.contains(&(low, high)) => inside,
+                    _ => across,
+                };
+                let cells: Vec<&str> = (0..4).map(cell).collect();
+                format!("GPU{from} {}\n", cells.join(" "))
+            };
+            let rows: String = (0..4).map(row).collect();
+            format!("GPU0 GPU1 GPU2 GPU3\n{rows}")
+        };
+        let links = matrix(bridged, "NV4", "NODE");
+        let facts = facts_from_text(&(links + &matrix(granted, "OK", "CNS")), "f");
+        let mut found = find(&[facts]).into_iter();
+        let found = found.find(|finding| finding.what.starts_with("P2P"));
+        found.map_or_else(String::new, |f| {
+            format!("{}: {}; {}", f.what, f.why, f.mend)
+        })
+    }
+
+    /// It said that every exchange takes two copies, and to look at IOMMU and ACS.
+    #[test]
+    fn p2p_inside_bridged_pairs_is_no_fault_of_them() {
+        let pairs = [(0, 1), (2, 3)];
+        let text = said(&pairs, &pairs);
+        assert!(text.contains("inside GPUs 0,1 / 2,3"), "{text}");
+        assert!(!text.contains("IOMMU"), "{text}");
+        let unlike = said(&pairs, &[(0, 1)]);
+        assert!(unlike.contains("only some pairs"), "{unlike}");
+        // A chain of bridges is no group in which all have it.
+        let chain = [(0, 1), (1, 2), (2, 3)];
+        assert!(said(&chain, &chain).contains("only some pairs"));
+        assert!(said(&pairs, &[]).contains("no pair"));
+    }
 }
