@@ -14,8 +14,8 @@ use serde_json::Value;
 use crate::formats::{KvDtype, WeightFormat};
 use crate::model::{Ffn, Model};
 use crate::quant::{QUANT_NAMES, Quant, format_named};
-pub use names::precision_in;
 use names::{normal, taken_apart};
+pub use names::{precision_in, stored_fp8};
 
 const FILES: [&str; 10] = [
     include_str!("../catalog/deepseek.json"),

@@ -15,6 +15,7 @@ mod heads;
 mod infer;
 mod kv;
 mod ledger;
+mod loading;
 mod model;
 mod params;
 mod parts;
@@ -43,6 +44,7 @@ pub use heads::{NamedHead, head_for, named_head};
 pub use infer::{BeliefCheck, Inferred, Known, check_belief, pool_of_utilisation, tokens_in_pool};
 pub use kv::{KvLayout, StateBytes};
 pub use ledger::{Ledger, Line};
+pub use loading::{Loading, runs_out_loading};
 pub use model::{
     Attention, CompressedMla, DraftHead, DraftKind, Ffn, Gqa, Indexer, Layer, LayerFormats,
     LinearState, Mamba2, Mla, Model, Moe, Vision,

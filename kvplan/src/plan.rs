@@ -1,6 +1,7 @@
 //! Forwards: a setup to a plan, with and without speculation, and from a target to a setting.
 
 use crate::engine::{EngineKind, llamacpp, sglang, trtllm, vllm};
+use crate::loading;
 use crate::parts;
 use crate::pool::Pool;
 use crate::setup::{Plan, PlanError, Setup, StateSlots};
@@ -24,6 +25,7 @@ pub fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         }
     }
     short_by_the_card(&mut plan);
+    loading::refuse(&mut plan, setup);
     Ok(plan)
 }
 

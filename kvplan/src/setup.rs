@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::formats::KvDtype;
 use crate::groups::PrefixStates;
 use crate::ledger::Ledger;
+use crate::loading::Loading;
 use crate::model::Model;
 use crate::pool::Pool;
 use crate::proven::Fate;
@@ -14,15 +15,16 @@ use crate::weights::Sharding;
 pub struct Setup<'a> {
     /// The served model.
     pub model: &'a Model,
+    /// The same as stored, where the engine makes the weight format itself while it loads.
+    pub checkpoint: Option<&'a Model>,
     /// How it is spread.
     pub sharding: Sharding,
     /// Engine and version.
     pub engine: Engine,
     /// Capacity of one card as `nvidia-smi` says, GiB (MiB / 1024).
     pub card_gib: f64,
-    /// Whether the engine takes its server-class defaults for this card (vLLM: 70 GiB and more,
-    /// and neither an A100 nor a GB10, whose capacity NVML does not give). `None` decides by
-    /// capacity.
+    /// Whether the engine takes its server-class defaults for this card (vLLM: 70 GiB and more, and neither
+    /// an A100 nor a GB10, whose capacity NVML does not give). `None` decides by capacity.
     pub big_card: Option<bool>,
     /// Whether the card has engine kernels for MXFP4 (Hopper, server Blackwell); others go through
     /// Marlin, which pads more. `None` takes them for there.
@@ -39,9 +41,8 @@ pub struct Setup<'a> {
     pub kv_dtype: Option<KvDtype>,
     /// Longest context the engine is told to serve; `None` takes the model's.
     pub context_tokens: Option<u64>,
-    /// Longest request that it takes, where that is more than `context_tokens`: SGLang's table of
-    /// requests and its own choice of requests at once are of it, and vLLM's workspaces of sparse
-    /// attention.
+    /// Longest request that it takes, where that is more than `context_tokens`: SGLang's table of requests
+    /// and its own choice of requests at once are of it, and vLLM's workspaces of sparse attention.
     pub served_context: Option<u64>,
     /// Requests the engine is told to run at once.
     pub max_running: Option<u64>,
@@ -104,15 +105,15 @@ pub struct Observed {
     pub free_after_gib: Option<f64>,
     /// Size of the KV pool, GiB.
     pub pool_gib: Option<f64>,
-    /// Utilisation of the run whose pool was seen (vLLM): the pool of another one is larger or
-    /// smaller by that share of the card, all else as it was. `None`: the one asked for.
+    /// Utilisation of the run whose pool was seen (vLLM): the pool of another one is larger or smaller by that
+    /// share of the card, all else as it was. `None`: the one asked for.
     pub pool_fraction: Option<f64>,
     /// States of linear and Mamba layers beside the KV pool, GiB, those of drafted tokens included.
     pub state_gib: Option<f64>,
     /// Tokens of the KV pool.
     pub tokens: Option<u64>,
-    /// Longest request that the run whose tokens were counted was told to take, tokens: what vLLM
-    /// counts of a hybrid follows it. `None`: the configured context.
+    /// Longest request that the run whose tokens were counted was told to take, tokens: what vLLM counts of a
+    /// hybrid follows it. `None`: the configured context.
     pub tokens_context: Option<u64>,
     /// Tokens that the run whose pool was seen verified for a sequence (vLLM); `None`: as asked for.
     pub draft_tokens: Option<u64>,
@@ -139,13 +140,11 @@ pub struct Observed {
     pub target_graph_gib: Option<f64>,
     /// What SGLang's graphs of prefills took, 0 where it captured none, GiB.
     pub prefill_graph_gib: Option<f64>,
-    /// Whether the run whose graphs were seen drafted, whatever this setup does: SGLang then captures
-    /// other sizes.
+    /// Whether the run whose graphs were seen drafted: SGLang then captures other sizes.
     pub graphs_with_draft: bool,
     /// Whether `free_after_gib` was seen with the draft loaded.
     pub free_after_with_draft: bool,
-    /// Whether pool, tokens and graphs are of a run with the draft; else they say what there is
-    /// without it.
+    /// Whether pool, tokens and graphs are of a run with the draft; else of one without it.
     pub pool_with_draft: bool,
     /// Whether the server that the figures come from got past its pool: then the pool is its own,
     /// whatever the estimates say.
@@ -196,6 +195,8 @@ pub struct Plan {
     pub interval: Interval,
     /// Why it does not start.
     pub refusal: Option<Refusal>,
+    /// What stands on the card while it loads, where that does not fit.
+    pub loading: Option<Loading>,
     /// Weights of the target on one card, GiB, as computed or observed.
     pub weights_gib: f64,
     /// Weights of the target on one card, GiB, computed from the architecture.
@@ -290,6 +291,7 @@ impl<'a> Setup<'a> {
     pub fn new(model: &'a Model, sharding: Sharding, engine: Engine, card_gib: f64) -> Self {
         Self {
             model,
+            checkpoint: None,
             sharding,
             engine,
             card_gib,

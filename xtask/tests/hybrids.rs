@@ -250,3 +250,26 @@ fn of_dense(words: &[&str]) -> String {
     let model = ["predict", "--model", "qwen3-32b", "--gpu", "h100"];
     answers(&[&model[..], words].concat())
 }
+
+/// A row named six steps for six users, where the server beside it carries four at that depth.
+#[test]
+fn a_row_names_no_depth_at_which_the_server_does_not_carry_it() {
+    let of = |more: &str| {
+        let line = "predict --model Qwen/Qwen3.6-27B --gpu rtx-3090 --gpus 4 --topology \
+                    docs/examples/topo-4x3090.txt --context 8k --concurrency 1,2,4,6 --json";
+        let words: Vec<&str> = line
+            .split_whitespace()
+            .chain(more.split_whitespace())
+            .collect();
+        json(&answers(&words))
+    };
+    let answer = of("");
+    let six = |answer: &Value| answer["points"][3].clone();
+    assert_eq!(six(&answer)["fits"], true, "{}", six(&answer));
+    let fraction = answer["memory"]["fraction"].to_string();
+    let deeper = of(&format!("--steps 6 --mem-fraction {fraction}"));
+    let gains = |answer: &Value| six(answer)["speedup"].as_f64().expect("a speedup");
+    assert!(gains(&deeper) > 1.05 * gains(&answer));
+    assert_eq!(six(&deeper)["fits"], false, "{}", six(&deeper));
+    assert!(six(&answer)["faster"].is_null(), "{}", six(&answer));
+}

@@ -295,3 +295,47 @@ fn a_table_of_requests_that_leaves_no_fraction_is_cured_by_fewer_of_them() {
     assert!(!as_asked.contains("the weights fill"), "{as_asked}");
     assert!(!cured.contains("no fraction works"), "{cured}");
 }
+
+/// The pool beside a thousand requests at once holds 499; beside 500 of them it holds these.
+#[test]
+fn a_lighter_load_that_fits_is_run_whole_below_one_beyond_the_pool() {
+    let of = |loads: &str| {
+        let line = format!(
+            "predict --model qwen3-30b-a3b --quant fp8 --gpu h200 --engine vllm@0.24.0 --draft eagle3 \
+             --context 2k --concurrency {loads}"
+        );
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let alone = of("1,500");
+    assert!(alone.contains("--max-num-seqs 500"), "{alone}");
+    let beyond = of("1,500,1000");
+    assert!(beyond.contains("--max-num-seqs 500"), "{beyond}");
+    assert!(
+        beyond.contains("runs 500 requests at once, of 1,000 asked for"),
+        "{beyond}"
+    );
+    assert!(!alone.contains("asked for:"), "{alone}");
+}
+
+#[test]
+fn the_head_says_how_many_of_the_users_asked_for_run_at_once() {
+    let of = |more: &str| {
+        let line = format!("predict --model qwen3-8b --gpu rtx-3090 --gpus 1 --context 8k {more}");
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let head = |text: &str| text.lines().take(4).collect::<Vec<_>>().join("\n");
+    let pool = head(&of("--engine vllm --concurrency 1,64"));
+    assert!(
+        pool.contains("of 64 asked for: the KV pool holds no more"),
+        "{pool}"
+    );
+    let told = head(&of("--engine vllm --concurrency 1,2,4 --max-running 2"));
+    assert!(
+        told.contains("runs 2 requests at once, of 4 asked for"),
+        "{told}"
+    );
+    assert!(
+        !head(&of("--engine vllm")).contains("at once"),
+        "nobody asked for a load"
+    );
+}

@@ -45,6 +45,17 @@ pub fn precision_in(name: &str) -> Option<String> {
     taken_apart(&normal(name.trim_end_matches('/'))).1
 }
 
+/// The repository of the FP8 checkpoint that the maker of a BF16 one publishes beside it, called as makers
+/// call theirs; `None` where the catalogue knows of none.
+pub fn stored_fp8(repository: &str) -> Option<String> {
+    let (maker, name) = repository.split_once('/')?;
+    let local = maker.is_empty() || maker.starts_with(['.', '~']) || name.contains('/');
+    let (entry, precision) = taken_apart(&normal(name));
+    let entry = entry.filter(|_| !local && precision.is_none())?;
+    let published = entry.default_quant == "bf16" && entry.published_fp8().is_some();
+    published.then(|| format!("{repository}-FP8"))
+}
+
 /// The last part of a name, in the catalogue's spelling.
 pub(super) fn normal(name: &str) -> String {
     let tail = name.trim().rsplit('/').next().unwrap_or_default();

@@ -94,6 +94,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         longest_context: longest.min(context),
         interval: ANY_FRACTION,
         refusal,
+        loading: None,
         weights_gib,
         computed_weights_gib: computed,
         ledger,

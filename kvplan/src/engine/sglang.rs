@@ -279,6 +279,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         longest_context: tokens.min(context),
         interval,
         refusal,
+        loading: None,
         weights_gib,
         computed_weights_gib: computed,
         ledger,

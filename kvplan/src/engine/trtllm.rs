@@ -39,9 +39,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     let pool_gib = (free * fraction).max(0.0);
     let layout = KvLayout::new(setup.kv_dtype());
     let target = setup.model.kv_bytes_per_token(&setup.sharding, &layout);
-    let index = setup.model.index_bytes_per_token();
     let cell = target
-        .saturating_add(index)
+        .saturating_add(setup.model.index_bytes_per_token())
         .saturating_add(draft.kv_bytes_per_token)
         .max(1);
     let page = setup.page_tokens.unwrap_or(BLOCK_TOKENS).max(1);
@@ -84,6 +83,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         longest_context: tokens.min(context),
         interval: interval(min),
         refusal,
+        loading: None,
         weights_gib,
         computed_weights_gib: computed,
         ledger,

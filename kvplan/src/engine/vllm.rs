@@ -223,6 +223,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
             .min(context),
         interval: interval(setup, &b, need - shorter),
         refusal,
+        loading: None,
         weights_gib,
         computed_weights_gib: computed,
         ledger,

@@ -33,7 +33,8 @@ pub(super) fn of(
     scenario: &Scenario,
     args: Option<&PlanArgs>,
 ) -> anyhow::Result<Option<Instead>> {
-    if own.engine.kind == EngineKind::LlamaCpp {
+    // Nothing mends a load that runs out of memory.
+    if own.engine.kind == EngineKind::LlamaCpp || own.cost.with.loading.is_some() {
         return Ok(None);
     }
     for other in [

@@ -50,12 +50,13 @@ pub(super) fn more_by(setup: &Setup<'_>, plan: &Plan, context: u64) -> MoreBy {
     }
 }
 
-/// Requests at once, where the tokens of the pool are not what stops more.
-pub(super) fn words(report: &Report) -> Option<String> {
+/// Requests at once, where the tokens of the pool are not what stops more, or fewer than were asked for.
+pub(super) fn words(report: &Report, asked: Option<u32>) -> Option<String> {
     let plan = &report.cost.with;
     let at_once = plan.at_once(report.context);
     let flag = fraction_flag(report);
     let by = report.more_by;
+    let fewer = asked.filter(|asked| at_once.requests < u64::from(*asked));
     let why = match (at_once.wall, plan.state_slots) {
         (Wall::StateSlots, Some(slots)) => {
             let more = match (by.slots, by.fraction) {
@@ -75,13 +76,30 @@ pub(super) fn words(report: &Report) -> Option<String> {
         (Wall::Setting, _) => {
             "that many are allowed (--max-running), and memory carries no more".to_string()
         }
-        _ => return None,
+        (Wall::Pool, _) => {
+            fewer?;
+            "the KV pool holds no more".to_string()
+        }
+        (Wall::StateSlots, None) => return None,
     };
+    let of = fewer.map_or_else(String::new, |asked| {
+        format!(", of {} asked for", thousands(f64::from(asked)))
+    });
     let plural = if at_once.requests == 1 { "" } else { "s" };
     Some(format!(
-        "runs {} request{plural} at once: {why}",
+        "runs {} request{plural} at once{of}: {why}",
         thousands(at_once.requests as f64)
     ))
+}
+
+/// The same for the head of a prediction: the state slots are told always, other walls where fewer run than
+/// were asked for.
+pub(super) fn in_head(report: &Report, scenario: &Scenario) -> Option<String> {
+    let at_once = report.cost.with.at_once(report.context);
+    let asked = text::asked_users(scenario);
+    let fewer = at_once.requests < u64::from(asked) && asked > 1;
+    let told = fewer || at_once.wall == Wall::StateSlots;
+    words(report, Some(asked).filter(|_| fewer)).filter(|_| told)
 }
 
 /// How many requests llama.cpp's context is for, where nobody said it.

@@ -168,6 +168,7 @@ fn for_load(report: &Report, scenario: &Scenario) -> Memory {
         holds_without_draft: Some(report.cost.without.pool.requests(scenario.context) >= 1.0),
         fraction: Some(as_said(plan.fraction, scenario)),
         graphs: scenario.graphs,
+        limit: limit::in_head(report, scenario),
         ..to_memory(report)
     }
 }
@@ -188,6 +189,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
     let plan = &report.cost.with;
     Memory {
         fits: fits(plan, report.context),
+        never_loads: plan.loading.is_some(),
         kv_tokens: Some(plan.kv_tokens),
         kv_tokens_without_speculation: Some(report.cost.without.kv_tokens),
         computed_weights_gib: plan.computed_weights_gib,
@@ -196,7 +198,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         state_slots: plan.state_slots,
         graphs: None,
         most_at_once: Some(most_at_once(report)),
-        limit: limit::words(report),
+        limit: None,
         length: report.length.clone(),
         roomier: None,
         set_instead: None,

@@ -7,7 +7,7 @@ use super::{setup, text, wall};
 use crate::cli::PlanArgs;
 use crate::gpus::{self, Family, Gpu};
 use crate::scenario::file::ObservedFile;
-use crate::scenario::{EngineKind, Ran, Scenario};
+use crate::scenario::{EngineKind, Ran, Scenario, checkpoint};
 
 /// Weight formats tried, the largest first.
 const FORMATS: [&str; 2] = ["fp8", "int4"];
@@ -87,16 +87,29 @@ fn fits(scenario: &Scenario, args: Option<&PlanArgs>, change: &str) -> Option<St
 /// Weight formats in which it fits as it stands.
 fn formats(scenario: &Scenario, args: Option<&PlanArgs>) -> Vec<String> {
     let fits_in = |name: &&str| {
-        let found = kvplan::catalog::find_in(&scenario.model_given, Some(name));
         let mut other = scenario.clone();
-        other.model = match (found, kvplan::Quant::parse(name)) {
-            (Ok(found), _) => found.model,
-            (Err(_), Some(quant)) => scenario.model.clone().requantised(&quant),
-            (Err(_), None) => return None,
+        other.checkpoint = checkpoint::loaded_from(&scenario.model_given, Some(name));
+        other.model = match (
+            checkpoint::in_format(&scenario.model_given, name),
+            kvplan::Quant::parse(name),
+        ) {
+            (Some(model), _) => model,
+            (None, Some(quant)) => scenario.model.clone().requantised(&quant),
+            (None, None) => return None,
         };
-        fits(&other, args, &format!("--quant {name}"))
+        fits(&other, args, &format!("--quant {name}")).or_else(|| stored(&other, args))
     };
     FORMATS.iter().filter_map(fits_in).collect()
+}
+
+/// The checkpoint that its maker stores in the format which the engine would have to make while loading.
+fn stored(scenario: &Scenario, args: Option<&PlanArgs>) -> Option<String> {
+    scenario.checkpoint.as_ref()?;
+    let name = kvplan::catalog::stored_fp8(&scenario.model_given)?;
+    let mut other = scenario.clone();
+    other.checkpoint = None;
+    other.model = kvplan::catalog::find(&name).ok()?.model;
+    fits(&other, args, &format!("--model {name}"))
 }
 
 /// The least count of these cards that holds it, of those the box or a board of them has.

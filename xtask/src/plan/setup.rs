@@ -153,6 +153,7 @@ pub(crate) fn setup<'a>(
     sharding.ep = u64::from(scenario.ep);
     let card = scenario.gpu.card_gib();
     let mut setup = Setup::new(&scenario.model, sharding, engine(scenario)?, card);
+    setup.checkpoint = scenario.checkpoint.as_ref();
     // vLLM's server defaults leave the A100 out, and the GB10, whose capacity NVML does not give.
     let name = &scenario.gpu.name;
     let small = name.contains("a100") || name.contains("gb10");

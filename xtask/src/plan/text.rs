@@ -4,7 +4,7 @@ use kvplan::{CostBasis, EngineKind, Fit};
 
 use super::basis::{self, rests_on};
 use super::pool::{pool, without_it_at};
-use super::{Report, fraction_flag, limit, starts, wall, wanted};
+use super::{Report, fraction_flag, limit, loading, starts, wall, wanted};
 use crate::predict::answer::Assumption;
 use crate::scenario::{Scenario, newer_than_known};
 use crate::table::{at_most, plain, text, thousands};
@@ -81,7 +81,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
         report.length.to_start(),
         assumed_context(scenario).filter(|_| starts(alone)),
         slots.filter(|_| starts(with)),
-        limit::words(report).filter(|_| starts(with)),
+        limit::words(report, None).filter(|_| starts(with)),
     ];
     for setting in settings.into_iter().flatten() {
         line(format!("         {setting}"));
@@ -109,6 +109,7 @@ fn does_not_start(report: &Report, scenario: &Scenario) -> Vec<String> {
     let mut out: Vec<String> = scenario.ran.ended_badly().into_iter().collect();
     let uncut = report.uncut.iter();
     out.extend(uncut.map(|why| format!("{why}; below is what it would take")));
+    out.extend(loading::words(report));
     if let Some(refusal) = &report.cost.with.refusal {
         out.push(format!(
             "short by {:.2} GiB; {} says: {}",
@@ -211,6 +212,7 @@ fn warnings(report: &Report) -> Vec<String> {
     if let Some(automatic) = plan.automatic_fraction
         && automatic <= plan.interval.min
         && !plan.interval.is_empty()
+        && plan.loading.is_none()
         && report.engine.kind == EngineKind::Sglang
     {
         out.push(format!(
@@ -275,9 +277,12 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     let plan = &report.cost.with;
     let mut out = Vec::new();
     if let Some(refusal) = &plan.refusal {
+        let why = loading::words(report).map_or_else(
+            || format!("refused at {:.3}", plan.fraction),
+            |why| format!("out of memory while it loads, at any fraction ({why})"),
+        );
         out.push(format!(
-            "refused at {:.3}, short by {:.2} GiB: {}",
-            plan.fraction,
+            "{why}, short by {:.2} GiB: {}",
             refusal.short_gib,
             remedy(report, refusal)
         ));

@@ -8,6 +8,9 @@ use crate::table::{at_least, at_most, needed, thousands};
 /// The fractions that work.
 pub(super) fn walls(report: &Report) -> String {
     let interval = &report.cost.with.interval;
+    if report.cost.with.loading.is_some() {
+        return "no fraction works: it runs out of memory before any pool is sized".to_string();
+    }
     if interval.is_empty() {
         return format!(
             "no fraction works: the pool needs {}, what lies outside leaves {} ({})",

@@ -228,6 +228,9 @@ pub(crate) struct Parts {
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Memory {
     pub(crate) fits: Option<bool>,
+    /// Whether it runs out of memory while it loads, at any fraction.
+    #[serde(skip)]
+    pub(crate) never_loads: bool,
     pub(crate) kv_tokens: Option<u64>,
     pub(crate) kv_tokens_without_speculation: Option<u64>,
     /// Weights of the target as computed, whatever was observed, GiB.
@@ -244,7 +247,7 @@ pub(crate) struct Memory {
     pub(crate) graphs: Option<GraphBatch>,
     /// Requests at once, and what stops more.
     pub(crate) most_at_once: Option<MostAtOnce>,
-    /// The same in words, where that is not the pool.
+    /// The same in words, where the head says it: the state slots stop more, or fewer run than were asked for.
     #[serde(skip)]
     pub(crate) limit: Option<String>,
     /// Whether the pool would hold one request of the context without the draft.
@@ -310,12 +313,6 @@ impl Memory {
         }
     }
 
-    /// Requests at once in words, where the state slots are what stops more.
-    pub(crate) fn slot_limit(&self) -> Option<&str> {
-        let by_slots = self.most_at_once.as_ref()?.wall == "state slots";
-        self.limit.as_deref().filter(|_| by_slots)
-    }
-
     /// Whether the state slots carry so many requests.
     pub(crate) fn slots_carry(&self, users: u32) -> bool {
         self.state_slots
@@ -331,6 +328,10 @@ impl Memory {
 
     /// The legal fractions and the request that they are for; of the pasted line first.
     pub(crate) fn legal(&self, (low, high): (f64, f64)) -> String {
+        if self.never_loads {
+            return "no fraction is legal: it runs out of memory before any pool is sized"
+                .to_string();
+        }
         let (from, to) = (needed(low), at_most(high, 4));
         if low >= high {
             return format!(

@@ -9,7 +9,7 @@ use super::answer::{Answer, Memory, Point};
 use super::kernels::{self, BOUND, Group, Switch};
 use super::links::Choice;
 use super::pasted::Pasted;
-use super::{launch, other_flags, serves, verdict};
+use super::{checkpoint, launch, other_flags, serves, verdict};
 use crate::scenario::file::ObservedFile;
 use crate::scenario::{EngineChoice, EngineKind, GraphBatch, Ran, Scenario, shapes};
 
@@ -224,6 +224,10 @@ pub(super) fn memory_of(setting: &Setting<'_>, engine: EngineKind) -> Option<Mem
     other.observed = ObservedFile::default();
     other.ran = Ran::default();
     other.running_for_loads = None;
+    if !crate::plan::loads_in_bf16(setting.scenario, engine) {
+        // Its line names a checkpoint that stores the format.
+        other.checkpoint = None;
+    }
     crate::plan::memory(&launch::for_loads(other).ok()?).ok()
 }
 
@@ -286,27 +290,18 @@ fn engine_of(setting: &Setting<'_>, kind: EngineKind) -> EngineChoice {
     EngineChoice { kind, version }
 }
 
-/// What SGLang and vLLM alike are told of how a checkpoint is loaded.
-fn checkpoint(scenario: &Scenario, flags: &mut Vec<String>) {
-    if launch::own_code(scenario) {
-        flags.push("--trust-remote-code".to_string());
-    }
-    if let Some(format) = launch::online(scenario) {
-        push(flags, "--quantization", format);
-    }
-    if launch::without_bf16(scenario) {
-        push(flags, "--dtype", "half");
-    }
-}
-
 /// Environment and flags of SGLang.
 fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     let scenario = setting.scenario;
     let mut flags = Vec::new();
     let switch = switched(setting, EngineKind::Sglang);
     let mut env: Vec<String> = switch.env.iter().map(ToString::to_string).collect();
-    push(&mut flags, "--model-path", launch::model_path(scenario));
-    checkpoint(scenario, &mut flags);
+    push(
+        &mut flags,
+        "--model-path",
+        checkpoint::path(scenario, EngineKind::Sglang),
+    );
+    checkpoint::flags(scenario, EngineKind::Sglang, &mut flags);
     push(&mut flags, "--tp", scenario.tp);
     if let Some(ranks) = expert_ranks(setting) {
         push(&mut flags, shapes::SGLANG_EXPERTS, ranks);
@@ -385,8 +380,8 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     let scenario = setting.scenario;
     let switch = switched(setting, EngineKind::Vllm);
     let env = switch.env.iter().map(ToString::to_string).collect();
-    let mut flags = vec![launch::model_path(scenario)];
-    checkpoint(scenario, &mut flags);
+    let mut flags = vec![checkpoint::path(scenario, EngineKind::Vllm)];
+    checkpoint::flags(scenario, EngineKind::Vllm, &mut flags);
     push(&mut flags, "--tensor-parallel-size", scenario.tp);
     if expert_ranks(setting).is_some() {
         flags.push(shapes::VLLM_EXPERTS.to_string());

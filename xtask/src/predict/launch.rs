@@ -1,19 +1,14 @@
-//! What a start line needs besides the draft: the checkpoint, its format, how many requests, how
-//! long a context; and the words around the flags.
-
-use std::path::Path;
+//! What a start line needs besides draft and checkpoint: how many requests, how long a context; and the
+//! words around the flags.
 
 use kvplan::Attention;
 use spec_decode::HeadKind;
 
 use super::answer::{Answer, Assumption, Memory};
 use super::links::Links;
-use crate::gpus::Family;
 use crate::scenario::{EngineKind, Scenario};
 use crate::table::{at_most, thousands};
 
-/// Stands where the checkpoint belongs that nobody named.
-pub(super) const MODEL: &str = "MODEL_PATH";
 /// Stands where the draft's checkpoint belongs.
 pub(super) const DRAFT: &str = "DRAFT_PATH";
 /// Requests at once that SGLang runs with a draft unless it is told (server_args.py, since 2025-06).
@@ -22,53 +17,6 @@ const SGLANG_RUNNING_WITH_DRAFT: u32 = 48;
 const SGLANG_LEAST: u64 = 2048;
 /// The same of vLLM on any card: its smallest default of max_num_seqs.
 const VLLM_RUNNING: u32 = 256;
-/// Families whose own start lines carry --trust-remote-code: the repository brings code.
-const OWN_CODE: [&str; 6] = ["kimi", "deepseek", "minimax", "nemotron", "mimo", "step"];
-
-/// The checkpoint as it was named, where that can be served.
-pub(super) fn model_path(scenario: &Scenario) -> String {
-    let given = scenario.model_given.as_str();
-    let by_flag = scenario.quant_given.is_some();
-    let path = Path::new(given);
-    if given.ends_with(".json") {
-        let folder = path.parent().filter(|_| path.ends_with("config.json"));
-        let named = folder.and_then(Path::to_str).filter(|f| !f.is_empty());
-        return named.unwrap_or(MODEL).to_string();
-    }
-    let named = path.is_dir() || given.contains('/');
-    // The repository is of another format than asked for: only FP8 is made while loading.
-    match named && (!by_flag || says_format(scenario) || online(scenario).is_some()) {
-        true => given.to_string(),
-        false => MODEL.to_string(),
-    }
-}
-
-/// Whether the name itself says the format that --quant asks for.
-fn says_format(scenario: &Scenario) -> bool {
-    let name = scenario.model_given.to_ascii_lowercase();
-    let quant = scenario.quant_given.as_deref();
-    quant.is_some_and(|quant| name.contains(quant))
-}
-
-/// The format that the engine makes of a BF16 checkpoint while loading, where that is asked for.
-pub(super) fn online(scenario: &Scenario) -> Option<&'static str> {
-    let quant = scenario.quant_given.as_deref()?;
-    let engine = matches!(scenario.engine.kind, EngineKind::Sglang | EngineKind::Vllm);
-    let named = scenario.model_given.contains('/') && !scenario.model_given.ends_with(".json");
-    let wanted = quant == "fp8" && !says_format(scenario);
-    (engine && named && wanted).then_some("fp8")
-}
-
-/// Whether the card has no BF16, which the engines refuse unless they are told another format.
-pub(super) fn without_bf16(scenario: &Scenario) -> bool {
-    matches!(scenario.gpu.family, Family::Volta | Family::Turing)
-}
-
-/// Whether the repository brings code of its own.
-pub(super) fn own_code(scenario: &Scenario) -> bool {
-    let name = scenario.model.name.to_ascii_lowercase();
-    OWN_CODE.iter().any(|family| name.starts_with(family))
-}
 
 /// Whether layers keep a state beside those that keep a cache.
 fn hybrid(scenario: &Scenario) -> bool {
@@ -150,19 +98,20 @@ fn at_once_for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
     let Some(limit) = limit else {
         return Ok(scenario);
     };
+    let mut most = None;
     for users in scenario.concurrency.clone().into_iter().rev() {
-        if u64::from(users) <= limit {
+        // Fewer at once leave the pool more room, so a lighter load may fit where a heavier one leaves less.
+        if u64::from(users) <= most.unwrap_or(limit) {
             break;
         }
         scenario.running_for_loads = Some(u64::from(users));
         let memory = crate::plan::memory(&scenario)?;
-        let held = memory.held(scenario.context).unwrap_or(0).min(users);
-        if memory.fits != Some(false) && u64::from(held) > limit {
-            scenario.running_for_loads = Some(u64::from(held));
-            return Ok(scenario);
+        let held = u64::from(memory.held(scenario.context).unwrap_or(0).min(users));
+        if memory.fits != Some(false) && held > most.unwrap_or(limit) {
+            most = Some(held);
         }
     }
-    scenario.running_for_loads = None;
+    scenario.running_for_loads = most;
     Ok(scenario)
 }
 

@@ -3,12 +3,12 @@
 use spec_decode::HeadKind;
 
 use super::flags::{Setting, draft_path, fraction, head, memory_of, push};
-use super::{kernels, launch};
+use super::{checkpoint, kernels, launch};
 use crate::scenario::{EngineKind, Scenario};
 
 /// Flags of trtllm-serve; speculation stands in the file of [`trtllm_extra`].
 pub(super) fn trtllm(setting: &Setting<'_>) -> Vec<String> {
-    let mut flags = vec![launch::model_path(setting.scenario)];
+    let mut flags = vec![checkpoint::path(setting.scenario, EngineKind::TrtLlm)];
     push(&mut flags, "--tp_size", setting.scenario.tp);
     let memory = memory_of(setting, EngineKind::TrtLlm);
     if let Some(fraction) = memory.as_ref().and_then(fraction) {

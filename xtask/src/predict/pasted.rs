@@ -3,6 +3,7 @@
 
 use super::answer::{Memory, Point, Verdict};
 use super::costs::Costs;
+use super::depth_room;
 use super::map::Map;
 use super::points::{Tried, point, try_depths, verdict_on};
 use crate::scenario::{EngineKind, Scenario};
@@ -132,7 +133,9 @@ impl Pasted {
             point.off_in_paste = drafts && steps == 0 && scenario.draft.is_some();
             Some(point)
         };
-        scenario.concurrency.iter().filter_map(row).collect()
+        let mut points: Vec<Point> = scenario.concurrency.iter().filter_map(row).collect();
+        depth_room::only_carried(scenario, memory, &mut points);
+        points
     }
 }
 

@@ -4,14 +4,23 @@ use std::collections::BTreeMap;
 
 use spec_decode::HeadKind;
 
-use super::launch::{DRAFT, MODEL};
-use crate::scenario::Scenario;
+use super::checkpoint::MODEL;
+use super::launch::DRAFT;
+use crate::scenario::{EngineKind, Scenario};
 
 /// Whether no FP8 of the model is in blocks, which no engine makes while loading.
 fn one_scale(scenario: &Scenario) -> bool {
     let formats = scenario.model.layers.iter().map(|layer| layer.formats);
     let mut all = formats.flat_map(|of| [of.dense, of.experts, of.attention_in, of.attention_out]);
     !all.any(|format| format == kvplan::WeightFormat::Fp8Block)
+}
+
+/// Whether every engine of the lines that is told of a format has the room to make FP8 of the BF16 checkpoint.
+fn room_for_bf16(scenario: &Scenario, flags: &BTreeMap<&'static str, Vec<String>>) -> bool {
+    [EngineKind::Sglang, EngineKind::Vllm]
+        .into_iter()
+        .filter(|engine| flags.contains_key(engine.name()))
+        .all(|engine| crate::plan::loads_in_bf16(scenario, engine))
 }
 
 /// What the placeholders of the pasted lines stand for.
@@ -28,7 +37,9 @@ pub(super) fn told(
         let format = quant.filter(|quant| asked && *quant != "as in the config");
         let in_format = format.map_or_else(String::new, |format| format!(" in {format}"));
         let or = match format {
-            Some("fp8" | "fp8-dynamic") if one_scale(scenario) => {
+            Some("fp8" | "fp8-dynamic")
+                if one_scale(scenario) && room_for_bf16(scenario, flags) =>
+            {
                 ", or its BF16 one with --quantization fp8"
             }
             _ => "",

@@ -124,7 +124,7 @@ fn head(answer: &Answer, out: &mut String) {
         let _ = writeln!(out, "       {lack}");
     }
     let runs = !super::does_not_fit(&answer.memory);
-    if let Some(limit) = answer.memory.slot_limit().filter(|_| runs) {
+    if let Some(limit) = answer.memory.limit.as_ref().filter(|_| runs) {
         let _ = writeln!(out, "       {limit}");
     }
     if let Some(replicas) = &answer.replicas {

@@ -5,7 +5,7 @@ use super::costs::Costs;
 use super::measure;
 use super::short_head;
 use super::stopped::Stopped;
-use crate::scenario::{Known, PRIOR_DEPTH, Scenario};
+use crate::scenario::{Known, PRIOR_DEPTH, Scenario, checkpoint};
 use crate::table::thousands;
 
 /// The verdict and its reason.
@@ -167,9 +167,16 @@ fn does_not_fit(scenario: &Scenario, memory: &Memory) -> String {
         ));
     }
     if scenario.weights_assumed_bf16() {
-        words.push_str(
-            "; the weights are taken as BF16: --quant fp8 halves them, int4 quarters them",
-        );
+        // FP8 of a repository in BF16 is made while loading, where there is room for both.
+        let repository = &scenario.model_given;
+        let made = checkpoint::loaded_from(repository, Some("fp8")).is_some();
+        let fp8 = match made && !crate::plan::loads_in_bf16(scenario, scenario.engine.kind) {
+            true => "a checkpoint stored in FP8",
+            false => "--quant fp8",
+        };
+        words.push_str(&format!(
+            "; the weights are taken as BF16: {fp8} halves them, int4 quarters them"
+        ));
     }
     words
 }

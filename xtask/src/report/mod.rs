@@ -104,7 +104,7 @@ fn head(answer: &Answer) -> Markup {
             p { (line) }
         }
         @if let Some(cost) = memory_cost(answer) { p { "It " (cost) } }
-        @if let Some(limit) = answer.memory.slot_limit().filter(|_| fits) { p { (limit) } }
+        @if let Some(limit) = answer.memory.limit.as_ref().filter(|_| fits) { p { (limit) } }
         @if let Some(replicas) = &answer.replicas { p { (replicas.line()) } }
         @if let Some(measure) = &answer.measure {
             p { strong { "Measure " } (measure.what) ": " (measure.how) }

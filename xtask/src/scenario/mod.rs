@@ -6,6 +6,7 @@ mod all_reduce;
 pub(crate) mod aside;
 mod beyond;
 mod cache;
+pub(crate) mod checkpoint;
 mod context;
 mod default_draft;
 pub(crate) mod drafted;
@@ -64,6 +65,8 @@ const DEFAULT_CONCURRENCY: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) model: kvplan::Model,
+    /// The same as stored, where the engine makes `--quant`'s format while it loads.
+    pub(crate) checkpoint: Option<kvplan::Model>,
     /// The model as it was named: a catalogue name, a repository, a file or a folder.
     pub(crate) model_given: String,
     /// The weight format that was asked for beside it.
@@ -250,8 +253,7 @@ impl Scenario {
         let target = (&model, &engine);
         let draft = heads::resolve(merged, target, notes)?;
         let (allreduce, swept) = all_reduce::resolve(merged, &hardware, target, tp, notes)?;
-        let own = (model.name.as_str(), tp, allreduce.as_str());
-        let served = sweep::served(merged, &hardware.served, own, notes);
+        let served = sweep::served(merged, &hardware.served, (&model, tp, &*allreduce), notes);
         let (context, measured) = context::resolve(merged, (baseline, &served), notes)?;
         let baseline = sweep::at_context(baseline.clone(), context, notes);
         let (ran, ep) = shapes::expert_ranks(merged, (&model, tp), engine.kind, notes)?;
@@ -282,6 +284,7 @@ impl Scenario {
             given_back: Ran::draft_given_back(merged, &model),
             observed_context: merged.assumed.context.as_ref().map_or(context, |c| c.value),
             quant_given: merged.quant.as_ref().map(|g| g.value.to_ascii_lowercase()),
+            checkpoint: checkpoint::of(merged),
             model_given: merged.model.clone().map_or_else(String::new, |g| g.value),
             model,
             draft,

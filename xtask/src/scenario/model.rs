@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use kvplan::{DraftKind, Model, catalog};
 use spec_decode::HeadKind;
 
+use super::checkpoint::{ONE_SCALE, made_while_loading};
 use super::merge::{Given, Merged};
 use super::{EngineChoice, Notes, default_draft, heads};
 use crate::{input, step_time};
@@ -119,15 +120,6 @@ pub(super) fn target(merged: &Merged, notes: &mut Notes) -> anyhow::Result<Model
     let mut model = found.model;
     model.name = shown;
     Ok(model)
-}
-
-/// FP8 with one scale a channel or tensor.
-const ONE_SCALE: &str = "fp8-dynamic";
-
-/// Whether an engine has to make the FP8 out of the BF16 checkpoint that is named; none makes blocks.
-fn made_while_loading(name: &str, quant: &str) -> bool {
-    let published = || catalog::find_in(name, None).map(|found| found.quant);
-    quant == "fp8" && name.contains('/') && published().is_ok_and(|quant| quant == "bf16")
 }
 
 /// A config's model in the format of `--quant`; says which FP8 a bare `fp8` is.

@@ -152,7 +152,7 @@ fn with_users(path: &Path) -> anyhow::Result<(PathBuf, Option<f64>)> {
 pub(super) fn served(
     merged: &Merged,
     saved: &[Served],
-    (model, tp, allreduce): (&str, u32, &str),
+    (model, tp, allreduce): (&kvplan::Model, u32, &str),
     notes: &mut Notes,
 ) -> Option<Served> {
     if merged.baseline.is_some() {
@@ -161,7 +161,7 @@ pub(super) fn served(
     let any = merged.allreduce.is_none() || tp < 2;
     let found = saved
         .iter()
-        .filter(|s| s.is_of(model, tp))
+        .filter(|s| s.is_of(&model.name, tp))
         .find(|s| any || s.allreduce == allreduce);
     match (found, saved.first()) {
         (Some(found), _) => {
