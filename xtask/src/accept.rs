@@ -10,7 +10,7 @@ mod subject;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use spec_decode::acceptance::prior::{HOTTEST, trained_steps};
+use spec_decode::acceptance::prior::HOTTEST;
 use spec_decode::acceptance::warnings::{Observed, Severity, Warning, diagnose};
 use spec_decode::trees::{TreeBasis, TreeEstimate, tree_accept_length};
 use spec_decode::{
@@ -19,7 +19,7 @@ use spec_decode::{
 
 use crate::cli::AcceptCommandArgs;
 use crate::input;
-use crate::scenario::{parse, unmeasured_band};
+use crate::scenario::{parse, training_of, unmeasured_band};
 use crate::table;
 use simulated::Simulated;
 
@@ -127,7 +127,7 @@ fn query(args: &AcceptCommandArgs, subject: &subject::Subject) -> anyhow::Result
         Ok(read.map(|n| n as f64))
     };
     let model = subject.model.as_deref().unwrap_or_default();
-    query.trained_steps = trained_steps(subject.head, model);
+    query.trained_steps = training_of(subject.head, model);
     query.context_tokens = tokens("--context", &args.context)?;
     query.trained_context_tokens = tokens("--trained-context", &args.trained_context)?;
     Ok(query)

@@ -72,7 +72,8 @@ pub struct AcceptancePrior {
 }
 
 /// Positions that a model's own head was trained to draft, where the catalogue knows: one reused
-/// past them has never seen its own states and falls fast.
+/// past them has never seen its own states and falls fast. `model` is the name of a model, or of the
+/// architecture in its config where its name says nothing.
 pub fn trained_steps(head: HeadKind, model: &str) -> Option<u32> {
     let lower = model.to_ascii_lowercase();
     let has = |parts: &[String]| parts.iter().any(|part| lower.contains(part.as_str()));

@@ -168,6 +168,14 @@ fn listed(loads: &[u32]) -> String {
 fn sweep_context(scenario: &Scenario, memory: &Memory) -> Option<Assumption> {
     let sweep = scenario.baseline.as_ref()?;
     let asked = scenario.context;
+    if memory.fits == Some(false) {
+        return Some(Assumption {
+            what: "the plain sweep ran, and nothing runs with these flags: its server had another weight format, \
+                   card or number of cards, or was another model"
+                .to_string(),
+            settled_by: "--quant, --gpu, --gpus and --tp of that server".into(),
+        });
+    }
     let pool = memory.kv_tokens_without_speculation.or(memory.kv_tokens);
     // Requests that the pool does not hold at once, each load's of the length that was told of it.
     let beyond = |tokens: f64| {

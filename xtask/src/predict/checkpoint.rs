@@ -63,8 +63,11 @@ fn without_bf16(scenario: &Scenario) -> bool {
 
 /// Whether the repository brings code of its own.
 fn own_code(scenario: &Scenario) -> bool {
-    let name = scenario.model.name.to_ascii_lowercase();
-    OWN_CODE.iter().any(|family| name.starts_with(family))
+    let names = [&scenario.model.name, &scenario.model.architecture];
+    names.into_iter().any(|name| {
+        let name = name.to_ascii_lowercase();
+        OWN_CODE.iter().any(|family| name.starts_with(family))
+    })
 }
 
 /// What SGLang and vLLM alike are told of how a checkpoint is loaded.

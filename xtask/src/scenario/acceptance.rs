@@ -163,6 +163,19 @@ impl Acceptance {
     }
 }
 
+/// Positions that a model's own head was trained to draft: by its name, else by the architecture of its
+/// config, since a folder may be called anything.
+fn training(head: HeadKind, target: &Model) -> Option<u32> {
+    trained_steps(head, &target.name).or_else(|| trained_steps(head, &target.architecture))
+}
+
+/// The same of a model by its name, or by the file or folder of its config.
+pub(crate) fn training_of(head: HeadKind, model: &str) -> Option<u32> {
+    let files = super::model::config_files(model).ok().flatten();
+    let read = files.and_then(|files| super::model::read_config(&files, model).ok());
+    read.map_or_else(|| trained_steps(head, model), |read| training(head, &read))
+}
+
 /// Resolves `--accept`, `--task`, `--temperature` and the scenario's assumption.
 pub(super) fn resolve(
     merged: &Merged,
@@ -174,7 +187,7 @@ pub(super) fn resolve(
 ) -> anyhow::Result<Acceptance> {
     let head = draft.map_or(HeadKind::Eagle3, |d| d.head);
     let mut query = query(merged, head, notes)?;
-    query.trained_steps = trained_steps(head, &target.name);
+    query.trained_steps = training(head, target);
     let prior = AcceptancePrior::new(&query);
     let Some(draft) = draft else {
         return without_draft(merged, (head, context), &prior, notes);

@@ -7,6 +7,7 @@ pub(crate) mod aside;
 mod beyond;
 mod cache;
 pub(crate) mod checkpoint;
+mod config_name;
 mod context;
 mod default_draft;
 pub(crate) mod drafted;
@@ -33,7 +34,7 @@ mod sweep;
 pub(crate) mod tree;
 
 pub(crate) use accept_files::named as named_files;
-pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH};
+pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH, training_of};
 pub(crate) use all_reduce::{allreduce_names, names_allreduce};
 pub(crate) use beyond::unmeasured_band;
 pub(crate) use cache::E5M2;

@@ -216,7 +216,7 @@ pub(super) fn config_files(given: &str) -> anyhow::Result<Option<ConfigFiles>> {
 pub(super) fn read_config(files: &ConfigFiles, given: &str) -> anyhow::Result<Model> {
     let text = input::read_text(&files.config)?;
     let quant = files.quant.as_deref().map(input::read_text).transpose()?;
-    let name = model_name(&files.config, given);
+    let name = super::config_name::of(&files.config, given);
     let model = Model::from_config_and_quant(&text, quant.as_deref(), &name).map_err(|e| {
         // The message begins with the model's name; users know it by its file.
         let message = e.to_string();
@@ -231,20 +231,6 @@ pub(super) fn read_config(files: &ConfigFiles, given: &str) -> anyhow::Result<Mo
             .with_checkpoint(&input::read_text(index)?)
             .map_err(|e| input::error(format!("{}: {e}", index.display()))),
     }
-}
-
-/// The name to show: the folder's for a plain `config.json`, else the file's.
-fn model_name(config: &Path, given: &str) -> String {
-    let stem = config.file_stem().and_then(|s| s.to_str()).unwrap_or(given);
-    if stem == "config"
-        && let Some(folder) = config
-            .parent()
-            .and_then(Path::file_name)
-            .and_then(|f| f.to_str())
-    {
-        return folder.to_string();
-    }
-    stem.trim_end_matches("_config").to_string()
 }
 
 /// Resolves the draft: what was asked for, else the first that the engine serves.
@@ -425,6 +411,21 @@ const MOST_PADDING: u64 = 512;
 
 pub(super) fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
     notes.input("method", "MTP", source);
+    let (own, all) = (target.mtp_layers.first(), target.layers.last());
+    let unlike = own.zip(all).filter(|(own, all)| {
+        let (own, all) = (own.formats.experts, all.formats.experts);
+        target.format_by_name && all.bytes_per_param() < 1.0 && own != all
+    });
+    if let Some((own, _)) = unlike {
+        notes.assume(
+            format!(
+                "draft: the MTP layer in {}, where the rest is in 4 bits; a checkpoint may hold it in fewer, or leave \
+                 it out",
+                own.formats.experts.name()
+            ),
+            "--model with the checkpoint's config.json",
+        );
+    }
     // One module is used again for every position; several are used in turn.
     let head = if target.mtp_modules > 1 {
         HeadKind::MtpModules
