@@ -8,7 +8,8 @@ pub(super) fn of(config: &Path, given: &str) -> String {
     let plain = matches!(stem, "config" | "params");
     let folder = || {
         // `.` and a bare file name have no folder to read.
-        let whole = std::fs::canonicalize(config).unwrap_or_else(|_| config.to_path_buf());
+        let whole = std::fs::canonicalize(config).or_else(|_| std::path::absolute(config));
+        let whole = whole.unwrap_or_else(|_| config.to_path_buf());
         let names = |path: &Path| -> Vec<String> {
             let parts = path.parent().into_iter().flat_map(Path::components);
             let parts = parts.filter_map(|part| part.as_os_str().to_str());
