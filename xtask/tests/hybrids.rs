@@ -256,7 +256,7 @@ fn of_dense(words: &[&str]) -> String {
 fn a_row_names_no_depth_at_which_the_server_does_not_carry_it() {
     let of = |more: &str| {
         let line = "predict --model Qwen/Qwen3.6-27B --gpu rtx-3090 --gpus 4 --topology \
-                    docs/examples/topo-4x3090.txt --context 8k --concurrency 1,2,4,6 --json";
+                    docs/examples/topo-4x3090.txt --context 12k --concurrency 1,2,4,6 --json";
         let words: Vec<&str> = line
             .split_whitespace()
             .chain(more.split_whitespace())

@@ -54,6 +54,11 @@ const MLA_FIXED_US: f64 = 4.0;
 const STATE_BANDWIDTH: f64 = 0.60;
 /// A recurrent step: short convolution, gates and the state update, us.
 const STATE_FIXED_US: f64 = 10.0;
+/// What a verify over a delta-rule layer launches beside a plain step, us: three copies, a
+/// concatenation and a scatter (9 us at one user, 12 at 32), and a state kernel that starts later.
+/// Profiled on one H200 with vLLM 0.24.0 and Qwen3.5-27B (docs/HARDWARE.md); other engines are
+/// taken alike.
+pub(crate) const DELTA_VERIFY_US: f64 = 13.0;
 
 /// What is read of the cache and by whom, on one rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -161,12 +166,14 @@ pub(crate) fn index_scan(gpu: &Gpu, read: &Reading, heads: f64, head_dim: f64) -
     OpTime::overlapped(2.0 * r.fixed_us, memory_us, compute_us, 3.0)
 }
 
-/// A recurrent layer that reads and writes `state_bytes` per sequence for each query token.
-pub(crate) fn recurrent(gpu: &Gpu, read: &Reading, state_bytes: f64) -> OpTime {
+/// A recurrent layer that reads and writes `state_bytes` per sequence for each query token;
+/// `verify_us` is what more a pass over several tokens of a sequence launches.
+pub(crate) fn recurrent(gpu: &Gpu, read: &Reading, state_bytes: f64, verify_us: f64) -> OpTime {
     // A verify keeps the state of every draft token, so it writes each.
     let moved = read.sequences * state_bytes * (1.0 + read.tokens);
     let memory_us = moved / (gpu.bandwidth_gb_s * 1e3 * STATE_BANDWIDTH);
-    OpTime::overlapped(STATE_FIXED_US, memory_us, 0.0, 2.0)
+    let more_us = if read.tokens > 1.0 { verify_us } else { 0.0 };
+    OpTime::overlapped(STATE_FIXED_US + more_us, memory_us, 0.0, 2.0)
 }
 
 #[cfg(test)]
@@ -202,6 +209,25 @@ mod tests {
                 error < 0.2,
                 "{batch} x {context}: {us:.1} for {measured_us}"
             );
+        }
+    }
+
+    /// Measured, a layer: state kernel 5.5 to 11.5 us at one user and 50.8 to 156.2 at 32, the
+    /// convolution 2.4 to 3.5 and 3.4 to 6.1, and five kernels that a plain step has not.
+    #[test]
+    fn a_verify_of_a_delta_rule_layer_costs_more_than_a_plain_step_as_profiled() {
+        let gpu = find("h200").expect("catalogue");
+        let state_bytes = 48.0 * 128.0 * 128.0 * 4.0;
+        for (users, measured_us) in [(1.0, 16.0f64), (32.0, 120.4)] {
+            let plain = recurrent(gpu, &read(users, 2200.0), state_bytes, DELTA_VERIFY_US);
+            let verify = Reading {
+                tokens: 4.0,
+                ..read(users, 2200.0)
+            };
+            let verify = recurrent(gpu, &verify, state_bytes, DELTA_VERIFY_US);
+            let us = verify.total_us() - plain.total_us();
+            let error = (us / measured_us).ln().abs();
+            assert!(error < 0.1, "{users} users: {us:.1} more for {measured_us}");
         }
     }
 

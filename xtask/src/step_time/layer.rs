@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use kvplan::{Attention, Ffn, KvDtype, Layer, Model, Moe, Sharding};
 
-use super::attention::{Reading, gqa, index_scan, mla, recurrent};
+use super::attention::{DELTA_VERIFY_US, Reading, gqa, index_scan, mla, recurrent};
 use super::gemm::gemm;
 use super::moe::{ExpertShape, TouchCurve, experts};
 use super::op::{Numbers, OpTime};
@@ -296,7 +296,7 @@ fn token_mixing(rank: &Rank<'_>, layer: &Layer, batch: &Batch, time: &mut LayerT
             let rows = keys + 2.0 * values + 2.0 * heads;
             time.dense += mixer.project(rows, rank.hidden) + mixer.output(values);
             let state = values * a.key_dim as f64 * a.state_element_bytes as f64;
-            time.cache += recurrent(rank.gpu, &rank.reading(batch, None), state);
+            time.cache += recurrent(rank.gpu, &rank.reading(batch, None), state, DELTA_VERIFY_US);
             time.small_kernels += 4.0;
         }
         Attention::Mamba(a) => {
@@ -305,7 +305,7 @@ fn token_mixing(rank: &Rank<'_>, layer: &Layer, batch: &Batch, time: &mut LayerT
             let rows = 2.0 * inner + 2.0 * (a.groups * a.state) as f64 + heads;
             time.dense += mixer.project(rows, rank.hidden) + mixer.output(inner);
             let state = inner * a.state as f64 * a.state_element_bytes as f64;
-            time.cache += recurrent(rank.gpu, &rank.reading(batch, None), state);
+            time.cache += recurrent(rank.gpu, &rank.reading(batch, None), state, 0.0);
             time.small_kernels += 4.0;
         }
         Attention::None => {}
