@@ -355,6 +355,41 @@ fn what_a_log_says_of_the_engine_s_own_all_reduce_is_followed() {
     );
 }
 
+/// `--disable-custom-all-reduce` was pasted for boxes on which nothing keeps the engine from its kernel.
+#[test]
+fn what_an_engine_leaves_off_by_its_own_rules_is_no_flag_of_another_box() {
+    let asked = |why: &str, flags: &str| {
+        let line = format!(
+            "WARNING 06-19 05:51:18 [custom_all_reduce.py:144] Custom allreduce is disabled {why}.\n"
+        );
+        common::with_log("rules", &said(&line), |log| {
+            let words = flags.split_whitespace();
+            let all: Vec<&str> = ["--from-log", log, "--quant", "int4"]
+                .into_iter()
+                .chain(words)
+                .collect();
+            predict(&all)
+        })
+    };
+    let flag = "all-reduce by nccl";
+    for why in [
+        "because this process group spans across nodes",
+        "due to an unsupported world size: 3. Supported world sizes: [2, 4, 6, 8]",
+        "because it's not supported on more than two PCIe-only GPUs",
+    ] {
+        let text = asked(why, "--gpu h100 --concurrency 1");
+        assert!(!text.contains(flag), "{why}: {text}");
+    }
+    // The lack of peer access is the box's: it holds in another release, not for other ranks.
+    let lacks = "because your platform lacks GPU P2P capability or P2P test failed";
+    assert!(asked(lacks, "--gpu h100 --concurrency 1").contains(flag));
+    assert!(asked(lacks, "--gpu h100 --engine vllm --concurrency 1").contains(flag));
+    assert!(!asked(lacks, "--gpu h100 --gpus 4 --tp 4 --concurrency 1").contains(flag));
+    let missing = "because of missing custom allreduce library";
+    assert!(asked(missing, "--gpu h100 --concurrency 1").contains(flag));
+    assert!(!asked(missing, "--gpu h100 --engine vllm --concurrency 1").contains(flag));
+}
+
 /// The log's server runs with the flag; the row of the kernel that it keeps off said "by itself".
 #[test]
 fn a_kernel_that_the_logs_flag_keeps_off_is_not_there_by_itself() {

@@ -165,10 +165,46 @@ fn the_pool_of_a_plain_log_without_a_speed_is_the_one_without_the_draft() {
 
 /// The figures were of the log's 16,384 tokens a pass, the line to paste of vLLM's own 8,192.
 #[test]
-fn the_paste_sets_the_passes_that_the_log_came_to() {
-    let flag = "--max-num-batched-tokens 16384";
-    let text = of("passes", "--gpu rtx-5090 --quant fp8 --concurrency 1,8");
-    assert!(text.contains(flag), "{text}");
+fn the_paste_sets_the_passes_that_the_logs_own_server_came_to() {
+    let text = of("passes", "--gpu h200 --concurrency 1,8");
+    assert!(text.contains("--max-num-batched-tokens 16384"), "{text}");
+}
+
+/// A card of 32 GB was told the 16,384 tokens that vLLM takes by itself on one of 141 GB, and lost pool to
+/// them.
+#[test]
+fn passes_that_nobody_told_are_not_those_of_another_server() {
+    for other in [
+        "--gpu rtx-5090 --quant fp8",
+        "--gpu rtx-5090",
+        "--gpu h200 --quant fp8",
+        "--gpu h200 --engine vllm",
+        "--gpu h200 --gpus 2 --tp 2",
+    ] {
+        let text = of("derived", &format!("{other} --concurrency 1,8"));
+        assert!(
+            !text.contains("--max-num-batched-tokens"),
+            "{other}: {text}"
+        );
+    }
+    let plan = of("derived", "--gpu rtx-5090 --quant fp8");
+    assert!(plan.contains("max_num_batched_tokens 2048"), "{plan}");
+    let told = LOG.replace(
+        "'max_num_seqs': 128",
+        "'max_num_seqs': 128, 'max_num_batched_tokens': 4096",
+    );
+    let typed = format!(
+        "$ vllm serve models/llama8b --max-model-len 10240 --max-num-batched-tokens 4096\n{}",
+        LOG.split_once('\n').expect("lines").1
+    );
+    for log in [told, typed] {
+        let text = common::with_log("told", &log, |path| {
+            let words = ["predict", "--from-log", path, "--model", "llama-3.1-8b"];
+            let asked = ["--gpu", "rtx-5090", "--quant", "fp8", "--engine", "vllm"];
+            answers(&[&words[..], &asked].concat())
+        });
+        assert!(text.contains("--max-num-batched-tokens 4096"), "{text}");
+    }
 }
 
 /// `--batched-tokens` beside a log changed nothing, silently.

@@ -34,6 +34,8 @@ pub(crate) struct Sweep {
 pub(crate) struct RanOn {
     /// Tensor-parallel size.
     pub(crate) tp: Option<(u32, usize)>,
+    /// Hosts that it spans, in words, where it spans several.
+    pub(crate) hosts: Option<(String, usize)>,
     /// The card.
     pub(crate) gpu: Option<(String, usize)>,
     /// Format of its KV cache.
@@ -72,6 +74,7 @@ impl RanOn {
             .filter(|tp| (1.0..=65_536.0).contains(tp));
         Self {
             tp: tp.map(|tp| (tp as u32, line("tp"))),
+            hosts: crate::explain::hosts_of_server(facts),
             gpu: facts.text("gpu").map(|gpu| (gpu.to_string(), line("gpu"))),
             kv_dtype: facts
                 .text("kv_dtype")

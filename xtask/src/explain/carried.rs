@@ -20,6 +20,8 @@ pub(crate) struct Carried {
 
 /// The flag of the attention's kernels.
 pub(crate) const ATTENTION: &str = "--attention-backend";
+/// vLLM's of its longest pass.
+pub(crate) const PASS: &str = "--max-num-batched-tokens";
 
 impl Carried {
     /// The value of a flag that is pasted.

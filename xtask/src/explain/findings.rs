@@ -4,6 +4,7 @@ mod alike;
 mod all_reduce;
 mod errors;
 mod failed;
+mod hosts;
 mod links;
 mod load;
 mod memory;
@@ -71,7 +72,7 @@ impl Finding {
 }
 
 /// All findings over the files given, the heaviest first. Within one weight the order of the
-/// checks stands: memory, speculation, links.
+/// checks stands: memory, hosts, speculation, links.
 pub(crate) fn find(files: &[Facts]) -> Vec<Finding> {
     let mut found = Vec::new();
     // A fraction in one file (a script, a note) and the figures of a start in another.
@@ -88,6 +89,7 @@ pub(crate) fn find(files: &[Facts]) -> Vec<Finding> {
         }
         errors::check(facts, &mut found);
         memory::check(&joined, &mut found);
+        hosts::check(facts, &mut found);
         speculation::check(facts, &mut found);
         load::check(facts, &mut found);
         warnings::check(facts, &mut found);

@@ -21,6 +21,7 @@ mod fraction;
 mod held;
 #[cfg(test)]
 pub(crate) mod hostile;
+mod hosts;
 mod llamacpp;
 mod look_up;
 mod machine;
@@ -56,9 +57,11 @@ pub(crate) use accept::{AcceptReading, LogAcceptance, accept_from_log};
 pub(crate) use arguments::newest_sglang_by;
 pub(crate) use facts::{Facts, Value};
 use findings::Finding;
+pub(crate) use hosts::of_server as hosts_of_server;
 pub(crate) use look_up::{OVER_ALL, UPPER_BOUND};
 pub(crate) use nccl::times_us as nccl_times_us;
-pub(crate) use scenario::{LogScenario, NO_CUSTOM, scenario_from_facts, scenario_from_log};
+pub(crate) use reduce::{NO_CUSTOM, Off};
+pub(crate) use scenario::{LogScenario, scenario_from_facts, scenario_from_log};
 
 use crate::input;
 
@@ -139,6 +142,7 @@ fn facts_from_doc(doc: &text::Doc, text: &str, name: &str) -> Facts {
     }
     errors::read(doc, &mut facts);
     warnings::read(doc, &mut facts);
+    hosts::read(doc, &mut facts);
     era::read(doc, &mut facts);
     forced::read(doc, &mut facts);
     prometheus::read(doc, text, &mut facts);

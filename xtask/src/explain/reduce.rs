@@ -1,7 +1,33 @@
 //! What a start line says of the all-reduce: variables before it, flags behind it.
 
 use super::facts::Facts;
+use super::scenario::LogScenario;
 use super::text::{Doc, custom_all_reduce_off};
+
+/// Why the engine's own all-reduce does not run on a box where the engine's rules do not say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Off {
+    /// The cards do not read each other's memory, or a test of that failed.
+    NoPeers,
+    /// NCCL alone is listed, or the build lacks the kernel.
+    Unsaid,
+}
+
+/// Why the engine left its own all-reduce off, and the line. What it does by its rules (for so many cards,
+/// over PCIe, over hosts) it does by itself wherever these hold, and what it was told is a switch.
+fn off(facts: &Facts) -> Option<(Off, usize)> {
+    let line = facts.get("custom_all_reduce_disabled")?.line;
+    let why = facts.text("custom_all_reduce_disabled")?;
+    let by_rule = ["world size", "PCIe-only", "spans across nodes"];
+    if why == "true" || by_rule.iter().any(|rule| why.contains(rule)) {
+        return None;
+    }
+    let off = match why.contains("P2P") {
+        true => Off::NoPeers,
+        false => Off::Unsaid,
+    };
+    Some((off, line))
+}
 
 /// How a server is started.
 const STARTS: [&str; 4] = [
@@ -132,6 +158,59 @@ pub(super) fn of_vllm(doc: &Doc, facts: &mut Facts) {
         let word = doc.window(at, 20).split(' ').next().unwrap_or("");
         facts.set("nccl_version", word, doc.line_at(at));
     }
+}
+
+/// What a log says of the all-reduce of its server, and nothing else.
+pub(super) fn said(facts: &Facts) -> LogScenario {
+    LogScenario {
+        pcie_all_reduce: pcie_all_reduce(facts),
+        all_reduce_switches: all_reduce_switches(facts),
+        no_custom_all_reduce: facts.get("custom_all_reduce_disabled").is_some(),
+        custom_all_reduce: custom_all_reduce(facts),
+        custom_all_reduce_off: off(facts),
+        no_flashinfer: no_flashinfer(facts),
+        ..LogScenario::default()
+    }
+}
+
+/// vLLM's own all-reduce over PCIe: the largest payload and the rows that may be larger, and the line.
+fn pcie_all_reduce(facts: &Facts) -> Option<(Option<(f64, f64)>, usize)> {
+    let forced = facts.text("custom_all_reduce")? == "pcie";
+    let line = facts.get("custom_all_reduce").filter(|_| forced)?.line;
+    let rows = facts.number("custom_all_reduce_max_rows").unwrap_or(0.0);
+    let bytes = facts.number("custom_all_reduce_max_bytes");
+    Some((bytes.map(|bytes| (bytes, rows)), line))
+}
+
+/// What the server's all-reduce was chosen by, from its start line and its printed arguments.
+fn all_reduce_switches(facts: &Facts) -> Option<(Vec<String>, usize)> {
+    let words = facts.text("all_reduce_switches").unwrap_or("");
+    let mut switches: Vec<String> = words.split_whitespace().map(str::to_string).collect();
+    let printed = facts.text("custom_all_reduce_disabled") == Some("true");
+    if printed && !switches.iter().any(|word| word == NO_CUSTOM) {
+        switches.push(NO_CUSTOM.to_string());
+    }
+    let fact = facts
+        .get("all_reduce_switches")
+        .or_else(|| facts.get("custom_all_reduce_disabled").filter(|_| printed))?;
+    Some((switches, fact.line))
+}
+
+/// The flag of SGLang and vLLM that leaves every size to NCCL.
+pub(crate) const NO_CUSTOM: &str = "--disable-custom-all-reduce";
+
+/// Where the server says that the engine's own all-reduce runs there.
+fn custom_all_reduce(facts: &Facts) -> Option<usize> {
+    let on = facts.get("custom_all_reduce")?;
+    let off = facts.get("custom_all_reduce_disabled");
+    off.is_none().then_some(on.line)
+}
+
+/// Where SGLang says that FlashInfer's all-reduce is not there.
+fn no_flashinfer(facts: &Facts) -> Option<usize> {
+    let of_sglang = facts.text("engine") == Some("sglang");
+    let fact = facts.get("no_flashinfer_comm").filter(|_| of_sglang);
+    fact.map(|fact| fact.line)
 }
 
 #[cfg(test)]

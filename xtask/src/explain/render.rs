@@ -16,6 +16,7 @@ const SHOWN: &[&str] = &[
     "gpus",
     "tp",
     "pp",
+    "tp_hosts",
     "mem_fraction",
     "mem_fraction_in_use",
     "mem_fraction_min",

@@ -1,7 +1,8 @@
 //! What a log says as scenario flags, for `--from-log LOG`.
 
-use super::carried::ATTENTION;
+use super::carried::{ATTENTION, PASS};
 use super::facts::Facts;
+use super::reduce::Off;
 use super::speeds::LoadSpeed;
 use crate::step_time::verify_graphs::{Seen, is_known};
 
@@ -24,6 +25,8 @@ pub(crate) struct LogScenario {
     pub(crate) version_open: bool,
     /// Tensor-parallel size.
     pub(crate) tp: Option<(u32, usize)>,
+    /// Hosts that the server spans, in words, where it spans several.
+    pub(crate) hosts: Option<(String, usize)>,
     /// Cards that llama.cpp found: it takes them all.
     pub(crate) gpus: Option<(u32, usize)>,
     /// Decode context parallel size.
@@ -60,8 +63,10 @@ pub(crate) struct LogScenario {
     pub(crate) all_reduce_switches: Option<(Vec<String>, usize)>,
     /// The engine's own all-reduce was off, by flag or by what it found.
     pub(crate) no_custom_all_reduce: bool,
-    /// Whether the server says that the engine's own all-reduce runs there, or that it does not.
-    pub(crate) custom_all_reduce: Option<(bool, usize)>,
+    /// Where the server says that the engine's own all-reduce runs there.
+    pub(crate) custom_all_reduce: Option<usize>,
+    /// Why it says that it does not, where no rule of the engine for such a box does.
+    pub(crate) custom_all_reduce_off: Option<(Off, usize)>,
     /// Where SGLang says that FlashInfer's all-reduce is not there.
     pub(crate) no_flashinfer: Option<usize>,
     /// GPU as the log names it.
@@ -86,6 +91,8 @@ pub(crate) struct LogScenario {
     pub(crate) max_running_taken: bool,
     /// Tokens of one pass at most.
     pub(crate) batched_tokens: Option<(u32, usize)>,
+    /// Whether vLLM took that number by itself.
+    pub(crate) batched_taken: bool,
     /// Tokens of context that the draft's own config reaches.
     pub(crate) draft_reach: Option<(u32, usize)>,
     /// Which throughput windows drafted.
@@ -228,47 +235,6 @@ fn free_after_target(facts: &Facts) -> Option<(f64, usize)> {
     Some((after + held.unwrap_or(0.0), fact.line))
 }
 
-/// vLLM's own all-reduce over PCIe: the largest payload and the rows that may be larger, and the line.
-fn pcie_all_reduce(facts: &Facts) -> Option<(Option<(f64, f64)>, usize)> {
-    let forced = facts.text("custom_all_reduce")? == "pcie";
-    let line = facts.get("custom_all_reduce").filter(|_| forced)?.line;
-    let rows = facts.number("custom_all_reduce_max_rows").unwrap_or(0.0);
-    let bytes = facts.number("custom_all_reduce_max_bytes");
-    Some((bytes.map(|bytes| (bytes, rows)), line))
-}
-
-/// What the server's all-reduce was chosen by, from its start line and its printed arguments.
-fn all_reduce_switches(facts: &Facts) -> Option<(Vec<String>, usize)> {
-    let words = facts.text("all_reduce_switches").unwrap_or("");
-    let mut switches: Vec<String> = words.split_whitespace().map(str::to_string).collect();
-    let printed = facts.text("custom_all_reduce_disabled") == Some("true");
-    if printed && !switches.iter().any(|word| word == NO_CUSTOM) {
-        switches.push(NO_CUSTOM.to_string());
-    }
-    let fact = facts
-        .get("all_reduce_switches")
-        .or_else(|| facts.get("custom_all_reduce_disabled").filter(|_| printed))?;
-    Some((switches, fact.line))
-}
-
-/// The flag of SGLang and vLLM that leaves every size to NCCL.
-pub(crate) const NO_CUSTOM: &str = "--disable-custom-all-reduce";
-
-/// What the server says of the engine's own all-reduce, and the line.
-fn custom_all_reduce(facts: &Facts) -> Option<(bool, usize)> {
-    let off = facts.get("custom_all_reduce_disabled");
-    let on = facts.get("custom_all_reduce");
-    off.map(|fact| (false, fact.line))
-        .or_else(|| on.map(|fact| (true, fact.line)))
-}
-
-/// Where SGLang says that FlashInfer's all-reduce is not there.
-fn no_flashinfer(facts: &Facts) -> Option<usize> {
-    let of_sglang = facts.text("engine") == Some("sglang");
-    let fact = facts.get("no_flashinfer_comm").filter(|_| of_sglang);
-    fact.map(|fact| fact.line)
-}
-
 fn prefill_graphs(facts: &Facts) -> f64 {
     facts.number("prefill_graph_gib").unwrap_or(0.0)
 }
@@ -344,6 +310,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         version_by_lines: version_by_lines(facts),
         version_open: facts.version_open,
         tp: whole("tp"),
+        hosts: super::hosts::of_server(facts),
         gpus: whole("gpus").filter(|_| facts.text("engine") == Some("llamacpp")),
         dcp: whole("dcp"),
         mem_fraction: super::fraction::told(facts),
@@ -358,11 +325,6 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         steps: steps(facts),
         topk: whole("spec_topk"),
         draft_tokens: whole("spec_draft_tokens"),
-        pcie_all_reduce: pcie_all_reduce(facts),
-        all_reduce_switches: all_reduce_switches(facts),
-        no_custom_all_reduce: facts.get("custom_all_reduce_disabled").is_some(),
-        custom_all_reduce: custom_all_reduce(facts),
-        no_flashinfer: no_flashinfer(facts),
         died: died(facts),
         gpu: text("gpu"),
         accept_length: number("accept_length"),
@@ -375,6 +337,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         max_running_requests: whole("max_running_requests"),
         max_running_taken: facts.get("max_running_taken").is_some(),
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
+        batched_taken: batched_taken(facts),
         draft_reach: whole("draft_max_model_len").filter(|(tokens, _)| *tokens > 0),
         windows: facts.windows,
         graph_max_batch: whole("cuda_graph_max_bs"),
@@ -398,7 +361,14 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         speeds: speeds(facts),
         outside_graph: outside_graph(facts),
         carried: facts.carried.clone(),
+        ..super::reduce::said(facts)
     }
+}
+
+/// Whether vLLM's longest pass is what it came to by itself: its arguments do not name it.
+fn batched_taken(facts: &Facts) -> bool {
+    let told = || facts.carried.value(PASS);
+    facts.text("engine") == Some("vllm") && told().is_none()
 }
 
 /// Free and total of a card whose start was refused for it, and the line.

@@ -9,6 +9,7 @@ mod windows;
 pub(super) use limits::pool_tokens;
 
 use super::args::{argument, argument_number, flag, flag_number};
+use super::carried;
 use super::facts::Facts;
 use super::text::Doc;
 
@@ -418,6 +419,11 @@ fn flags(doc: &Doc, end: usize, drafting: bool, facts: &mut Facts) {
         {
             facts.set_if_absent(fact, value, doc.line_at(at));
         }
+    }
+    if let Some((tokens, at)) = flag_number(text, carried::PASS) {
+        facts.set_if_absent("max_num_batched_tokens", tokens, doc.line_at(at));
+        let typed = [carried::PASS.to_string(), tokens.to_string()];
+        facts.carried.flags.push(typed.to_vec());
     }
     if let Some((dtype, at)) = flag(text, "--kv-cache-dtype").filter(|d| d.0 != "auto") {
         facts.set_if_absent("kv_dtype", dtype, doc.line_at(at));

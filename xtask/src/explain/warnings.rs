@@ -144,6 +144,7 @@ fn not_judged(doc: &Doc, judged: &[usize], facts: &mut Facts) {
             judged.binary_search(line).is_ok()
                 || (ended && head.contains("ERROR"))
                 || text.contains("Custom allreduce is disabled because")
+                || text.contains(super::hosts::FEWER)
                 || (eager && EAGER.iter().any(|words| text.contains(words)))
         };
         if warns && *line >= facts.run_line && !known() {

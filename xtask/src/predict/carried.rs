@@ -4,6 +4,7 @@ use pcie_sim::Algorithm;
 
 use super::graphs;
 use super::kernels::Switch;
+use crate::explain::carried::PASS;
 use crate::scenario::{EngineKind, Scenario};
 
 /// Adds what the log's server was told besides, where the line is of its engine and has no word of its
@@ -32,14 +33,13 @@ pub(super) fn add(scenario: &Scenario, engine: &str, line: &mut Vec<String>) {
     passes(scenario, line);
 }
 
-/// The flag of vLLM's longest pass: what its log came to by itself depends on the card and on how it was
-/// started, and its memory on that.
+/// The flag of vLLM's longest pass, of a log whose memory these figures are of: what it came to by itself
+/// depends on the card, the release and how it was started, and its memory on that.
 fn passes(scenario: &Scenario, line: &mut Vec<String>) {
-    const FLAG: &str = "--max-num-batched-tokens";
     let vllm = scenario.engine.kind == EngineKind::Vllm;
     let ran = scenario.ran.batched_tokens.filter(|_| vllm);
-    if let Some(tokens) = ran.filter(|_| !line.iter().any(|word| word == FLAG)) {
-        line.extend([FLAG.to_string(), tokens.to_string()]);
+    if let Some(tokens) = ran.filter(|_| !line.iter().any(|word| word == PASS)) {
+        line.extend([PASS.to_string(), tokens.to_string()]);
     }
 }
 

@@ -6,7 +6,8 @@ use pcie_sim::{Algorithm, Arch, Options, Topology, all_reduce};
 use super::engine::{EngineChoice, EngineKind};
 use super::hardware::Hardware;
 use super::{Notes, merge, parse};
-use crate::explain::{LogScenario, NO_CUSTOM};
+use crate::cli::ScenarioArgs;
+use crate::explain::{LogScenario, NO_CUSTOM, Off};
 use crate::input;
 
 /// Source of the all-reduce where nothing names one.
@@ -22,8 +23,9 @@ pub(super) struct Told {
     /// vLLM's own kernel forced over PCIe: the largest payload that it takes where said, bytes, and the
     /// rows (tokens of a pass) up to which it takes any.
     pub(super) over_pcie: Option<Option<(u64, u64)>>,
-    /// Whether the server says that the engine's own kernel is off.
-    pub(super) off: bool,
+    /// Why the server says that the engine's own kernel is off, where that is nothing it was told and
+    /// nothing that the rules of the engine say of this box.
+    pub(super) off: Option<Off>,
     /// File and line where SGLang says that FlashInfer's is not there.
     pub(super) no_flashinfer: Option<String>,
     /// File and line.
@@ -31,18 +33,29 @@ pub(super) struct Told {
 }
 
 impl Told {
+    /// The same beside flags: what kept the kernel off there says nothing of other ranks, and the lack of
+    /// peer access alone is no matter of a release.
+    pub(super) fn beside(log: &LogScenario, args: &ScenarioArgs, shown: &str) -> Option<Self> {
+        let ranks = args.tp.is_some() && args.tp != log.tp.map(|(tp, _)| tp);
+        let release = super::other_engine::other_engine(args, log);
+        let mut own = log.clone();
+        own.custom_all_reduce_off
+            .take_if(|(why, _)| ranks || release && *why == Off::Unsaid);
+        Self::of_log(&own, shown)
+    }
+
     /// What a log says of the all-reduce of its server.
-    pub(super) fn of_log(log: &LogScenario, shown: &str) -> Option<Self> {
+    fn of_log(log: &LogScenario, shown: &str) -> Option<Self> {
         let (over_pcie, switches) = (log.pcie_all_reduce, log.all_reduce_switches.as_ref());
         let line = over_pcie.map(|found| found.1);
-        let off = log.custom_all_reduce.filter(|(on, _)| !on);
+        let off = log.custom_all_reduce_off;
         let line = line
             .or_else(|| switches.map(|found| found.1))
             .or_else(|| off.map(|found| found.1))
             .or(log.no_flashinfer)?;
         Some(Self {
             no_flashinfer: log.no_flashinfer.map(|line| format!("{shown}:{line}")),
-            off: off.is_some(),
+            off: off.map(|(why, _)| why),
             switches: switches.map_or_else(Vec::new, |found| found.0.clone()),
             over_pcie: over_pcie
                 .map(|(most, _)| most.map(|(bytes, rows)| (bytes.max(1.0) as u64, rows as u64))),
@@ -246,7 +259,7 @@ fn told(
         own.is_ok_and(|time| !pcie_sim::is_nccl_plan(&time.algorithm_name))
     };
     let mut switches = told.switches.clone();
-    if told.off && by_kernel() {
+    if told.off.is_some() && by_kernel() {
         switches.push(NO_CUSTOM.to_string());
     }
     let algorithm = crate::predict::told_by(&switches, on, engine, fuses)?;

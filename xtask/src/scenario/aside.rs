@@ -21,6 +21,9 @@ pub(super) fn of_a_log(merged: &mut Merged, engine: EngineKind, otherwise: &Othe
         }
         Otherwise::Card(why) => why,
     };
+    // Why it left its own all-reduce off is of that box too.
+    let told = merged.told_all_reduce.as_mut();
+    told.and_then(|told| told.off.take());
     // SGLang's log prints the fraction that it chose for that card as if it had been set.
     let by_log = |given: &mut Given<f64>| given.source.starts_with(&file);
     let fraction = engine == EngineKind::Sglang && merged.mem_fraction.take_if(by_log).is_some();
@@ -156,6 +159,11 @@ fn by_itself(ran: &RanOn, (tp, card): (u32, &str), file: &str) -> Option<String>
     if let Some((own, line)) = ran.tp.filter(|(own, _)| *own != tp) {
         return Some(format!(
             "it is of TP {own} ({file}:{line}), this answer of TP {tp}"
+        ));
+    }
+    if let Some((hosts, line)) = &ran.hosts {
+        return Some(format!(
+            "it ran over {hosts} hosts ({file}:{line}), this answer is of one box"
         ));
     }
     let (own, line) = ran.gpu.as_ref()?;

@@ -125,6 +125,7 @@ pub(super) fn merge(args: &ScenarioArgs, notes: &mut Notes) -> anyhow::Result<Me
         let shown = path.display().to_string();
         let log = explain::scenario_from_log(&input::read_text(path)?, &shown)?;
         let log = super::cache::with_its_own(log, args);
+        let log = super::hosts::on_one_box(log, &shown, &mut merged, notes);
         let aside = super::other_model::check(args, &log, &shown, notes)?;
         merged.left_aside.extend(aside);
         apply_log(&mut merged, log, args, &shown, notes);
@@ -269,13 +270,12 @@ fn apply_log(
         .or(merged.mem_fraction.take());
     merged.kv_dtype = text(log.kv_dtype).or(merged.kv_dtype.take());
     super::context::load(merged, &whole, args, shown);
-    merged.told_all_reduce = Told::of_log(&whole, shown);
+    merged.told_all_reduce = Told::beside(&whole, args, shown);
     if merged.hardware.gpu.is_none() {
         merged.hardware.gpu = log.gpu.map(|(gpu, _)| gpu);
     }
     note_died(&whole, shown, notes);
-    let peers = whole.custom_all_reduce.filter(|(on, _)| *on);
-    merged.hardware.peers_by = peers.map(|(_, line)| at(line));
+    merged.hardware.peers_by = whole.custom_all_reduce.map(at);
     if args.gpus.is_none() && merged.hardware.gpus.is_none() {
         // As many as the server took, or as are asked for: a log seldom says what else is in the box.
         let took = log.tp.or(log.gpus);

@@ -17,6 +17,7 @@ mod first_serving;
 pub(crate) mod hardware;
 mod head;
 mod heads;
+mod hosts;
 pub(crate) mod lists;
 mod measured_with;
 pub(crate) mod merge;

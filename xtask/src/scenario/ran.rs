@@ -34,6 +34,8 @@ pub(crate) struct Ran {
     pub(crate) context_limit: Option<u64>,
     /// Tokens of one pass at most.
     pub(crate) batched_tokens: Option<u64>,
+    /// Whether that is what it took by itself, as another server of its engine need not.
+    pub(crate) batched_taken: bool,
     /// Tokens of context that the config of its draft reaches.
     pub(crate) draft_reach: Option<u64>,
     /// Whether its weights are random, so that no checkpoint brought a head's own tables.
@@ -161,6 +163,7 @@ impl Ran {
     /// Of a log.
     pub(super) fn of(log: &LogScenario, shown: &str) -> Self {
         let whole = |value: Option<(u32, usize)>| value.map(|(n, _)| u64::from(n));
+        let at = |line: usize| format!("{shown}:{line}");
         let size = |value: Option<(f64, usize)>| {
             let gib = value.map(|(gib, _)| gib);
             gib.filter(|gib| gib.is_finite() && gib.abs() < 1e5)
@@ -174,10 +177,7 @@ impl Ran {
                 .clone()
                 .zip(log.model.clone())
                 .map(|(engine, model)| (engine.0, model.0)),
-            card: log
-                .gpu
-                .clone()
-                .map(|(card, line)| (card, format!("{shown}:{line}"))),
+            card: log.gpu.clone().map(|(card, line)| (card, at(line))),
             drafts: (log.steps.map(|(n, _)| n), log.topk.map(|(n, _)| n)),
             draft_tokens: whole(log.draft_tokens)
                 .or_else(|| whole(log.steps).map(|steps| steps.saturating_add(1))),
@@ -186,6 +186,7 @@ impl Ran {
             running_taken: log.max_running_taken,
             context_limit: whole(log.context),
             batched_tokens: whole(log.batched_tokens),
+            batched_taken: log.batched_taken,
             draft_reach: whole(log.draft_reach),
             random_weights: log.random_weights,
             windows: log.windows,
@@ -206,12 +207,12 @@ impl Ran {
             kv_gib: size(log.kv_gib).filter(|gib| *gib > 0.0),
             state_gib: size(log.state_gib).filter(|gib| *gib > 0.0),
             kv_tokens: tokens.map(|(tokens, _)| tokens as u64),
-            pool_printed: printed.map(|(_, line)| format!("{shown}:{line}")),
+            pool_printed: printed.map(|(_, line)| at(line)),
             came_up: log.came_up && log.kv_tokens.is_some(),
             stayed_up: log.stayed_up,
             proves_room: true,
             of_another_draft: false,
-            ran_out: log.ran_out.map(|line| format!("{shown}:{line}")),
+            ran_out: log.ran_out.map(at),
             fraction: log.mem_fraction.map(|(fraction, _)| fraction),
             other_fraction: false,
             speeds: log.speeds.clone(),
@@ -266,7 +267,7 @@ impl Ran {
         Self {
             max_running: self.max_running.filter(|_| !self.running_taken),
             context_limit: self.context_limit,
-            batched_tokens: self.batched_tokens,
+            batched_tokens: self.batched_tokens.filter(|_| !self.batched_taken),
             graph_max_batch: self.graph_max_batch,
             draft_reach: self.draft_reach,
             windows: self.windows,
@@ -310,6 +311,8 @@ impl Ran {
         let cache = cut || other.decode_ranks;
         if other.ranks {
             self.free_before_gib = None;
+            // A kernel told off stays off as the all-reduce asked for.
+            self.no_custom_all_reduce = false;
         }
         if cut {
             self.free_after_gib = None;
@@ -320,6 +323,7 @@ impl Ran {
             self.profile = None;
             (self.graph_gib, self.draft_graph_gib, self.prefill_graph_gib) = (None, None, None);
             self.proves_room = false;
+            self.batched_tokens.take_if(|_| self.batched_taken);
         }
         if cut || states {
             self.state_gib = None;

@@ -1,6 +1,6 @@
 //! Whether vLLM runs a verify as one whole CUDA graph: by its attention backend, the card and the
-//! release. Source: `AttentionCGSupport` of each backend and `_get_backend_priorities` of
-//! platforms/cuda.py in 0.11.1, 0.17.1, 0.20.2 and 0.24.0 to 0.33.0.
+//! release. Source: `AttentionCGSupport` and `supports_sink` of each backend and `_get_backend_priorities`
+//! of platforms/cuda.py in 0.11.1, 0.17.1, 0.20.2 and 0.24.0 to 0.33.0.
 
 use kvplan::{Attention, KvDtype, Layer, Model, Version, WeightFormat};
 
@@ -74,6 +74,11 @@ impl<'a> Attends<'a> {
         self.model.layers.iter().any(is)
     }
 
+    /// FlashInfer's XQA kernels of SM 12.x, with sinks and several tokens of a sequence.
+    fn xqa_of_rtx(&self) -> bool {
+        self.since((0, 28, 0), (2026, 9))
+    }
+
     /// The backend that it takes by itself.
     pub(crate) fn backend(&self) -> &'static str {
         let latent = |layer: &Layer| matches!(layer.attention, Attention::Mla(_));
@@ -81,6 +86,11 @@ impl<'a> Attends<'a> {
             |layer: &Layer| matches!(layer.attention, Attention::Mla(mla) if mla.indexer.is_some());
         if self.any(sparse) {
             return "FLASHMLA_SPARSE";
+        }
+        if has_sinks(self.model)
+            && let Some(backend) = self.backend_with_sinks()
+        {
+            return backend;
         }
         match (self.any(latent), self.family) {
             (true, Family::Hopper) => "FLASH_ATTN_MLA",
@@ -100,6 +110,17 @@ impl<'a> Attends<'a> {
         }
     }
 
+    /// The same for attention sinks, where that leaves out what it takes else: FlashAttention has them from
+    /// version 3, on SM 9.0, and FlashInfer in its kernels by TRT-LLM (SM 10.x) and XQA (SM 12.x).
+    fn backend_with_sinks(&self) -> Option<&'static str> {
+        match self.family {
+            Family::Ampere | Family::Ada | Family::Turing => Some("TRITON_ATTN"),
+            Family::BlackwellRtx if self.xqa_of_rtx() => Some("FLASHINFER"),
+            Family::BlackwellRtx => Some("TRITON_ATTN"),
+            _ => None,
+        }
+    }
+
     /// Whether that backend (and Mamba's states, and a sparse index) takes several tokens of a sequence
     /// in a whole graph.
     pub(crate) fn whole_by(&self, backend: &str) -> bool {
@@ -115,7 +136,8 @@ impl<'a> Attends<'a> {
             // By TRT-LLM's kernels; by XQA; by FlashAttention 2 itself.
             "FLASHINFER" => match self.family {
                 Family::Blackwell => true,
-                Family::Hopper | Family::BlackwellRtx => self.since((0, 30, 0), (2026, 10)),
+                Family::BlackwellRtx => self.xqa_of_rtx(),
+                Family::Hopper => self.since((0, 30, 0), (2026, 10)),
                 _ => self.since((0, 33, 0), (2026, 11)),
             },
             "TRITON_MLA" => self.since((0, 24, 0), (2026, 7)),
@@ -133,6 +155,11 @@ impl<'a> Attends<'a> {
             None => self.whole_by(self.backend()),
         }
     }
+}
+
+/// Whether the heads of a model have a learned weight that no token holds (GPT-OSS).
+fn has_sinks(model: &Model) -> bool {
+    model.architecture.starts_with("GptOss")
 }
 
 #[cfg(test)]
@@ -155,7 +182,8 @@ mod tests {
         let rtx = Family::BlackwellRtx;
         let (bf16, fp8) = (KvDtype::Bf16, KvDtype::Fp8);
         assert_eq!(of(&dense, rtx, bf16, "0.24.0"), ("FLASH_ATTN", true));
-        assert_eq!(of(&dense, rtx, fp8, "0.24.0"), ("FLASHINFER", false));
+        assert_eq!(of(&dense, rtx, fp8, "0.27.0"), ("FLASHINFER", false));
+        assert_eq!(of(&dense, rtx, fp8, "0.28.0"), ("FLASHINFER", true));
         assert_eq!(of(&dense, rtx, fp8, "0.30.0"), ("FLASHINFER", true));
         let ada = Family::Ada;
         assert_eq!(of(&dense, ada, fp8, "0.32.0"), ("FLASHINFER", false));
@@ -166,5 +194,36 @@ mod tests {
         assert_eq!(of(&kimi, rtx, bf16, "0.24.0"), ("TRITON_MLA", true));
         let datacentre = Family::Blackwell;
         assert_eq!(of(&dense, datacentre, fp8, "0.17.0"), ("FLASHINFER", true));
+    }
+    /// FLASH_ATTN was named for them everywhere but on SM 10.x.
+    #[test]
+    fn sinks_take_no_flash_attention_2() {
+        let model = kvplan::catalog::find("gpt-oss-120b")
+            .expect("a model")
+            .model;
+        let of = |family, cache, version| {
+            let attends = Attends {
+                model: &model,
+                family,
+                cache,
+                version: Some(version),
+            };
+            (attends.backend(), attends.whole(None))
+        };
+        let (bf16, fp8) = (KvDtype::Bf16, KvDtype::Fp8);
+        for cache in [bf16, fp8] {
+            for older in ["0.11.1", "0.17.0", "0.24.0", "0.27.0"] {
+                let rtx = of(Family::BlackwellRtx, cache, older);
+                assert_eq!(rtx, ("TRITON_ATTN", true));
+            }
+            let newer = of(Family::BlackwellRtx, cache, "0.33.0");
+            assert_eq!(newer, ("FLASHINFER", true));
+            for older_card in [Family::Ampere, Family::Ada] {
+                let by = of(older_card, cache, "0.33.0");
+                assert_eq!(by, ("TRITON_ATTN", true));
+            }
+            assert_eq!(of(Family::Hopper, cache, "0.17.0").0, "FLASH_ATTN");
+            assert_eq!(of(Family::Blackwell, cache, "0.17.0").0, "FLASHINFER");
+        }
     }
 }

@@ -61,7 +61,8 @@ pub(super) fn told_off(files: &[Facts], found: &mut Vec<Finding>) {
         let ranks = facts.number("tp").unwrap_or(1.0);
         let nodes = facts.number("nodes").unwrap_or(1.0);
         let by_nvlink = by_nvlink(files, ranks);
-        if ranks < 2.0 || nodes > 1.0 || by_nvlink == Some(false) {
+        let spans = nodes > 1.0 || facts.get("tp_hosts").is_some();
+        if ranks < 2.0 || spans || by_nvlink == Some(false) {
             continue;
         }
         let costs = facts.text("gpu").and_then(|gpu| costs(facts, gpu, ranks));

@@ -11,6 +11,7 @@ pub(super) fn of_one(said: &LogScenario, log: Option<&Facts>, card: Option<&str>
     let several = |name: &str| log.and_then(|log| log.number(name)).filter(|n| *n > 1.0);
     let stages = several("pp").unwrap_or(1.0);
     let each = several("nodes").map(|nodes| (f64::from(tp) * stages / nodes) as u32);
+    let each = each.or_else(|| several("tp_hosts").map(|hosts| (f64::from(tp) / hosts) as u32));
     let most = card.and_then(|card| crate::gpus::find(card).ok());
     let each = each.or(most.map(|gpu| gpu.most_gpus))?.max(1);
     (each < tp).then_some(each)
