@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{answers, bench, with_log};
+use common::{answers, bench, run, with_log};
 
 const RUN: [&str; 13] = [
     "predict",
@@ -440,4 +440,23 @@ fn a_sweep_of_one_box_does_not_heal_the_fabric_of_another() {
         let (own, switched) = (plain("8x-rtx-pro-6000-direct"), plain("two-switch-8"));
         assert!(switched < 0.7 * own, "{own} {switched}");
     });
+}
+
+/// `2x-rtx-3090` heads an answer, and no flag took it.
+#[test]
+fn so_many_cards_on_their_usual_wiring_are_a_box_by_the_name_that_answers_give_them() {
+    let flags = "--model qwen3-30b-a3b --quant int4 --engine vllm --concurrency 1";
+    let by_cards = run("predict", &format!("{flags} --gpu rtx-3090 --gpus 2"));
+    assert_eq!(
+        run("predict", &format!("{flags} --box 2x-rtx-3090")),
+        by_cards
+    );
+    let both = run(
+        "predict",
+        &format!("{flags} --box 2x-rtx-3090-nvlink --compare 2x-rtx-3090-nvlink,2x-rtx-3090"),
+    );
+    let row = both
+        .lines()
+        .find(|line| line.trim_start().starts_with("2x-rtx-3090 "));
+    assert!(row.is_some(), "{both}");
 }

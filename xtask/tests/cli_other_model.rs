@@ -66,8 +66,7 @@ fn a_diffusion_model_is_refused_by_predict_and_plan_whatever_names_it() {
 fn a_log_of_another_model_says_what_of_it_is_left_aside() {
     let of = log("aside.log", "x-fp8", "DiffusionGemmaForBlockDiffusion");
     let asked = ["--from-log", &of, "--model", "qwen3-32b", "--quant", "int4"];
-    let aside =
-        "is of another model (x-fp8): its weight format, draft, memory and speeds are left aside";
+    let aside = "is of another model (x-fp8): its weight format, draft, memory, speeds and further flags are left aside, kept: ";
     for command in ["predict", "plan"] {
         let shown = answers(&[&[command], &asked[..], &BOX].concat());
         assert!(shown.contains(aside), "{shown}");

@@ -453,3 +453,56 @@ fn a_draft_of_random_weights_borrows_the_targets_output_head() {
     let by_flag = weights("'load_format': 'dummy', ", &["--draft", "eagle3"]);
     assert_eq!(by_flag, (trained, false));
 }
+
+/// A repository's name was "no such file" and sent to `mtp`, and `mtp` sent to an EAGLE-3 head.
+#[test]
+fn gemmas_assistant_is_said_not_to_be_modelled() {
+    for draft in ["google/gemma-4-26B-A4B-it-assistant", "mtp"] {
+        let flags = [
+            "predict",
+            "--model",
+            "gemma-4-26b-a4b",
+            "--gpu",
+            "h100",
+            "--draft",
+            draft,
+        ];
+        let why = refusal(&flags);
+        assert!(
+            why.contains("assistant") && why.contains("is not modelled"),
+            "{why}"
+        );
+    }
+}
+
+/// At 32k the paste let in twice as much as the head reaches, and a request of 45k ended drafting for all.
+#[test]
+fn a_length_of_the_tools_own_choice_lets_in_nothing_that_ends_drafting() {
+    let config = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("reaches-40k.json");
+    let head = r#"{"architectures":["LlamaForCausalLMEagle3"],"hidden_size":2048,"intermediate_size":12288,
+        "max_position_embeddings":40960,"model_type":"llama","num_attention_heads":32,"num_key_value_heads":4,
+        "num_hidden_layers":1,"head_dim":128,"vocab_size":151936,"draft_vocab_size":32000}"#;
+    std::fs::write(&config, head).expect("written");
+    let config = config.display().to_string();
+    let flags = "--model qwen3-coder-30b-a3b --gpu rtx-5090 --quant int4 --context 32k --concurrency 1,2,3 --accept 1.9@3";
+    let said = |engine: &str| {
+        let words = flags
+            .split(' ')
+            .chain(["--engine", engine, "--draft", &config]);
+        let words: Vec<&str> = std::iter::once("predict").chain(words).collect();
+        answers(&words)
+    };
+    let walled = said("vllm@0.20.0");
+    let paste = |text: &str| {
+        text.lines()
+            .filter(|line| line.contains("vllm serve"))
+            .map(str::to_string)
+            .collect::<String>()
+    };
+    assert!(paste(&walled).contains("--max-model-len 40960"), "{walled}");
+    assert!(
+        walled.contains("--max-model-len 40960 in the paste keeps such requests out"),
+        "{walled}"
+    );
+    assert!(paste(&said("vllm@0.33.0")).contains("--max-model-len 65536"));
+}

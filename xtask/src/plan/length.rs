@@ -4,7 +4,7 @@
 use kvplan::{EngineKind, Plan, Setup, SpeculationCost};
 
 use crate::predict::answer::Memory;
-use crate::predict::{longest_let_in, vllm_context};
+use crate::predict::{longest_drafted, longest_let_in, vllm_context};
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
@@ -17,6 +17,8 @@ pub(crate) struct Length {
     estimated: bool,
     /// The longest that the server stays up with, where its draft reaches no further.
     pub(crate) let_in: Option<u64>,
+    /// The longest that its draft reaches.
+    pub(crate) drafted: Option<u64>,
     /// What `predict` pastes for it; `None`: nothing, it takes its own.
     pub(super) told: Option<u64>,
     /// What it takes without that flag: by the user's flag, its log, or the model.
@@ -47,6 +49,7 @@ impl Length {
             longest,
             estimated: plan.pool_low.is_some(),
             let_in: longest_let_in(scenario).filter(|_| setup.speculation.is_some()),
+            drafted: longest_drafted(scenario).filter(|_| setup.speculation.is_some()),
             own,
             whose,
             ..Self::default()

@@ -14,9 +14,10 @@ pub(super) fn of(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|n| !n.is_empty())
 }
 
-/// Whether a name is a box's: of the catalogue, or a file.
+/// Whether a name is a box's: of the catalogue, a file, or so many cards on their usual wiring.
 pub(super) fn is_box(name: &str) -> bool {
-    name.ends_with(".toml") || pcie_sim::catalog::names().any(|have| have == name)
+    let known = name.ends_with(".toml") || pcie_sim::catalog::names().any(|have| have == name);
+    known || crate::scenario::hardware::usual_box(name).is_some()
 }
 
 /// Whether a name is the file that says the box which is asked about.

@@ -229,7 +229,7 @@ pub(super) fn limit_with_room(scenario: &Scenario, memory: &Memory) -> Option<St
     let asked = scenario.asked_context()?;
     let told = super::vllm_context(scenario, Some(memory))?;
     let vllm = scenario.engine.kind == EngineKind::Vllm;
-    let for_head = memory.length.let_in == Some(told);
+    let for_head = [memory.length.let_in, memory.length.drafted].contains(&Some(told));
     let room =
         vllm && !for_head && by_flag.is_none() && !scenario.by_log("context") && told > asked;
     room.then(|| {

@@ -44,7 +44,7 @@ pub(crate) use kernels::{made_by, told_by};
 use links::{Choice, ELEMENT_BYTES, Links};
 use pasted::Pasted;
 pub(crate) use pasted::RULE;
-pub(crate) use short_head::{drafts_beyond, falls_short, longest_let_in};
+pub(crate) use short_head::{drafts_beyond, falls_short, longest_drafted, longest_let_in};
 pub(crate) use told_length::vllm_context;
 
 use spec_decode::bands::Conditions;

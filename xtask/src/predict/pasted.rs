@@ -276,6 +276,7 @@ pub(super) fn doublings(scenario: &Scenario, memory: &Memory) -> Vec<u32> {
 /// Sets what the line serves, which without its draft no head keeps short.
 pub(super) fn set_limit(scenario: &Scenario, memory: &mut Memory, drafts: bool) {
     memory.length.let_in = memory.length.let_in.filter(|_| drafts);
+    memory.length.drafted = memory.length.drafted.filter(|_| drafts);
     memory.pasted_limit = limit(scenario, memory);
 }
 

@@ -101,6 +101,12 @@ pub(crate) fn longest_let_in(scenario: &Scenario) -> Option<u64> {
     (stops && scenario.context <= reach).then_some(reach)
 }
 
+/// The longest request that its head drafts for, where it reaches the context asked for.
+pub(crate) fn longest_drafted(scenario: &Scenario) -> Option<u64> {
+    let (reach, ..) = walled(scenario)?;
+    (scenario.context <= reach).then_some(reach)
+}
+
 /// Whether vLLM drafts nothing beyond a reach that is known.
 pub(super) fn is_walled(scenario: &Scenario) -> bool {
     walled(scenario).is_some_and(|(_, known, _)| known)
@@ -254,11 +260,9 @@ pub(super) fn told(setting: &Setting<'_>) -> Option<String> {
         }
         EngineKind::Vllm if setting.runs => {
             let told = vllm_context(scenario, memory);
-            let let_in = setting
-                .memory
-                .length
-                .let_in
-                .filter(|reach| told == Some(*reach));
+            let length = &setting.memory.length;
+            let let_in = length.let_in.or(length.drafted);
+            let let_in = let_in.filter(|reach| told == Some(*reach));
             let reach = match let_in {
                 Some(reach) => reach,
                 None => short(setting, told)?.reach?,

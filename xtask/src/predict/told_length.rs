@@ -18,7 +18,11 @@ pub(crate) fn vllm_context(scenario: &Scenario, memory: Option<&Memory>) -> Opti
         return Some(limit);
     }
     let length = &memory?.length;
-    let by_pool = length.longest.map(|longest| with_room(scenario, longest));
+    // A length of our own choice lets in nothing that stops drafting for the whole batch.
+    let drafted = length.drafted.unwrap_or(u64::MAX);
+    let by_pool = length
+        .longest
+        .map(|longest| with_room(scenario, longest).min(drafted));
     let told = by_pool.into_iter().chain(length.let_in).min();
     // The model's own needs no flag.
     told.filter(|told| {

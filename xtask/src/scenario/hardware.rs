@@ -73,7 +73,17 @@ pub(crate) fn resolve(request: &BoxRequest) -> anyhow::Result<Hardware> {
         )));
     }
     if let Some(name) = &request.box_name {
-        return named_box(name, request);
+        let usual = usual_box(name).filter(|_| request.topology.is_none());
+        let Some((count, card)) = usual else {
+            return named_box(name, request);
+        };
+        let usual = BoxRequest {
+            box_name: None,
+            gpu: request.gpu.clone().or(Some(card.to_string())),
+            gpus: request.gpus.or(Some(count)),
+            ..request.clone()
+        };
+        return resolve(&usual);
     }
     if let Some(path) = &request.topology {
         return from_topology(path, request);
@@ -162,6 +172,15 @@ fn one_machine(gpu: &Gpu, count: u32, by_log: Option<&str>) -> anyhow::Result<()
         "{asked}: {holds}, and several machines are not modelled; give {give} (a larger --gpu or \
          a smaller --quant holds more), or --topology or --box of one machine that has {count}"
     )))
+}
+
+/// `4x-rtx-3090`, as answers call so many cards on their usual wiring: how many, and the card. Boxes of the
+/// catalogue and files go before.
+pub(crate) fn usual_box(name: &str) -> Option<(u32, &str)> {
+    let (count, card) = name.split_once("x-")?;
+    let known = pcie_sim::catalog::names().any(|have| have == name) || Path::new(name).exists();
+    let count = count.parse().ok().filter(|_| !known)?;
+    gpus::find(card).ok().map(|_| (count, card))
 }
 
 fn named_box(name: &str, request: &BoxRequest) -> anyhow::Result<Hardware> {

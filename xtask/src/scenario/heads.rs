@@ -194,6 +194,23 @@ pub(super) fn of_catalogue(
     (model, true, reach_of_log.is_some() || told.is_some())
 }
 
+/// Refuses the draft that Gemma 4's maker publishes beside it, which vLLM serves as `mtp`.
+///
+/// # Errors
+/// It is asked for.
+pub(super) fn refuse_assistant(wanted: &str, target: &Model) -> anyhow::Result<()> {
+    let gemma = target.architecture.starts_with("Gemma4");
+    let lower = wanted.to_ascii_lowercase();
+    let asked = ["mtp", "nextn"].contains(&lower.as_str()) || lower.contains("assistant");
+    match gemma && asked {
+        true => Err(crate::input::error(format!(
+            "--draft {wanted}: Gemma 4's assistant, which reads the target's own KV cache, is not modelled; \
+             `eagle3`, `ngram` and `none` are"
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// A head of the usual shape: one dense layer as wide as the target, reduced vocabulary.
 pub(super) fn assumed(
     target: &Model,

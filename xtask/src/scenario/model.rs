@@ -271,6 +271,7 @@ pub(super) fn named_draft(
     if super::merge::is_look_up(&lower) && config_files(wanted)?.is_none() {
         return Ok(Some(look_up(&given.source, notes)));
     }
+    heads::refuse_assistant(wanted, target)?;
     if ["mtp", "nextn"].contains(&lower.as_str()) {
         if target.mtp_layers.is_empty() {
             return Err(input::error(format!(

@@ -54,10 +54,31 @@ pub(super) fn check(
     let named = log.model.as_ref().or(log.denoises.as_ref());
     let named = named.map_or("", |(name, _)| last(name));
     let left = format!(
-        "{shown} is of another model ({named}): its weight format, draft, memory and speeds are left aside"
+        "{shown} is of another model ({named}): its weight format, draft, memory, speeds and further flags are left \
+         aside{}",
+        kept(args, log)
     );
     notes.assume(left.clone(), "a log of this model");
     Ok(Some(left))
+}
+
+/// What of a server does not hang on its model, and no flag says otherwise.
+fn kept(args: &ScenarioArgs, log: &LogScenario) -> String {
+    let kept: Vec<&str> = [
+        ("engine", log.engine.is_some() && args.engine.is_none()),
+        ("TP", log.tp.is_some() && args.tp.is_none()),
+        (
+            "fraction",
+            log.mem_fraction.is_some() && args.mem_fraction.is_none(),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(what, kept)| kept.then_some(what))
+    .collect();
+    match kept.is_empty() {
+        true => String::new(),
+        false => format!(", kept: {}", kept.join(", ")),
+    }
 }
 
 /// The weight format that a log says. What it says by its kernels' names alone holds where no name
