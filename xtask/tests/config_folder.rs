@@ -15,14 +15,17 @@ fn folder(name: &str) -> PathBuf {
     let model = models.iter().find(|model| model["name"] == "deepseek-v3");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).expect("a folder");
-    let config = model.expect("deepseek-v3")["config"].to_string();
-    std::fs::write(folder.join("config.json"), config).expect("written");
+    let mut config = model.expect("deepseek-v3")["config"].clone();
+    config["quantization_config"] = serde_json::json!({
+        "quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]
+    });
+    std::fs::write(folder.join("config.json"), config.to_string()).expect("written");
     folder
 }
 
 fn predict(model: &Path, more: &str) -> String {
     let model = model.display().to_string();
-    let flags = "--quant fp8 --gpu h200-sxm --gpus 8 --engine sglang --context 4k --concurrency 1,8 --draft mtp";
+    let flags = "--gpu h200-sxm --gpus 8 --engine sglang --context 4k --concurrency 1,8 --draft mtp";
     let words = flags.split(' ').chain(more.split_whitespace());
     let words: Vec<&str> = ["predict", "--model", &model]
         .into_iter()
