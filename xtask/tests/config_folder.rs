@@ -25,7 +25,8 @@ fn folder(name: &str) -> PathBuf {
 
 fn predict(model: &Path, more: &str) -> String {
     let model = model.display().to_string();
-    let flags = "--gpu h200-sxm --gpus 8 --engine sglang --context 4k --concurrency 1,8 --draft mtp";
+    let flags =
+        "--gpu h200-sxm --gpus 8 --engine sglang --context 4k --concurrency 1,8 --draft mtp";
     let words = flags.split(' ').chain(more.split_whitespace());
     let words: Vec<&str> = ["predict", "--model", &model]
         .into_iter()

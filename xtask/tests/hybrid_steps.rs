@@ -59,3 +59,22 @@ fn cycles_of_a_hybrid_with_its_mtp_layer_are_met_and_their_speedups_lie_in_the_b
     }
     assert!(sum.abs() < 0.045, "mean {sum}");
 }
+
+/// The speedup from their own plain sweep came out too high, and nothing said so.
+#[test]
+fn how_far_a_sweep_misleads_on_linear_layers_is_said_beside_it() {
+    common::with_log("hybrid-sweep", "1,65\n8,483\n64,2712\n", |sweep| {
+        let of = |model: &str, draft: &str| {
+            common::run(
+                "predict",
+                &format!(
+                    "--model {model} --quant bf16 --gpu h200 --engine vllm --draft {draft} --baseline {sweep} --concurrency 1,8"
+                ),
+            )
+        };
+        let said = "with linear layers the speedup from a sweep came out";
+        assert!(of("qwen3.5-27b", "mtp").contains(said));
+        assert!(!of("qwen3.5-27b", "none").contains(said));
+        assert!(!of("qwen3-32b", "eagle3").contains(said));
+    });
+}
