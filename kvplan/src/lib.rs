@@ -23,6 +23,7 @@ mod plan;
 mod pool;
 mod proven;
 mod quant;
+mod refusal;
 mod segments;
 mod setup;
 mod varied;
@@ -58,9 +59,10 @@ pub use plan::{
 pub use pool::Pool;
 pub use proven::Fate;
 pub use quant::{QUANT_NAMES, Quant};
+pub use refusal::{MORE_ROOM, Refusal};
 pub use setup::{
-    Interval, MORE_ROOM, Observed, Plan, PlanError, Refusal, Setup, SpecKind, Speculation,
-    StateSlots, card_gib_from_torch,
+    Interval, Observed, Plan, PlanError, Setup, SpecKind, Speculation, StateSlots,
+    card_gib_from_torch,
 };
 pub use weights::{Sharding, WeightLine};
 

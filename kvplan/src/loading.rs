@@ -12,7 +12,8 @@ use crate::GIB;
 use crate::engine::{Engine, EngineKind};
 use crate::parts;
 use crate::pool::Pool;
-use crate::setup::{MORE_ROOM, Plan, Refusal, Setup};
+use crate::refusal::{MORE_ROOM, Refusal};
+use crate::setup::{Plan, Setup};
 
 /// What stands on one card before anything is quantised, GiB: the least that loading takes. The copy in
 /// the other format of the module that is at work comes on top.
@@ -61,6 +62,7 @@ pub(crate) fn refuse(plan: &mut Plan, setup: &Setup<'_>) {
     plan.loading = Some(loading);
     plan.refusal = Some(Refusal {
         short_gib: loading.short_gib,
+        card_short_gib: 0.0,
         engine_says: "CUDA out of memory, while it loads the weights".to_string(),
         remedy: MORE_ROOM.to_string(),
     });

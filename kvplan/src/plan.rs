@@ -4,6 +4,7 @@ use crate::engine::{EngineKind, llamacpp, sglang, trtllm, vllm};
 use crate::loading;
 use crate::parts;
 use crate::pool::Pool;
+use crate::refusal;
 use crate::setup::{Plan, PlanError, Setup, StateSlots};
 
 /// Plans the memory of one card.
@@ -24,24 +25,9 @@ pub fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
             as_it_ran(&mut plan, setup);
         }
     }
-    short_by_the_card(&mut plan);
+    refusal::short_card(&mut plan);
     loading::refuse(&mut plan, setup);
     Ok(plan)
-}
-
-/// Least that counts as missing, GiB: figures are printed with two digits.
-const MISSING_GIB: f64 = 0.005;
-
-/// A card too small for what it must hold beside any pool is short by that, whatever share of it the
-/// fraction asked for: the figure that the ledger ends with.
-fn short_by_the_card(plan: &mut Plan) {
-    let missing = plan.ledger.lines.last().map_or(0.0, |line| -line.gib);
-    if let Some(refusal) = &mut plan.refusal
-        && plan.pool_gib <= 0.0
-        && missing > MISSING_GIB
-    {
-        refusal.short_gib = missing;
-    }
 }
 
 /// The setup with `free_after_gib` as it is before a draft is loaded.
@@ -378,6 +364,12 @@ pub(crate) fn typed_length(tokens: u64) -> u64 {
     tokens - tokens % step
 }
 
+/// A fraction as it is typed and printed, no higher: a fourth digit would not be set.
+pub(crate) fn typed_fraction(fraction: f64) -> f64 {
+    // A wall at a fraction that was itself typed is not lowered by the last digit of a sum.
+    (((fraction + 1e-8) * 1000.0).floor() / 1000.0).clamp(0.001, 0.999)
+}
+
 /// A wanted load and the setting that carries it.
 #[derive(Debug, Clone)]
 pub struct TargetAnswer {
@@ -417,11 +409,9 @@ pub fn for_target(
         plan(&trial)
     };
     let interval = plan(setup)?.interval;
-    // As it is typed and printed: a fourth digit would not be set.
-    // A wall at a fraction that was itself typed is not lowered by the last digit of a sum.
-    let typed = |fraction: f64| (((fraction + 1e-8) * 1000.0).floor() / 1000.0).clamp(0.001, 0.999);
-    let ceiling = typed(interval.max);
-    let safe = Some(typed(interval.max_low)).filter(|low| *low > interval.min && *low < ceiling);
+    let ceiling = typed_fraction(interval.max);
+    let safe =
+        Some(typed_fraction(interval.max_low)).filter(|low| *low > interval.min && *low < ceiling);
     let safe = safe.unwrap_or(ceiling);
     let carries = |plan: &Plan| plan.carries(context_tokens, requests) && plan.refusal.is_none();
     let slots = |plan: &Plan| plan.state_slots.map_or(u64::MAX, StateSlots::requests);

@@ -8,6 +8,7 @@ use crate::loading::Loading;
 use crate::model::Model;
 use crate::pool::Pool;
 use crate::proven::Fate;
+use crate::refusal::Refusal;
 use crate::weights::Sharding;
 
 /// Everything a plan needs. Capacities come in as numbers; nothing here knows devices.
@@ -243,21 +244,6 @@ impl Interval {
         self.min >= self.max
     }
 }
-
-/// Why an engine does not start.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Refusal {
-    /// GiB that are missing.
-    pub short_gib: f64,
-    /// What the engine of this version prints.
-    pub engine_says: String,
-    /// What to do, cheapest first.
-    pub remedy: String,
-}
-
-/// What helps where the weights fill a card, in general; callers that know cards and formats put those
-/// that fit in its place.
-pub const MORE_ROOM: &str = "more GPUs, or a smaller weight format";
 
 /// A plan cannot be made at all.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -109,9 +109,10 @@ fn the_band_of_what_is_free_is_that_of_the_wall() {
     });
 }
 
-/// A refusal was short by what its fraction lacked, and the ledger missed less or more.
+/// "Short by" was what the ledger misses of the whole card, the same at any fraction, where it is
+/// elsewhere what the fraction lacks.
 #[test]
-fn a_card_too_small_is_short_by_what_its_ledger_misses() {
+fn a_card_too_small_says_apart_what_its_fraction_lacks_and_what_its_ledger_misses() {
     let model = model("llama-3.3-70b", Some("bf16"));
     for engine in [
         "sglang@0.5.18",
@@ -125,10 +126,23 @@ fn a_card_too_small_is_short_by_what_its_ledger_misses() {
         setup.context_tokens = Some(2048);
         let plan = plan(&setup).expect("a plan");
         let free = plan.ledger.lines.last().expect("a ledger").gib;
-        let refusal = plan.refusal.expect("too small");
+        let (fraction, refusal) = (plan.fraction, plan.refusal.expect("too small"));
         assert!(free < -5.0, "{engine}: {free}");
-        let off = refusal.short_gib + free;
-        assert!(off.abs() < 1e-9, "{engine}: {} {free}", refusal.short_gib);
+        // llama.cpp counts its cache whatever the card has.
+        let of_card = match engine.starts_with("llamacpp") {
+            true => refusal.short_gib,
+            false => refusal.card_short_gib,
+        };
+        assert!((of_card + free).abs() < 1e-9, "{engine}: {of_card} {free}");
+        if engine.starts_with("vllm") {
+            // 2 % of a card of 24 GiB.
+            setup.fraction = Some(fraction + 0.02);
+            let higher = kvplan::plan(&setup).expect("a plan").refusal;
+            let higher = higher.expect("still too small");
+            let less = refusal.short_gib - higher.short_gib;
+            assert!((0.4..0.5).contains(&less), "{engine}: {less}");
+            assert!((higher.card_short_gib - refusal.card_short_gib).abs() < 1e-9);
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use crate::params::ParamGroup;
 use crate::parts;
 use crate::pool::Pool;
 use crate::proven::Off;
-use crate::setup::{Interval, Plan, PlanError, Refusal, Setup};
+use crate::refusal::Refusal;
+use crate::setup::{Interval, Plan, PlanError, Setup};
 
 /// Tokens of a micro-batch by default (`--ubatch-size`).
 const UBATCH_TOKENS: u64 = 512;
@@ -132,6 +133,7 @@ fn assumptions(setup: &Setup<'_>, dtype: KvDtype) -> Vec<String> {
 fn refusal(short_gib: f64, longest: u64) -> Refusal {
     Refusal {
         short_gib,
+        card_short_gib: 0.0,
         engine_says: "failed to allocate the KV cache".to_string(),
         remedy: if longest > 0 {
             format!("--ctx-size {longest}, or --cache-type-k/-v q8_0, or fewer layers offloaded")

@@ -7,7 +7,8 @@ use crate::ledger::Ledger;
 use crate::parts;
 use crate::pool::Pool;
 use crate::proven::Off;
-use crate::setup::{Interval, MORE_ROOM, Plan, PlanError, Refusal, Setup};
+use crate::refusal::{MORE_ROOM, Refusal};
+use crate::setup::{Interval, Plan, PlanError, Setup};
 
 /// `free_gpu_memory_fraction` by default.
 const DEFAULT_FRACTION: f64 = 0.9;
@@ -163,6 +164,7 @@ fn assumptions(setup: &Setup<'_>) -> Vec<String> {
 fn refusal(tokens: u64, page_gib: f64, free: f64) -> Option<Refusal> {
     (tokens == 0).then(|| Refusal {
         short_gib: (page_gib - free).max(0.0),
+        card_short_gib: 0.0,
         engine_says: "Insufficient memory to allocate the KV cache".to_string(),
         remedy: format!("the weights fill the card: {MORE_ROOM}"),
     })

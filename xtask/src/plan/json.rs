@@ -78,6 +78,7 @@ pub(super) fn to_json(report: &Report) -> Value {
 fn refusal_json(refusal: &kvplan::Refusal) -> Value {
     json!({
         "short_gib": refusal.short_gib,
+        "card_short_gib": refusal.card_short_gib,
         "engine_says": refusal.engine_says,
         "remedy": refusal.remedy,
     })

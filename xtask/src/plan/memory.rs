@@ -199,6 +199,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         graphs: None,
         most_at_once: Some(most_at_once(report)),
         limit: None,
+        seqs_assumed: seqs_assumed(plan),
         length: report.length.clone(),
         roomier: None,
         set_instead: None,
@@ -218,6 +219,12 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         ledger: plan.ledger.lines.iter().map(ledger_line).collect(),
         notes: text::notes(report),
     }
+}
+
+/// The plan's word of the requests at once that nobody said.
+fn seqs_assumed(plan: &Plan) -> Option<String> {
+    let mut all = plan.assumptions.iter();
+    all.find(|line| line.starts_with("max_num_seqs ")).cloned()
 }
 
 /// Requests of the scenario's context at once, and what stops more.

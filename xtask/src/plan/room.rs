@@ -8,44 +8,56 @@ use crate::cli::PlanArgs;
 use crate::gpus::{self, Family, Gpu};
 use crate::scenario::file::ObservedFile;
 use crate::scenario::{EngineKind, Ran, Scenario, checkpoint};
+use crate::table::thousands;
 
 /// Weight formats tried, the largest first.
 const FORMATS: [&str; 2] = ["fp8", "int4"];
 /// A card offered instead is not much slower than the one asked for.
 const ABOUT_AS_FAST: f64 = 0.9;
 
-/// Puts what would hold the weights into a refusal that asks for more room in general.
+/// Puts what would hold the weights into a refusal that asks for more room in general, and fewer requests
+/// at once before what else is said where no fraction works.
 pub(super) fn name(scenario: &Scenario, args: Option<&PlanArgs>, plan: &mut kvplan::Plan) {
-    if let Some(refusal) = &mut plan.refusal
-        && refusal.remedy.contains(MORE_ROOM)
-    {
-        // The settings asked for stay; figures of another run do not.
-        let knobs = args.cloned().map(|mut args| {
-            args.free_before_gib = None;
-            args.free_after_gib = None;
-            args.kv_gib = None;
-            args.state_gib = None;
-            args
-        });
-        refusal.remedy = named(scenario, knobs.as_ref(), &refusal.remedy);
+    let (running, no_fraction) = (plan.running_setting, plan.interval.is_empty());
+    let Some(refusal) = &mut plan.refusal else {
+        return;
+    };
+    let asks_for_room = refusal.remedy.contains(MORE_ROOM);
+    if !asks_for_room && !no_fraction {
+        return;
     }
-}
-
-/// A remedy with what fits in the place of its general words.
-fn named(scenario: &Scenario, args: Option<&PlanArgs>, remedy: &str) -> String {
+    // The settings asked for stay; figures of another run do not.
+    let knobs = args.cloned().map(|mut args| {
+        args.free_before_gib = None;
+        args.free_after_gib = None;
+        args.kv_gib = None;
+        args.state_gib = None;
+        args
+    });
     let mut plain = scenario.clone();
     // Figures and settings of a server that ran are not those of another card or format.
     plain.observed = ObservedFile::default();
     plain.ran = Ran::default();
-    let mut found: Vec<String> = formats(&plain, args);
-    found.extend(count(&plain, args));
-    found.extend(card(&plain, args));
+    let fewer = fewer_at_once(&plain, knobs.as_ref(), running);
+    if asks_for_room {
+        refusal.remedy = named(&plain, knobs.as_ref(), fewer, &refusal.remedy);
+    } else if let Some(fewer) = fewer {
+        refusal.remedy = format!("{fewer} would fit; or {}", refusal.remedy);
+    }
+}
+
+/// A remedy with what fits in the place of its general words, what costs least first.
+fn named(plain: &Scenario, args: Option<&PlanArgs>, fewer: Option<String>, remedy: &str) -> String {
+    let mut found: Vec<String> = fewer.into_iter().collect();
+    found.extend(formats(plain, args));
+    found.extend(count(plain, args));
+    found.extend(card(plain, args));
     let words = match found.as_slice() {
         [] => format!(
             "none of {}, more of these cards or a larger card known here alone holds it with one request \
              of {} tokens",
             FORMATS.join(", "),
-            crate::table::thousands(scenario.context as f64)
+            thousands(plain.context as f64)
         ),
         [only] => format!("{only} would fit"),
         [most @ .., last] => format!("{} or {last} would fit", most.join(", ")),
@@ -53,9 +65,30 @@ fn named(scenario: &Scenario, args: Option<&PlanArgs>, remedy: &str) -> String {
     remedy.replace(MORE_ROOM, &words)
 }
 
-/// A change, with the fraction that it needs; `None` where it does not start and hold one request at
-/// any. The fraction stays where the loads asked for fit at it.
+/// A change with the fraction that it needs; `None` where it does not fit.
 fn fits(scenario: &Scenario, args: Option<&PlanArgs>, change: &str) -> Option<String> {
+    way(scenario, args).map(|way| way.words(change))
+}
+
+/// How a scenario fits.
+struct Way {
+    /// The fraction to set, where that is another than it has.
+    fraction: Option<f64>,
+}
+
+impl Way {
+    fn words(&self, change: &str) -> String {
+        match self.fraction {
+            Some(fraction) => format!("{change} --mem-fraction {fraction:.3}"),
+            None => change.to_string(),
+        }
+    }
+}
+
+/// How a scenario fits; `None` where it does not start and hold one request at any fraction. That stays
+/// where the loads asked for fit at it.
+fn way(scenario: &Scenario, args: Option<&PlanArgs>) -> Option<Way> {
+    let stays = Way { fraction: None };
     let setup = setup(scenario, args).ok()?;
     if setup
         .sharding
@@ -69,7 +102,7 @@ fn fits(scenario: &Scenario, args: Option<&PlanArgs>, change: &str) -> Option<St
     let users = u64::from(text::asked_users(scenario));
     let starts = own.fit(context) == kvplan::Fit::Fits;
     if starts && own.carries(context, users) {
-        return Some(change.to_string());
+        return Some(stays);
     }
     let reached = |requests: u64| {
         let tokens = one_request(&setup, context);
@@ -77,11 +110,45 @@ fn fits(scenario: &Scenario, args: Option<&PlanArgs>, change: &str) -> Option<St
         answer.reached.then_some(answer.fraction)
     };
     let Some(least) = reached(users).or_else(|| reached(1).filter(|_| !starts)) else {
-        return starts.then(|| change.to_string());
+        return starts.then_some(stays);
     };
-    // No lower than what is clear of the wall: room given up for nothing.
-    let clear = wall::clear_fraction(&own, context).unwrap_or(least);
-    Some(format!("{change} --mem-fraction {:.3}", clear.max(least)))
+    // No lower than what is clear of the wall: room given up for nothing. Inside its band as far from the
+    // wall as from the pool's.
+    let inside = || wall::typed(f64::midpoint(least, own.interval.max));
+    let clear = wall::clear_fraction(&own, context).unwrap_or_else(inside);
+    Some(Way {
+        fraction: Some(clear.max(least)),
+    })
+}
+
+/// No more requests at once than the heaviest load shown, where the engine takes more: graphs, sampler rows
+/// and tables of the others give way to the pool.
+fn fewer_at_once(scenario: &Scenario, args: Option<&PlanArgs>, running: u64) -> Option<String> {
+    let most = u64::from(scenario.concurrency.iter().copied().max()?);
+    if running <= most || scenario.engine.kind == EngineKind::LlamaCpp {
+        return None;
+    }
+    let mut other = scenario.clone();
+    other.max_running = Some(most);
+    let told = args.cloned().map(|mut args| {
+        args.knobs.max_running = Some(most);
+        args
+    });
+    let way = way(&other, told.as_ref())?;
+    let mut setup = setup(&other, told.as_ref()).ok()?;
+    setup.fraction = way.fraction.or(setup.fraction);
+    let held = kvplan::plan(&setup)
+        .ok()?
+        .at_once(scenario.context)
+        .requests;
+    let words = way.words(&format!("--max-running {most}"));
+    Some(match held < most {
+        true => format!(
+            "{words} ({held} of {} tokens at once)",
+            thousands(scenario.context as f64)
+        ),
+        false => words,
+    })
 }
 
 /// Weight formats in which it fits as it stands.

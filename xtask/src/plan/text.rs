@@ -112,8 +112,10 @@ fn does_not_start(report: &Report, scenario: &Scenario) -> Vec<String> {
     out.extend(loading::words(report));
     if let Some(refusal) = &report.cost.with.refusal {
         out.push(format!(
-            "short by {:.2} GiB; {} says: {}",
-            refusal.short_gib, report.engine, refusal.engine_says
+            "{}; {} says: {}",
+            short(refusal),
+            report.engine,
+            refusal.engine_says
         ));
         out.push(format!("do: {}", remedy(report, refusal)));
     }
@@ -231,6 +233,19 @@ fn warnings(report: &Report) -> Vec<String> {
     out
 }
 
+/// What is missing at the fraction and, where that is more than the whole card has, of the card.
+fn short(refusal: &kvplan::Refusal) -> String {
+    let card = refusal.card_short_gib;
+    // Where the fraction leaves nothing out both are one figure.
+    let of_card = match card > 0.0 && (card - refusal.short_gib).abs() >= 0.005 {
+        true => {
+            format!("; the whole card has {card:.2} GiB less than is needed before any KV token")
+        }
+        false => String::new(),
+    };
+    format!("short by {:.2} GiB{of_card}", refusal.short_gib)
+}
+
 /// What to do about a refusal; the least fraction that starts may hold nothing yet.
 fn remedy(report: &Report, refusal: &kvplan::Refusal) -> String {
     format!(
@@ -282,8 +297,8 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
             |why| format!("out of memory while it loads, at any fraction ({why})"),
         );
         out.push(format!(
-            "{why}, short by {:.2} GiB: {}",
-            refusal.short_gib,
+            "{why}, {}: {}",
+            short(refusal),
             remedy(report, refusal)
         ));
     }

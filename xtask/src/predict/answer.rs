@@ -253,6 +253,9 @@ pub(crate) struct Memory {
     /// Whether the pool would hold one request of the context without the draft.
     #[serde(skip)]
     pub(crate) holds_without_draft: Option<bool>,
+    /// Requests at once that vLLM was planned with, where nobody said how many.
+    #[serde(skip)]
+    pub(crate) seqs_assumed: Option<String>,
     /// The longest request that a vLLM server takes.
     #[serde(skip)]
     pub(crate) length: crate::plan::Length,

@@ -30,6 +30,7 @@ pub(super) fn all(
         .chain(by_load)
         .chain(one_depth)
         .chain(kernel)
+        .chain(seqs_that_matter(scenario, setting.memory))
         .chain(launch::limit_changed(scenario, setting.memory))
         .chain(launch::limit_with_room(scenario, setting.memory).filter(|_| setting.runs))
         .chain(launch::more_than_ran(scenario))
@@ -74,6 +75,16 @@ pub(super) fn all(
                         .any(|link| a.what.contains(link))))
     });
     all
+}
+
+/// How many requests at once vLLM makes room for by itself, where it does not fit or holds fewer than
+/// were asked for: fewer sequences leave the pool more.
+fn seqs_that_matter(scenario: &Scenario, memory: &Memory) -> Option<String> {
+    let most = scenario.concurrency.last().copied().map_or(1, u64::from);
+    let held = memory.most_at_once.as_ref();
+    let fewer = held.is_some_and(|held| held.requests < most);
+    let matters = memory.fits == Some(false) || fewer;
+    memory.seqs_assumed.clone().filter(|_| matters)
 }
 
 /// Whole experts by rank: how unevenly requests use them is of the model and its requests.

@@ -8,7 +8,8 @@ use crate::GIB;
 use crate::ledger::Ledger;
 use crate::parts::DraftParts;
 use crate::proven::{Off, SeenBeside};
-use crate::setup::{Interval, MORE_ROOM, Refusal, Setup};
+use crate::refusal::{MORE_ROOM, Refusal};
+use crate::setup::{Interval, Setup};
 
 /// Steps of the search for a wall: to a millionth of the card.
 const STEPS: usize = 20;
@@ -183,6 +184,7 @@ pub(super) fn refusal(
             .max(b.state.reserved_gib - b.rest)
             .max((interval.min - b.fraction) * b.before)
             .max(0.0),
+        card_short_gib: 0.0,
         engine_says,
         remedy: remedy(setup, weights_gib, draft, &base, b, interval),
     })

@@ -7,9 +7,10 @@ use crate::GIB;
 use crate::engine::sglang::first_legal;
 use crate::groups::Groups;
 use crate::parts;
-use crate::plan::typed_length;
+use crate::plan::{typed_fraction, typed_length};
 use crate::proven::{self, Off, SeenBeside};
-use crate::setup::{Interval, MORE_ROOM, Refusal, Setup};
+use crate::refusal::{MORE_ROOM, Refusal};
+use crate::setup::{Interval, Setup};
 
 /// Taken of what torch sees when vLLM first looks, one rank, GiB: a CUDA context, 0.51 on an H200
 /// (docs/HARDWARE.md); 0.61 in the line "Free memory on device" of vLLM on an H100 (../shared/data).
@@ -94,19 +95,70 @@ pub(super) fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Inter
     }
 }
 
+/// The longest request that blocks of a pool hold.
+fn of_blocks(setup: &Setup<'_>, groups: &Groups, blocks: u64) -> u64 {
+    let tokens = groups.longest(blocks, batched_tokens(setup));
+    tokens.saturating_mul(setup.sharding.dcp.max(1))
+}
+
+/// The longest request that a budget holds also at the low end of its band, as it is typed; 0 where its
+/// pool may come out at nothing.
+fn surely_held(setup: &Setup<'_>, b: &Budget, groups: &Groups) -> u64 {
+    let low = of_blocks(setup, groups, groups.blocks((b.low_gib() * GIB).max(0.0)));
+    typed_length(low)
+}
+
+/// What to serve with where no fraction holds one request of the length: the highest that is clear of the
+/// activation wall and the highest under its middle, each with the length that it holds.
+fn shorter(
+    setup: &Setup<'_>,
+    weights_gib: f64,
+    groups: &Groups,
+    room: &Interval,
+) -> Option<String> {
+    let held = |fraction: f64| {
+        let mut other = setup.clone();
+        other.fraction = Some(fraction);
+        let b = budget(&other, weights_gib, other.context());
+        surely_held(&other, &b, groups)
+    };
+    let (clear, most) = (typed_fraction(room.max_low), typed_fraction(room.max));
+    let (at_clear, at_most) = (held(clear), held(most));
+    let mut words = match (at_clear, at_most) {
+        (_, 0) => return None,
+        (0, tokens) => format!(
+            "raise --gpu-memory-utilization to {most:.3}, inside the band of the activation wall, and serve with \
+             --max-model-len {tokens}"
+        ),
+        (tokens, _) => format!(
+            "raise --gpu-memory-utilization to {clear:.3} and serve with --max-model-len {tokens}"
+        ),
+    };
+    if at_clear > 0 && at_most > at_clear {
+        words += &format!(" ({most:.3} and {at_most} inside the band of the activation wall)");
+    }
+    Some(words)
+}
+
 /// What helps where nothing is left for the pool: each named only where it does.
-fn remedy_without_pool(setup: &Setup<'_>, weights_gib: f64, b: &Budget, need_gib: f64) -> String {
+fn remedy_without_pool(
+    setup: &Setup<'_>,
+    weights_gib: f64,
+    b: &Budget,
+    groups: &Groups,
+    need_gib: f64,
+) -> String {
     let room = interval(setup, b, need_gib);
     let mut ways = Vec::new();
     let least = first_legal(room.min);
-    let empty = first_legal(interval(setup, b, 0.0).min);
     if least <= room.max {
         ways.push(format!("raise --gpu-memory-utilization to {least:.3}"));
-    } else if empty <= room.max {
+    } else if let Some(words) = shorter(setup, weights_gib, groups, &room) {
+        // Up to the wall the card has this much free.
+        let lacking = (room.min - room.max) * b.total;
         ways.push(format!(
-            "raise --gpu-memory-utilization to {:.3} and serve with a shorter --max-model-len: {need_gib:.2} \
-             GiB for one request are not on the card",
-            (room.max * 1000.0).floor() / 1000.0
+            "{words}: {lacking:.2} of the {need_gib:.2} GiB for one request of {} are not on the card",
+            setup.context()
         ));
     }
     let at = |change: &dyn Fn(&mut Setup<'_>)| {
@@ -130,7 +182,9 @@ fn remedy_without_pool(setup: &Setup<'_>, weights_gib: f64, b: &Budget, need_gib
     }
     if ways.is_empty() {
         return format!(
-            "weights and activations fill the card at any utilisation that starts: {MORE_ROOM}"
+            "weights, activations and graphs (max_num_seqs {}) fill the card at any utilisation that starts: \
+             {MORE_ROOM}",
+            max_seqs(setup)
         );
     }
     ways.join(", or ")
@@ -149,10 +203,11 @@ pub(super) fn refusal(
     if b.rest <= 0.0 {
         return Some(Refusal {
             short_gib: need_gib - b.rest,
+            card_short_gib: 0.0,
             engine_says: "No available memory for the cache blocks. Try increasing \
                           `gpu_memory_utilization` when initializing the engine."
                 .to_string(),
-            remedy: remedy_without_pool(setup, weights_gib, b, need_gib),
+            remedy: remedy_without_pool(setup, weights_gib, b, groups, need_gib),
         });
     }
     if groups.concurrency(blocks, context, batched) >= 1.0 {
@@ -160,19 +215,16 @@ pub(super) fn refusal(
     }
     let room = interval(setup, b, need_gib);
     let least = first_legal(room.min);
-    let of_blocks = |blocks: u64| {
-        let tokens = groups.longest(blocks, batched);
-        tokens.saturating_mul(setup.sharding.dcp.max(1))
-    };
-    let longest = of_blocks(blocks);
+    let longest = of_blocks(setup, groups, blocks);
     // The engine's own figure is the edge of the pool it got, which is an estimate here.
-    let low = of_blocks(groups.blocks((b.low_gib() * GIB).max(0.0)));
-    let advised = match b.rest_off > 0.0 && low > 0 {
-        true => typed_length(low),
+    let sure = surely_held(setup, b, groups);
+    let advised = match b.rest_off > 0.0 && sure > 0 {
+        true => sure,
         false => longest,
     };
     Some(Refusal {
         short_gib: need_gib - b.rest,
+        card_short_gib: 0.0,
         engine_says: format!(
             "To serve at least one request with the model's max seq len ({context}), \
              ({need_gib:.2} GiB KV cache is needed, which is larger than the available KV cache \
