@@ -96,6 +96,27 @@ fn fewer_requests_at_once_come_before_other_weights_and_cards() {
     }
 }
 
+/// With 64 at once only a shorter length was named, where three hold one request of the length told.
+#[test]
+fn fewer_requests_at_once_come_before_a_shorter_length() {
+    let flags = format!("{FP8} --kv-dtype fp8 --max-model-len 20480 --concurrency 1,2,3");
+    let text = run("plan", &format!("{flags} --max-running 64"));
+    assert!(
+        text.contains("do: --max-running 3 --mem-fraction "),
+        "{text}"
+    );
+    assert!(
+        text.contains("would fit; as it is: raise --gpu-memory-utilization"),
+        "{text}"
+    );
+    let fraction = after(&text, "--mem-fraction ");
+    let followed = run(
+        "plan",
+        &format!("{flags} --max-running 3 --mem-fraction {fraction}"),
+    );
+    assert!(followed.starts_with("TIGHT"), "{followed}");
+}
+
 /// Requests at once that nobody asked for stood under "assumed" in `plan` alone.
 #[test]
 fn predict_names_the_sequences_nobody_asked_for_where_they_take_room() {

@@ -42,7 +42,7 @@ pub(super) fn name(scenario: &Scenario, args: Option<&PlanArgs>, plan: &mut kvpl
     if asks_for_room {
         refusal.remedy = named(&plain, knobs.as_ref(), fewer, &refusal.remedy);
     } else if let Some(fewer) = fewer {
-        refusal.remedy = format!("{fewer} would fit; or {}", refusal.remedy);
+        refusal.remedy = format!("{fewer} would fit; as it is: {}", refusal.remedy);
     }
 }
 
