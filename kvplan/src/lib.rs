@@ -31,6 +31,7 @@ mod weights;
 
 pub use config::{ConfigError, DENOISES, denoises};
 pub use cut::Uncut;
+pub use engine::kv_default::{KvReason, kv_by_itself};
 pub use engine::sglang::{sglang_graph_batch, sglang_graph_flag};
 pub use engine::vllm::{
     SecondRunner, VLLM_GRAPH_FLAG, VllmProfile, default_utilisation, vllm_graph_flag,

@@ -241,7 +241,7 @@ pub(crate) fn draft_parts(
 }
 
 fn computed_draft(setup: &Setup<'_>, spec: &Speculation<'_>, own_tables: bool) -> DraftParts {
-    let layout = crate::kv::KvLayout::new(setup.kv_dtype());
+    let layout = setup.kv_layout();
     let sharding = &setup.sharding;
     let table = setup.model.vocab_table_bytes(sharding);
     match (spec.kind, spec.draft) {

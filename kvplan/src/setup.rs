@@ -30,6 +30,9 @@ pub struct Setup<'a> {
     /// Whether the card has engine kernels for MXFP4 (Hopper, server Blackwell); others go through
     /// Marlin, which pads more. `None` takes them for there.
     pub mxfp4_kernels: Option<bool>,
+    /// Compute capability of the card, its first number (9: Hopper, 10: server Blackwell, 12: RTX 50); `None`
+    /// where it is not known.
+    pub compute_major: Option<u64>,
     /// Multiprocessors of the card; `None` takes the usual number at its capacity.
     pub sm_count: Option<u64>,
     /// Whether the card's memory is the host's (GB10, Jetson, GH200 as an integrated device).
@@ -38,7 +41,7 @@ pub struct Setup<'a> {
     pub custom_all_reduce: bool,
     /// Memory fraction asked for; `None` takes the engine's own.
     pub fraction: Option<f64>,
-    /// KV cache format; `None` takes what the checkpoint asks for, else bf16.
+    /// KV cache format; `None` takes what the engine takes by itself ([`crate::kv_by_itself`]).
     pub kv_dtype: Option<KvDtype>,
     /// Longest context the engine is told to serve; `None` takes the model's.
     pub context_tokens: Option<u64>,
@@ -283,6 +286,7 @@ impl<'a> Setup<'a> {
             card_gib,
             big_card: None,
             mxfp4_kernels: None,
+            compute_major: None,
             sm_count: None,
             unified_memory: false,
             custom_all_reduce: true,
@@ -301,11 +305,6 @@ impl<'a> Setup<'a> {
             speculation: None,
             observed: Observed::default(),
         }
-    }
-
-    /// KV format in effect.
-    pub fn kv_dtype(&self) -> KvDtype {
-        self.kv_dtype.or(self.model.kv_dtype).unwrap_or_default()
     }
 
     /// Configured context, tokens; at least 1.

@@ -120,6 +120,12 @@ impl Gpu {
         }
     }
 
+    /// The first number of its compute capability: 9 of `sm_90`, 12 of `sm_120`.
+    pub(crate) fn compute_major(&self) -> Option<u64> {
+        let number: u64 = self.arch.strip_prefix("sm_")?.parse().ok()?;
+        Some(number / 10)
+    }
+
     /// Capacity as `nvidia-smi` prints it, GiB.
     pub(crate) fn card_gib(&self) -> f64 {
         self.card_mib / 1024.0

@@ -224,3 +224,185 @@ fn the_config_of_the_logs_own_head_keeps_what_was_measured_and_what_drafted_ther
         assert!(!text.contains("needs a head"), "{text}");
     }
 }
+
+/// Notes of an SGLang server with DeepSeek's own MTP layers, and of a plain one in another layout.
+const NOTES: &str = "\
+sglang version: 0.5.6
+
+sglang serve \\
+  --model-path deepseek-ai/DeepSeek-V3.2-Exp \\
+  --tp 8 \\
+  --speculative-algorithm EAGLE \\
+  --speculative-num-steps 3 \\
+  --speculative-eagle-topk 1 \\
+  --speculative-num-draft-tokens 4
+
+============ Serving Benchmark Result ============
+Backend:                                 sglang
+Max request concurrency:                 1
+Successful requests:                     10
+Benchmark duration (s):                  29.11
+Total input tokens:                      1972
+Total generated tokens:                  2784
+Output token throughput (tok/s):         95.62
+Accept length:                           2.46
+Mean TTFT (ms):                          317.58
+Mean TPOT (ms):                          9.09
+Median TPOT (ms):                        9.25
+==================================================
+";
+
+const PLAIN_NOTES: &str = "
+sglang serve \\
+  --model-path deepseek-ai/DeepSeek-V3.2-Exp \\
+  --tp 8 \\
+  --ep 8 \\
+  --dp 8 \\
+  --enable-dp-attention
+
+============ Serving Benchmark Result ============
+Backend:                                 sglang
+Max request concurrency:                 100
+Successful requests:                     1000
+Benchmark duration (s):                  219.09
+Total input tokens:                      301701
+Total generated tokens:                  188375
+Output token throughput (tok/s):         859.80
+Mean TTFT (ms):                          530.36
+Mean TPOT (ms):                          106.16
+Median TPOT (ms):                        106.69
+Mean ITL (ms):                           100.46
+Median ITL (ms):                         41.73
+==================================================
+";
+
+fn on_b200(flags: &[&str]) -> String {
+    let fixed = ["predict", "--gpu", "b200", "--gpus", "8"];
+    answers(&[&fixed[..], flags].concat())
+}
+
+/// EAGLE without a draft's path and NEXTN are one in SGLang: the flag that names the MTP layers hid what the
+/// notes measured with them.
+#[test]
+fn the_models_own_layers_named_by_flag_are_what_a_log_drafts_with_by_eagle() {
+    common::with_log("eagle-is-mtp", NOTES, |file| {
+        let log = ["--from-log", file, "--concurrency", "1,4"];
+        let seen = |text: &str| {
+            let line = text
+                .lines()
+                .find(|line| line.contains("log: speculative, 1 user"));
+            line.map(str::to_string)
+        };
+        let without = on_b200(&log);
+        assert!(seen(&without).is_some(), "{without}");
+        for draft in ["mtp", "nextn"] {
+            let text = on_b200(&[&log[..], &["--draft", draft]].concat());
+            assert_eq!(seen(&text), seen(&without), "{text}");
+            assert!(text.contains("times slower than computed"), "{text}");
+        }
+        let other = on_b200(&[&log[..], &["--draft", "ngram"]].concat());
+        assert_eq!(seen(&other), None, "{other}");
+    });
+}
+
+#[test]
+fn flags_of_a_plain_server_are_not_lent_to_the_one_that_drafts_in_the_same_text() {
+    let both = format!("{NOTES}{PLAIN_NOTES}");
+    common::with_log("two-servers", &both, |file| {
+        let text = on_b200(&["--from-log", file, "--concurrency", "1"]);
+        assert!(text.contains("--speculative-algorithm NEXTN"), "{text}");
+        assert!(!text.contains("--ep-size"), "{text}");
+        let explained = answers(&["explain", file]);
+        let explained = explained.split_whitespace().collect::<Vec<_>>().join(" ");
+        let differ = "two servers in the file: that which drafts (line 3) and a plain one (line 25) differ in expert \
+                      ranks (none, 8), data parallelism (none, data-parallel attention over 8 ranks) too";
+        assert!(explained.contains(differ), "{explained}");
+    });
+    common::with_log("one-server", PLAIN_NOTES, |file| {
+        let text = on_b200(&["--from-log", file, "--concurrency", "1"]);
+        assert!(text.contains("--ep-size 8"), "{text}");
+    });
+}
+
+#[test]
+fn data_parallel_attention_in_a_start_line_is_said_to_be_another_layout() {
+    let both = format!("{NOTES}{PLAIN_NOTES}");
+    common::with_log("dp-sweep", &both, |file| {
+        let flags = "--draft mtp --concurrency 100 --accept 2.46@3";
+        let flags: Vec<&str> = flags.split(' ').collect();
+        let text = on_b200(&[&["--from-log", file, "--baseline", file], &flags[..]].concat());
+        let said = format!(
+            "{file}:25: the plain sweep is of a server with data-parallel attention over 8 ranks, which is not \
+             modelled: its steps are of another layout than this answer's, one group of all TP ranks"
+        );
+        assert!(text.contains(&said), "{text}");
+        assert!(!text.contains("(it does not say)"), "{text}");
+    });
+    common::with_log("dp-log", PLAIN_NOTES, |file| {
+        let said = "data-parallel attention over 8 ranks of the log's server: not modelled";
+        for command in ["predict", "plan"] {
+            let text = answers(&[command, "--from-log", file, "--gpu", "b200", "--gpus", "8"]);
+            assert!(text.contains(said), "{text}");
+        }
+        let text = answers(&["explain", file]);
+        assert!(
+            text.contains("8 data-parallel ranks: they are not modelled"),
+            "{text}"
+        );
+    });
+}
+
+/// The facts are of the last bench result, here a plain one.
+#[test]
+fn an_accept_length_is_taken_of_the_run_in_a_text_that_prints_one() {
+    let both = format!("{NOTES}{PLAIN_NOTES}");
+    common::with_log("accept-of-two", &both, |file| {
+        let taken = |accept: &str| {
+            let model = [
+                "--model",
+                "deepseek-v3.2-exp",
+                "--draft",
+                "mtp",
+                "--concurrency",
+                "1",
+            ];
+            on_b200(&[&model[..], &["--accept", accept]].concat())
+        };
+        for accept in [file.to_string(), format!("{file}@3")] {
+            let text = taken(&accept);
+            assert!(text.contains("(2.46 at 3, as measured)"), "{text}");
+            assert!(text.contains("speculative, 1 user, 3 steps"), "{text}");
+        }
+    });
+}
+
+#[test]
+fn the_kv_format_of_sparse_attention_is_the_one_that_sglang_takes_on_the_card() {
+    let plan = |gpu: &str, engine: &str| {
+        let fixed = [
+            "plan",
+            "--model",
+            "deepseek-v3.2",
+            "--gpus",
+            "8",
+            "--gpu",
+            gpu,
+        ];
+        answers(&[&fixed[..], &["--engine", engine]].concat())
+    };
+    let own = "SGLang's own for DeepSeek's sparse attention";
+    for engine in ["sglang@0.5.6", "sglang@0.5.23"] {
+        let text = plan("b200", engine);
+        assert!(
+            text.contains(&format!("KV dtype fp8 ({own} from")),
+            "{text}"
+        );
+        let text = plan("h200", engine);
+        assert!(
+            text.contains(&format!("KV dtype bf16 ({own} below")),
+            "{text}"
+        );
+    }
+    let text = plan("b200", "vllm@0.33.0");
+    assert!(text.contains("KV dtype bf16 (the default)"), "{text}");
+}

@@ -1,6 +1,7 @@
 //! Serving engines: which one, which version, and what that version does with memory. One file an
 //! engine; this one reads names and versions.
 
+pub(crate) mod kv_default;
 pub(crate) mod llamacpp;
 pub(crate) mod sglang;
 pub(crate) mod trtllm;
@@ -204,16 +205,6 @@ impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind.name(), self.version)
     }
-}
-
-/// Says which KV format is taken where nobody asks for one, and why.
-fn kv_dtype_taken(setup: &crate::Setup<'_>) -> Option<String> {
-    let why = match setup.model.kv_dtype {
-        Some(_) => "the checkpoint's config asks for it",
-        None => "the default",
-    };
-    let taken = || format!("KV dtype {} ({why})", setup.kv_dtype().name());
-    setup.kv_dtype.is_none().then(taken)
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ fn beyond_the_formula(setup: &Setup<'_>, weights_gib: f64, fraction: f64) -> f64
 /// The index cache exists since PR #11309 (October 2025) in the budget; before, it was allocated
 /// all the same but not counted.
 fn layout(setup: &Setup<'_>) -> KvLayout {
-    KvLayout::new(setup.kv_dtype())
+    setup.kv_layout()
 }
 
 /// Requests at once that it is told to run, or takes by itself, whatever its pools carry.
@@ -372,6 +372,6 @@ fn assumptions(setup: &Setup<'_>) -> Vec<String> {
             .push("free memory before weights not observed: capacity less context and NCCL".into());
     }
     lines.extend(setup.graphs_by_size());
-    lines.extend(super::kv_dtype_taken(setup));
+    lines.extend(super::kv_default::kv_dtype_taken(setup));
     lines
 }

@@ -157,7 +157,7 @@ fn assumptions(setup: &Setup<'_>) -> Vec<String> {
                 .to_string(),
         );
     }
-    lines.extend(super::kv_dtype_taken(setup));
+    lines.extend(super::kv_default::kv_dtype_taken(setup));
     lines
 }
 

@@ -368,6 +368,6 @@ fn assumptions(setup: &Setup<'_>, b: &Budget) -> Vec<String> {
         lines.push(format!("max_num_batched_tokens {}", batched_tokens(setup)));
     }
     lines.extend(setup.graphs_by_size());
-    lines.extend(super::kv_dtype_taken(setup));
+    lines.extend(super::kv_default::kv_dtype_taken(setup));
     lines
 }

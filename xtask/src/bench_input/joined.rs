@@ -59,7 +59,7 @@ pub(crate) fn joined(parts: Vec<(String, Sweep)>) -> Sweep {
     }
     notes.extend(several_lengths(&held));
     // One server: what any of its files says of it holds for all.
-    let told = |ran: &&RanOn| ran.tp.is_some() || ran.gpu.is_some();
+    let told = |ran: &&RanOn| ran.tp.is_some() || ran.gpu.is_some() || ran.data_parallel.is_some();
     let ran_on = parts.iter().map(|(_, part)| &part.ran_on).find(told);
     let mut rows = rows.into_values();
     let first = rows.next().unwrap_or_default();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{BenchPoint, Found, csv, decode, points_from_doc};
 use crate::explain::speeds::{By, LoadSpeed};
+use crate::explain::starts::{self, Start};
 use crate::explain::text::Doc;
 use crate::explain::{Facts, facts_from_text};
 use crate::input;
@@ -42,6 +43,8 @@ pub(crate) struct RanOn {
     pub(crate) kv_dtype: Option<(String, usize)>,
     /// Its KV pool.
     pub(crate) pool: Option<PlainPool>,
+    /// What spreads its requests over ranks, in words.
+    pub(crate) data_parallel: Option<(String, usize)>,
 }
 
 /// The pool of a plain server.
@@ -80,6 +83,16 @@ impl RanOn {
                 .text("kv_dtype")
                 .map(|dtype| (dtype.to_string(), line("kv_dtype"))),
             pool: PlainPool::of(facts),
+            data_parallel: crate::explain::scenario_from_facts(facts).data_parallel,
+        }
+    }
+
+    /// Of a start line that stands beside bench results.
+    fn of_start(start: &Start) -> Self {
+        Self {
+            tp: start.tp().map(|tp| (tp, start.line)),
+            data_parallel: start.data_parallel().map(|what| (what, start.line)),
+            ..Self::default()
         }
     }
 }
@@ -127,6 +140,10 @@ pub(crate) fn sweep_with_notes(
         }
         let mut sweep = sweep_of_points(&points, name, users)?;
         sweep.notes.extend(fault);
+        if let Some(start) = starts::plain(&doc) {
+            sweep.ran_on = RanOn::of_start(&start);
+            sweep.may_draft = false;
+        }
         return Ok(sweep);
     }
     if let Some(fault) = fault {

@@ -90,9 +90,13 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
     let found = match found {
         Some(found) => found,
         None => {
-            let fact = facts.get("accept_length");
+            // Of several bench results the facts are of the last, which may be a plain one.
+            let names = ["accept_length", "bench_accept_length"];
+            let told = names.iter().find(|told| facts.get(told).is_some());
+            let told = told.ok_or_else(|| nothing_accepted(&facts, name))?;
+            let fact = facts.get(told);
             let fact = fact.ok_or_else(|| nothing_accepted(&facts, name))?;
-            let accept_length = facts.number("accept_length").unwrap_or(1.0);
+            let accept_length = facts.number(told).unwrap_or(1.0);
             let reading = AcceptReading::Length {
                 accept_length,
                 depth: None,

@@ -185,14 +185,20 @@ pub(super) fn sglang(arguments: &str, line: usize, facts: &mut Facts) {
     facts.printed_by = Some((super::arguments::bounds(&names), line));
 }
 
-/// Of SGLang's start line, where no arguments were printed: the ranks of whole experts.
+/// Of SGLang's start line, where no arguments were printed: the ranks of whole experts. Of two servers in a
+/// text they are those of the one that drafts, as all that is pasted.
 pub(super) fn experts_of_a_start(doc: &Doc, text: &str, facts: &mut Facts) {
     let names = ["--ep-size", "--expert-parallel-size", "--ep"];
     let typed = names.iter().find_map(|name| flag_number(text, name));
-    let Some((ranks, at)) = typed.filter(|_| facts.get("ep_size").is_none()) else {
+    let typed = typed.map(|(ranks, at)| (ranks, doc.line_at(at)));
+    let typed = match super::starts::drafting_of_two(doc) {
+        Some(own) => own.expert_ranks().map(|ranks| (f64::from(ranks), own.line)),
+        None => typed,
+    };
+    let Some((ranks, line)) = typed.filter(|_| facts.get("ep_size").is_none()) else {
         return;
     };
-    facts.set("ep_size", ranks, doc.line_at(at));
+    facts.set("ep_size", ranks, line);
     if ranks > 1.0 {
         let flag = ["--ep-size".to_string(), ranks.to_string()];
         facts.carried.flags.push(flag.to_vec());

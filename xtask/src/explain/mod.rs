@@ -40,6 +40,7 @@ mod sglang;
 #[cfg(test)]
 mod shapes;
 pub(crate) mod speeds;
+pub(crate) mod starts;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;

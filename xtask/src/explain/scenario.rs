@@ -31,6 +31,8 @@ pub(crate) struct LogScenario {
     pub(crate) gpus: Option<(u32, usize)>,
     /// Decode context parallel size.
     pub(crate) dcp: Option<(u32, usize)>,
+    /// What spreads its requests over ranks (SGLang's attention, vLLM's engines), in words.
+    pub(crate) data_parallel: Option<(String, usize)>,
     /// SGLang mem_fraction_static or vLLM gpu_memory_utilization: the one that was in use where
     /// free memory and pool prove another than the flag, else the flag.
     pub(crate) mem_fraction: Option<(f64, usize)>,
@@ -313,6 +315,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         hosts: super::hosts::of_server(facts),
         gpus: whole("gpus").filter(|_| facts.text("engine") == Some("llamacpp")),
         dcp: whole("dcp"),
+        data_parallel: super::starts::of_facts(facts),
         mem_fraction: super::fraction::told(facts),
         kv_dtype: text("kv_dtype"),
         quant: text("quant"),

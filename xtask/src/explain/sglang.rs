@@ -311,6 +311,7 @@ fn server_args(rest: &str, line: usize, facts: &mut Facts) {
     for (key, name) in [
         ("disable_custom_all_reduce", "custom_all_reduce_disabled"),
         ("disable_cuda_graph", "cuda_graph_disabled"),
+        ("enable_dp_attention", "dp_attention"),
     ] {
         // Of another device there is no such kernel.
         let of_device = key != "disable_custom_all_reduce" || device == "cuda";
@@ -342,6 +343,7 @@ fn server_args(rest: &str, line: usize, facts: &mut Facts) {
 fn flags(doc: &Doc, end: usize, drafting: bool, facts: &mut Facts) {
     let text = doc.flat.get(..end).unwrap_or("");
     super::carried::experts_of_a_start(doc, text, facts);
+    super::starts::read(doc, end, facts);
     let asked = |fact: &str| drafting || !(fact.starts_with("spec_") || fact == "draft_model");
     for (name, fact) in [
         ("--mem-fraction-static", "mem_fraction"),

@@ -406,6 +406,7 @@ fn without_speculation(rest: &str) -> (String, &str) {
 /// Settings from a command line before `end`, where no printed arguments gave them.
 fn flags(doc: &Doc, end: usize, drafting: bool, facts: &mut Facts) {
     let text = doc.flat.get(..end).unwrap_or("");
+    super::starts::read(doc, end, facts);
     for (name, fact) in [
         ("--gpu-memory-utilization", "gpu_memory_utilization"),
         ("--max-model-len", "max_model_len"),

@@ -70,9 +70,12 @@ pub(super) fn at_another_depth(report: &Report) -> Option<String> {
 }
 
 /// What the scenario takes for the shapes that the ledger is of, as `predict` says it of the same: whose
-/// they are where nobody gave the draft's or the model's own, and in which format.
+/// they are where nobody gave the draft's or the model's own, and in which format; and in which layout.
 pub(super) fn shapes_taken(scenario: &Scenario) -> impl Iterator<Item = &Assumption> {
     let of_shapes = ["draft: ", "model: ", "weights in "];
     let all = scenario.assumptions.iter();
-    all.filter(move |taken| of_shapes.iter().any(|of| taken.what.starts_with(of)))
+    all.filter(move |taken| {
+        let of_shapes = of_shapes.iter().any(|of| taken.what.starts_with(of));
+        of_shapes || taken.what.contains(crate::scenario::ONE_GROUP)
+    })
 }

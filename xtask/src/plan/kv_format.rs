@@ -1,6 +1,6 @@
 //! The KV format of a log's server that nobody says, by the pool that its log prints.
 
-use kvplan::{EngineKind, KvDtype, KvLayout, Observed};
+use kvplan::{EngineKind, KvDtype, Observed};
 
 use super::setup::speculation;
 use crate::scenario::{Ran, Scenario};
@@ -48,8 +48,10 @@ fn tokens_in_the_pool(scenario: &Scenario, ran: &Ran, dtype: KvDtype) -> Option<
     match setup.engine.kind {
         EngineKind::Vllm => {}
         EngineKind::Sglang => {
-            let layout = KvLayout::new(dtype);
-            let bytes = scenario.model.kv_bytes_per_token(&setup.sharding, &layout);
+            setup.kv_dtype = Some(dtype);
+            let bytes = scenario
+                .model
+                .kv_bytes_per_token(&setup.sharding, &setup.kv_layout());
             return (bytes > 0).then(|| pool_gib * (1_u64 << 30) as f64 / bytes as f64);
         }
         EngineKind::TensorRtLlm | EngineKind::LlamaCpp => return None,

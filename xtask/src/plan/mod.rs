@@ -35,7 +35,7 @@ pub(crate) use loading::in_bf16 as loads_in_bf16;
 pub(crate) use memory::memory;
 pub(crate) use releases::SameRules;
 use setup::known;
-pub(crate) use setup::setup;
+pub(crate) use setup::{engine, setup};
 
 use std::process::ExitCode;
 

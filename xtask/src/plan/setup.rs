@@ -9,14 +9,14 @@ use crate::input;
 use crate::scenario::{self, Draft, Ran, Scenario};
 
 /// The library's engine for a scenario; for a release after those known, the newest known.
-fn engine(scenario: &Scenario) -> anyhow::Result<kvplan::Engine> {
-    let kind = match scenario.engine.kind {
+pub(crate) fn engine(choice: &scenario::EngineChoice) -> anyhow::Result<kvplan::Engine> {
+    let kind = match choice.kind {
         scenario::EngineKind::Sglang => EngineKind::Sglang,
         scenario::EngineKind::Vllm => EngineKind::Vllm,
         scenario::EngineKind::TrtLlm => EngineKind::TensorRtLlm,
         scenario::EngineKind::LlamaCpp => EngineKind::LlamaCpp,
     };
-    match &scenario.engine.version {
+    match &choice.version {
         None => Ok(kvplan::Engine::newest(kind)),
         Some(text) => kvplan::Version::find(text)
             .map(|version| kvplan::Engine::at(kind, version).rules())
@@ -101,7 +101,7 @@ pub(super) fn known(scenario: &Scenario, args: Option<&PlanArgs>) -> Known {
 fn with_fourth(known: Known, scenario: &Scenario) -> Known {
     let one_free = known.free_before_gib.is_some() != known.free_after_gib.is_some();
     let said = fraction_by_flag(scenario);
-    let sglang = engine(scenario).is_ok_and(|engine| engine.kind == EngineKind::Sglang);
+    let sglang = engine(&scenario.engine).is_ok_and(|engine| engine.kind == EngineKind::Sglang);
     if !(one_free && said.is_some() && sglang) {
         return known;
     }
@@ -152,7 +152,7 @@ pub(crate) fn setup<'a>(
     sharding.dcp = u64::from(scenario.dcp);
     sharding.ep = u64::from(scenario.ep);
     let card = scenario.gpu.card_gib();
-    let mut setup = Setup::new(&scenario.model, sharding, engine(scenario)?, card);
+    let mut setup = Setup::new(&scenario.model, sharding, engine(&scenario.engine)?, card);
     setup.checkpoint = scenario.checkpoint.as_ref();
     // vLLM's server defaults leave the A100 out, and the GB10, whose capacity NVML does not give.
     let name = &scenario.gpu.name;
@@ -160,6 +160,7 @@ pub(crate) fn setup<'a>(
     setup.big_card = Some(torch_total >= 70.0 && !small);
     setup.custom_all_reduce = custom_all_reduce(scenario);
     setup.unified_memory = scenario.gpu.name.contains("gb10");
+    setup.compute_major = scenario.gpu.compute_major();
     setup.sm_count = Some(u64::from(scenario.gpu.sm_count)).filter(|count| *count > 0);
     setup.mxfp4_kernels = Some(matches!(
         scenario.gpu.family,

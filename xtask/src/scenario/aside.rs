@@ -53,6 +53,31 @@ fn unsaid(sweep: &Sweep, merged: &Merged, (tp, hardware): (u32, &Hardware), note
     }
 }
 
+/// What is said of a server that spreads its requests over ranks.
+pub(crate) const ONE_GROUP: &str = "not modelled, this answer is of one group of all TP ranks";
+
+/// Says where a log is of a server that spreads its requests over ranks: steps are computed for one group of
+/// ranks that all hold every request.
+fn data_parallel_log(merged: &Merged, notes: &mut Notes) {
+    if let Some((what, at)) = &merged.ran.data_parallel {
+        let said = format!("{at}: {what} of the log's server: {ONE_GROUP}");
+        notes.assume(said, "");
+    }
+}
+
+/// The same of the plain sweep that is taken.
+fn data_parallel_sweep(sweep: &Sweep, notes: &mut Notes) {
+    let Some((what, line)) = &sweep.ran_on.data_parallel else {
+        return;
+    };
+    let file = notes.given("baseline");
+    let said = format!(
+        "{file}:{line}: the plain sweep is of a server with {what}, which is not modelled: its steps are of \
+         another layout than this answer's, one group of all TP ranks"
+    );
+    notes.assume(said, "a plain sweep without data parallelism");
+}
+
 /// What was given, with its plain sweep where nothing says that it is of another cut or card, else
 /// without it.
 pub(super) fn of_this_server(
@@ -61,6 +86,7 @@ pub(super) fn of_this_server(
     notes: &mut Notes,
 ) -> anyhow::Result<(Merged, Option<Sweep>)> {
     let sweep = super::sweep::baseline(merged, notes)?;
+    data_parallel_log(merged, notes);
     let without = of_another_server(sweep.as_ref(), merged, (tp, &hardware.gpu.name), notes);
     Ok(match without {
         Some(without) => (without, None),
@@ -73,6 +99,7 @@ pub(super) fn of_this_server(
             }
             if let Some(sweep) = &sweep {
                 unsaid(sweep, merged, (tp, hardware), notes);
+                data_parallel_sweep(sweep, notes);
             }
             (own, sweep)
         }

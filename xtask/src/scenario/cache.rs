@@ -1,13 +1,9 @@
 //! What the KV cache is told: its format, the memory fraction, the GPUs that share it.
 
-use super::engine::EngineKind;
+use super::engine::{EngineChoice, EngineKind};
 use super::{Notes, Scenario, input, merge};
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
-
-/// Sources of a KV format that nobody asks for.
-pub(super) const KV_BY_CHECKPOINT: &str = "the checkpoint's config asks for it";
-pub(super) const KV_BY_ENGINE: &str = "the engines' default";
 
 /// The FP8 of fewer digits, which engines are told by name.
 pub(crate) const E5M2: &str = "fp8_e5m2";
@@ -15,18 +11,15 @@ pub(crate) const E5M2: &str = "fp8_e5m2";
 /// The format of the KV cache.
 pub(super) fn kv_dtype(
     merged: &merge::Merged,
-    engine: EngineKind,
-    model: &kvplan::Model,
+    (model, gpu): (&kvplan::Model, &crate::gpus::Gpu),
+    choice: &EngineChoice,
     notes: &mut Notes,
 ) -> anyhow::Result<kvplan::KvDtype> {
+    let engine = choice.kind;
     let Some(given) = &merged.kv_dtype else {
-        let dtype = model.kv_dtype.unwrap_or_default();
-        let source = if model.kv_dtype.is_some() {
-            KV_BY_CHECKPOINT
-        } else {
-            KV_BY_ENGINE
-        };
-        notes.input("kv_dtype", dtype.name(), source);
+        let rules = crate::plan::engine(choice)?;
+        let (dtype, why) = kvplan::kv_by_itself(model, rules, gpu.compute_major());
+        notes.input("kv_dtype", dtype.name(), why.said());
         return Ok(dtype);
     };
     let dtype = kvplan::KvDtype::parse(&given.value).ok_or_else(|| {

@@ -37,6 +37,7 @@ pub(crate) mod tree;
 pub(crate) use accept_files::named as named_files;
 pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH, training_of};
 pub(crate) use all_reduce::{allreduce_names, names_allreduce};
+pub(crate) use aside::ONE_GROUP;
 pub(crate) use beyond::unmeasured_band;
 pub(crate) use cache::E5M2;
 pub(crate) use default_draft::is_own as drafts_by_itself;
@@ -266,7 +267,7 @@ impl Scenario {
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
         Ok(Self {
             acceptance: acceptance::resolve(merged, target, draft.as_ref(), context, steps, notes)?,
-            kv_dtype: cache::kv_dtype(merged, engine.kind, &model, notes)?,
+            kv_dtype: cache::kv_dtype(merged, (&model, hardware.gpu), &engine, notes)?,
             swept_kv_dtype: sweep::kv_dtype(baseline.as_ref(), merged, notes),
             mem_fraction: cache::mem_fraction(merged, notes)?,
             uncut: shapes::uncut(&model, (tp, ep), engine.kind),
@@ -390,10 +391,8 @@ impl Scenario {
     /// Whether a flag, a log or a scenario file says the KV format.
     pub(crate) fn asks_kv_dtype(&self) -> bool {
         let source = self.input("kv_dtype").map(|input| input.source.as_str());
-        !matches!(
-            source,
-            None | Some(cache::KV_BY_CHECKPOINT | cache::KV_BY_ENGINE)
-        )
+        let by_itself = |source: &str| kvplan::KvReason::ALL.iter().any(|why| why.said() == source);
+        source.is_some_and(|source| !by_itself(source))
     }
 
     /// Whether an input is of the log.

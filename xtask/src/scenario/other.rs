@@ -46,7 +46,7 @@ impl Other {
             weights: model.is_some() && args.quant.as_ref().is_some_and(stored),
             decode_ranks: count(args.dcp, log.dcp),
             kv_format: args.kv_dtype.as_ref().is_some_and(|asked| {
-                let by_itself = model.and_then(|found| found.model.kv_dtype);
+                let by_itself = model.map(|found| kv_by_itself(&found.model, args, log));
                 other_kv_format(asked, log, by_itself.unwrap_or_default())
             }),
             depth: other_depth(args, log),
@@ -84,6 +84,23 @@ fn other_depth(args: &ScenarioArgs, log: &LogScenario) -> bool {
     differs(args.steps, steps)
         || differs(args.topk, said(log.topk).or(Some(1)))
         || differs(args.draft_tokens, said(log.draft_tokens).or(chain))
+}
+
+/// What the log's engine takes on the card asked about.
+fn kv_by_itself(model: &kvplan::Model, args: &ScenarioArgs, log: &LogScenario) -> kvplan::KvDtype {
+    let version = log.engine_version.as_ref();
+    let version = version.map_or(String::new(), |(version, _)| format!("@{version}"));
+    let engine = log.engine.as_ref();
+    let engine =
+        engine.and_then(|(name, _)| kvplan::Engine::parse(&format!("{name}{version}")).ok());
+    let card = args.gpu.as_ref();
+    let card = card.and_then(|name| crate::gpus::find(name).ok());
+    match engine {
+        Some(engine) => {
+            kvplan::kv_by_itself(model, engine, card.and_then(|card| card.compute_major())).0
+        }
+        None => model.kv_dtype.unwrap_or_default(),
+    }
 }
 
 /// Whether another KV format is asked for than a log says, or than its server took `by_itself`.

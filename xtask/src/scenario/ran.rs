@@ -20,6 +20,8 @@ pub(crate) struct Ran {
     pub(crate) of: Option<(String, String)>,
     /// The card that it names, and where.
     pub(crate) card: Option<(String, String)>,
+    /// What spreads its requests over ranks, and where it says so.
+    pub(crate) data_parallel: Option<(String, String)>,
     /// Draft steps and tree width, where told.
     pub(crate) drafts: (Option<u32>, Option<u32>),
     /// Tokens that it verified for a sequence.
@@ -124,8 +126,25 @@ fn other_draft(args: &ScenarioArgs, log: &LogScenario) -> bool {
         let unsaid = log.spec_algorithm.is_none() && !asked.eq_ignore_ascii_case("none");
         match super::merge::draft_of_log(log) {
             Some((said, _)) => !one_draft(asked, &said),
-            None => !unsaid,
+            None => !(unsaid || of_its_algorithm(asked, log)),
         }
+    })
+}
+
+/// Words for a model's own MTP layers.
+const OWN_LAYERS: [&str; 2] = ["mtp", "nextn"];
+
+fn is_own_layers(word: &str) -> bool {
+    OWN_LAYERS.iter().any(|own| word.eq_ignore_ascii_case(own))
+}
+
+/// Whether a draft is what an algorithm without a draft's path ran with: a head of that kind; and with
+/// EAGLE SGLang drafts by the model's own MTP layers, as by NEXTN, which is its other name there.
+fn of_its_algorithm(asked: &str, log: &LogScenario) -> bool {
+    let named = log.spec_algorithm.as_ref();
+    let kind = named.and_then(|(name, _)| super::model::names_head(name));
+    kind.is_some_and(|kind| {
+        asked.eq_ignore_ascii_case(kind) || kind == "eagle" && is_own_layers(asked)
     })
 }
 
@@ -143,7 +162,7 @@ const SAME_FRACTION: f64 = 0.0011;
 /// such a head where that of the log's is not at hand.
 fn one_draft(asked: &str, said: &str) -> bool {
     let Some(kind) = super::model::names_head(said) else {
-        return asked.eq_ignore_ascii_case(said);
+        return asked.eq_ignore_ascii_case(said) || is_own_layers(asked) && is_own_layers(said);
     };
     let of_kind = || super::model::kind_of_config(asked) == Some(kind);
     [said, kind]
@@ -157,6 +176,15 @@ pub(super) fn stretched(mut model: kvplan::Model, merged: &Merged) -> kvplan::Mo
     let told = merged.ran.context_limit.into_iter();
     model.max_positions = model.max_positions.map(|own| told.fold(own, u64::max));
     model
+}
+
+/// What a log says, and where.
+fn beside_line(
+    said: &Option<(String, usize)>,
+    at: impl Fn(usize) -> String,
+) -> Option<(String, String)> {
+    let said = said.as_ref();
+    said.map(|(what, line)| (what.clone(), at(*line)))
 }
 
 impl Ran {
@@ -177,7 +205,8 @@ impl Ran {
                 .clone()
                 .zip(log.model.clone())
                 .map(|(engine, model)| (engine.0, model.0)),
-            card: log.gpu.clone().map(|(card, line)| (card, at(line))),
+            card: beside_line(&log.gpu, at),
+            data_parallel: beside_line(&log.data_parallel, at),
             drafts: (log.steps.map(|(n, _)| n), log.topk.map(|(n, _)| n)),
             draft_tokens: whole(log.draft_tokens)
                 .or_else(|| whole(log.steps).map(|steps| steps.saturating_add(1))),
