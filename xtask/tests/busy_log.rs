@@ -270,3 +270,41 @@ fn a_hybrids_share_of_the_pool_tells_no_context() {
     });
     assert!(text.contains("context 2048 tokens: "), "{text}");
 }
+
+/// 133.6 tok/s for one user: the mean of 162.7 and of the log's first window, part of which was idle. What the
+/// front end printed before the server, 2048, was pasted for the server's own 8192.
+#[test]
+fn neither_a_slow_first_window_nor_what_stands_before_the_server_counts() {
+    let window = |second: u32, tok_s: f64| {
+        format!(
+            "INFO 11-28 15:31:{second:02} [loggers.py:236] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation \
+             throughput: {tok_s} tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%\n"
+        )
+    };
+    let passes = |tokens: u32| {
+        format!(
+            "INFO 11-28 15:27:15 [scheduler.py:216] Chunked prefill is enabled with max_num_batched_tokens={tokens}.\n"
+        )
+    };
+    let start = "INFO 11-28 15:27:40 [core.py:93] Initializing a V1 LLM engine (v0.11.2) with config: model='a/b'\n";
+    let log = [
+        passes(2048),
+        passes(8192),
+        start.to_string(),
+        window(6, 104.5),
+        window(16, 162.7),
+        window(26, 163.1),
+    ]
+    .concat();
+    let said = common::with_log("slow-first", &log, |log| common::answers(&["explain", log]));
+    let fact = |name: &str| {
+        said.lines()
+            .find(|line| line.trim_start().starts_with(name))
+            .unwrap_or_default()
+    };
+    assert!(fact("gen_tok_s").contains("162."), "{said}");
+    let json = common::with_log("slow-first", &log, |log| {
+        common::answers(&["explain", log, "--json"])
+    });
+    assert!(json.contains("8192") && !json.contains("2048"), "{json}");
+}

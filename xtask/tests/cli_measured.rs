@@ -463,3 +463,21 @@ fn a_sweep_that_holds_prompts_of_others_is_not_judged_as_too_slow() {
         std::fs::remove_file(file).ok();
     }
 }
+
+/// 2.4 from a load of 4k made 16k "pays" without a word on where it was measured.
+#[test]
+fn a_typed_accept_length_is_said_to_be_taken_for_one_of_a_long_context() {
+    let said = |context: &str, draft: &str| {
+        let flags =
+            "--model qwen3-32b --quant awq --gpu rtx-4090 --gpus 2 --engine sglang --concurrency 1";
+        common::run(
+            "predict",
+            &format!("{flags} --context {context} --draft {draft} --accept 2.4@3"),
+        )
+    };
+    let words =
+        "accept length 2.40 as measured at 16,384 tokens of context, which --accept does not say";
+    assert!(said("16k", "eagle3").contains(words));
+    assert!(!said("4k", "eagle3").contains("as measured at"));
+    assert!(!said("16k", "qwen3-0.6b").contains("as measured at"));
+}

@@ -241,3 +241,24 @@ fn no_head_is_offered_whose_config_reaches_less_than_requests_hold() {
     assert!(said("2k").contains(offer));
     assert!(!said("10k").contains(offer));
 }
+
+/// Between the 2,048 tokens of the head whose shapes were taken and 4,096 the reach of a named head was not
+/// asked for.
+#[test]
+fn how_far_a_named_head_reaches_is_asked_beyond_the_one_taken_for_it() {
+    let said = |context: &str| {
+        common::run(
+            "predict",
+            &format!(
+                "--model qwen3-30b-a3b --quant fp8 --gpu rtx-3090 --gpus 2 --engine vllm --draft some/Qwen3-a3B_eagle3 --concurrency 16 --context {context}"
+            ),
+        )
+    };
+    let asked = "how far your head reaches (max_position_embeddings in its config.json)";
+    let (short, within) = (said("4k"), said("2k"));
+    assert!(
+        short.starts_with("MEASURE FIRST") && short.contains(asked),
+        "{short}"
+    );
+    assert!(!within.contains(asked), "{within}");
+}

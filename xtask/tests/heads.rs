@@ -474,35 +474,3 @@ fn gemmas_assistant_is_said_not_to_be_modelled() {
         );
     }
 }
-
-/// At 32k the paste let in twice as much as the head reaches, and a request of 45k ended drafting for all.
-#[test]
-fn a_length_of_the_tools_own_choice_lets_in_nothing_that_ends_drafting() {
-    let config = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("reaches-40k.json");
-    let head = r#"{"architectures":["LlamaForCausalLMEagle3"],"hidden_size":2048,"intermediate_size":12288,
-        "max_position_embeddings":40960,"model_type":"llama","num_attention_heads":32,"num_key_value_heads":4,
-        "num_hidden_layers":1,"head_dim":128,"vocab_size":151936,"draft_vocab_size":32000}"#;
-    std::fs::write(&config, head).expect("written");
-    let config = config.display().to_string();
-    let flags = "--model qwen3-coder-30b-a3b --gpu rtx-5090 --quant int4 --context 32k --concurrency 1,2,3 --accept 1.9@3";
-    let said = |engine: &str| {
-        let words = flags
-            .split(' ')
-            .chain(["--engine", engine, "--draft", &config]);
-        let words: Vec<&str> = std::iter::once("predict").chain(words).collect();
-        answers(&words)
-    };
-    let walled = said("vllm@0.20.0");
-    let paste = |text: &str| {
-        text.lines()
-            .filter(|line| line.contains("vllm serve"))
-            .map(str::to_string)
-            .collect::<String>()
-    };
-    assert!(paste(&walled).contains("--max-model-len 40960"), "{walled}");
-    assert!(
-        walled.contains("--max-model-len 40960 in the paste keeps such requests out"),
-        "{walled}"
-    );
-    assert!(paste(&said("vllm@0.33.0")).contains("--max-model-len 65536"));
-}

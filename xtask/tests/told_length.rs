@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::run;
+use common::{answers, run};
 
 const LLAMA: &str = "--model llama-3.3-70b --quant awq --gpu rtx-3090 --gpus 4 --topology \
                      docs/examples/topo-4x3090.txt --draft eagle3 --engine vllm";
@@ -120,4 +120,36 @@ fn a_length_that_the_pool_chooses_leaves_the_pools_own_band() {
         asked.contains("--max-model-len 4096 in the paste: room"),
         "{asked}"
     );
+}
+
+/// At 32k the paste let in twice as much as the head reaches, and a request of 45k ended drafting for all.
+#[test]
+fn a_length_of_the_tools_own_choice_lets_in_nothing_that_ends_drafting() {
+    let config = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("reaches-40k.json");
+    let head = r#"{"architectures":["LlamaForCausalLMEagle3"],"hidden_size":2048,"intermediate_size":12288,
+        "max_position_embeddings":40960,"model_type":"llama","num_attention_heads":32,"num_key_value_heads":4,
+        "num_hidden_layers":1,"head_dim":128,"vocab_size":151936,"draft_vocab_size":32000}"#;
+    std::fs::write(&config, head).expect("written");
+    let config = config.display().to_string();
+    let flags = "--model qwen3-coder-30b-a3b --gpu rtx-5090 --quant int4 --context 32k --concurrency 1,2,3 --accept 1.9@3";
+    let said = |engine: &str| {
+        let words = flags
+            .split(' ')
+            .chain(["--engine", engine, "--draft", &config]);
+        let words: Vec<&str> = std::iter::once("predict").chain(words).collect();
+        answers(&words)
+    };
+    let walled = said("vllm@0.20.0");
+    let paste = |text: &str| {
+        text.lines()
+            .filter(|line| line.contains("vllm serve"))
+            .map(str::to_string)
+            .collect::<String>()
+    };
+    assert!(paste(&walled).contains("--max-model-len 40960"), "{walled}");
+    assert!(
+        walled.contains("--max-model-len 40960 in the paste keeps such requests out"),
+        "{walled}"
+    );
+    assert!(paste(&said("vllm@0.33.0")).contains("--max-model-len 65536"));
 }

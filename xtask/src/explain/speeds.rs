@@ -7,6 +7,9 @@ use super::text::number_after;
 /// the last line, however long ago that was.
 const IDLE: f64 = 0.5;
 
+/// A printer's first line under this share of the others of its load was not busy throughout.
+const SLOW_START: f64 = 0.9;
+
 /// Loads told apart.
 const MOST_LOADS: usize = 512;
 
@@ -229,7 +232,7 @@ pub(super) fn by_load(intervals: &[Interval<'_>]) -> Vec<LoadSpeed> {
         .iter()
         // A first line alone may hold any idle time.
         .filter(|(_, same)| same.len() > 1 || same.iter().all(|i| !first.contains(&i.line)))
-        .filter_map(|(running, same)| usual(*running, same))
+        .filter_map(|(running, same)| usual(*running, same, &first))
         .collect();
     speeds.sort_by(|a, b| a.running.total_cmp(&b.running));
     let sure: Vec<LoadSpeed> = speeds.iter().filter(|s| s.lines > 1).copied().collect();
@@ -247,10 +250,27 @@ fn possible(single: &LoadSpeed, other: &LoadSpeed) -> bool {
     }
 }
 
-fn usual(running: f64, same: &[Interval<'_>]) -> Option<LoadSpeed> {
+/// The lines of a load less a printer's very first where that lies below the others: nothing before it shows
+/// that the load held.
+fn without_slow_start<'a>(same: &[Interval<'a>], first: &[usize]) -> Vec<Interval<'a>> {
+    let is_first = |i: &Interval<'_>| first.contains(&i.line);
+    let others: Vec<f64> = same
+        .iter()
+        .filter(|i| !is_first(i))
+        .map(|i| i.tok_s)
+        .collect();
+    let usual = crate::score::quantile(&others, 0.5);
+    let kept = same
+        .iter()
+        .filter(|i| !is_first(i) || usual.is_none_or(|usual| i.tok_s >= SLOW_START * usual));
+    kept.copied().collect()
+}
+
+fn usual(running: f64, same: &[Interval<'_>], first: &[usize]) -> Option<LoadSpeed> {
     let middle = |figures: &[f64]| crate::score::quantile(figures, 0.5);
     let all: Vec<f64> = same.iter().map(|i| i.tok_s).collect();
     let least = IDLE * middle(&all)?;
+    let same = without_slow_start(same, first);
     let busy: Vec<&Interval<'_>> = same.iter().filter(|i| i.tok_s >= least).collect();
     let speeds: Vec<f64> = busy.iter().map(|i| i.tok_s).collect();
     let held = busy.iter().filter_map(|i| Some((i.tokens?, i.line)));

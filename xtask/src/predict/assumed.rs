@@ -174,6 +174,16 @@ fn listed(loads: &[u32]) -> String {
     }
 }
 
+/// A sweep beside what does not fit.
+fn of_another_server() -> Assumption {
+    Assumption {
+        what: "the plain sweep ran, and nothing runs with these flags: its server had another weight format, card or \
+               number of cards, or was another model"
+            .to_string(),
+        settled_by: "--quant, --gpu, --gpus and --tp of that server".into(),
+    }
+}
+
 /// How far a sweep misleads on linear layers, whose verify writes a state for every token: measured, and not
 /// in the law that carries a sweep on.
 fn delta_rule(scenario: &Scenario) -> &'static str {
@@ -194,12 +204,7 @@ fn sweep_context(scenario: &Scenario, memory: &Memory) -> Option<Assumption> {
     let sweep = scenario.baseline.as_ref()?;
     let asked = scenario.context;
     if memory.fits == Some(false) {
-        return Some(Assumption {
-            what: "the plain sweep ran, and nothing runs with these flags: its server had another weight format, \
-                   card or number of cards, or was another model"
-                .to_string(),
-            settled_by: "--quant, --gpu, --gpus and --tp of that server".into(),
-        });
+        return Some(of_another_server());
     }
     let pool = memory.kv_tokens_without_speculation.or(memory.kv_tokens);
     // Requests that the pool does not hold at once, each load's of the length that was told of it.

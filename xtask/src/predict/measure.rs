@@ -7,7 +7,7 @@ use super::answer::{Measure, Memory, Point, Verdict};
 use super::costs::Costs;
 use super::measured::{self, Both};
 use super::{launch, points, verdict};
-use crate::scenario::Scenario;
+use crate::scenario::{Known, Scenario};
 use crate::table::thousands;
 
 /// Shortest requests that a plain sweep is asked to run with, tokens: a prompt, and output enough
@@ -125,11 +125,11 @@ fn only_the_verify_was_seen(scenario: &Scenario) -> bool {
 /// Whether it is not known how far the head reaches, and the one taken for it reaches less than the context.
 fn reach_is_asked(scenario: &Scenario, context: u64) -> bool {
     let past = scenario.acceptance.past_reach(context);
-    // Another's reach moves nothing of a head that was named.
-    let short = scenario.acceptance.may_be_trained_short(context);
+    // Another's reach moves nothing of a head that was named, and may not be its own.
+    let open = !matches!(scenario.acceptance.known, Known::Measured(_));
     scenario.draft.as_ref().is_some_and(|draft| {
         let less = draft.reach().is_some_and(|reach| reach < context);
-        less && !draft.reach_known && (past || (short && draft.stands_in))
+        less && !draft.reach_known && (past || (open && draft.stands_in))
     })
 }
 

@@ -261,7 +261,9 @@ pub(super) fn told(setting: &Setting<'_>) -> Option<String> {
         EngineKind::Vllm if setting.runs => {
             let told = vllm_context(scenario, memory);
             let length = &setting.memory.length;
-            let let_in = length.let_in.or(length.drafted);
+            // A length of the user's own needs no word.
+            let own = length.drafted.filter(|_| scenario.max_model_len.is_none());
+            let let_in = length.let_in.or(own);
             let let_in = let_in.filter(|reach| told == Some(*reach));
             let reach = match let_in {
                 Some(reach) => reach,

@@ -224,10 +224,10 @@ pub(super) fn resolve(
 }
 
 /// What is known of acceptance that nobody measured.
-struct Unknown {
-    query: PriorQuery,
+pub(super) struct Unknown {
+    pub(super) query: PriorQuery,
     prior: AcceptancePrior,
-    context: u64,
+    pub(super) context: u64,
     /// Tokens beyond which less is accepted.
     reach: Option<u64>,
 }
@@ -405,6 +405,7 @@ fn measured(
             unknown.acceptance(Some(&aside), notes)?
         }
         None => {
+            beyond::note_typed(unknown, (shown, source == given.source), notes);
             notes.input("accept_length", shown, source.clone());
             notes.input("accept_depth", depth, source);
             pass_warnings_on(shown, depth, notes);

@@ -4,6 +4,8 @@
 use spec_decode::acceptance::prior::PriorQuery;
 use spec_decode::{AcceptanceBand, AcceptancePrior, Chain, HeadKind, Posterior};
 
+use super::Notes;
+
 /// The band of the accept length where nobody measured it. Its lower end holds a head that was trained on
 /// short text, where this one may have been: `max_position_embeddings` is written by a template and says
 /// nothing of training. The middle stays, as it does for heads that were trained long (MiniMax-M3 to 32k,
@@ -24,6 +26,29 @@ pub(crate) fn unmeasured_band(
         (_, None) => band.low,
     };
     AcceptanceBand { low, ..band }
+}
+
+/// Says that a typed accept length is taken for one of this context, where a head may fall with it.
+pub(super) fn note_typed(
+    unknown: &super::acceptance::Unknown,
+    (length, typed): (f64, bool),
+    notes: &mut Notes,
+) {
+    let context = unknown.context;
+    let query = PriorQuery {
+        context_tokens: Some(context as f64),
+        ..unknown.query
+    };
+    if typed && query.may_be_trained_short() {
+        let tokens = crate::table::thousands(context as f64);
+        notes.assume(
+            format!(
+                "accept length {length:.2} as measured at {tokens} tokens of context, which --accept does not say: \
+                 at 16k one accepted 1.09 that had 2.30 at 2k (speculators#684)"
+            ),
+            format!("an accept length of requests of {tokens} tokens"),
+        );
+    }
 }
 
 /// A prior that falls beyond the head's reach.

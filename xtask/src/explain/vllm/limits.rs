@@ -88,7 +88,12 @@ pub(super) fn limits(run: &[Event], facts: &mut Facts) {
             }
             // What the head's own config reaches, before it is cut to the target's length.
             Kind::DraftLength => number(event, "draft_max_model_len", facts),
-            Kind::Batched => number(event, "max_num_batched_tokens", facts),
+            // A front end may print what it takes before the server prints its own.
+            Kind::Batched => {
+                if let Some((tokens, _)) = leading_number(event.rest) {
+                    facts.set("max_num_batched_tokens", tokens, event.line);
+                }
+            }
             _ => {}
         }
     }
