@@ -30,6 +30,12 @@ pub struct BoxSpec {
     pub gpu: Option<String>,
     /// Whether PCIe peer access works. NVLink and xGMI links between GPUs work whatever it says.
     pub p2p: P2p,
+    /// `NCCL_P2P_LEVEL` in the environment of what is served there, where it is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nccl_p2p_level: Option<crate::nccl::P2pLevel>,
+    /// NCCL's version there ("2.29.7"), where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nccl: Option<String>,
     /// Where the wiring was published or how it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,

@@ -286,6 +286,7 @@ pub fn all_reduce_plan(
     let plan = match algorithm {
         Algorithm::Nccl => {
             let graph = nccl::search(t, ranks, &options.nccl);
+            notes.extend(nccl::p2p::note(t, ranks, &options.nccl));
             if graph.failed {
                 let cure = nccl::cure(t, ranks, &options.nccl).words();
                 notes.push(format!(

@@ -102,7 +102,8 @@ pub struct Constants {
     pub simple_channel_gb_s: f64,
     /// Simple over PCIe: wire bytes a payload byte costs beyond packet headers (counters, FIFO).
     pub simple_overhead: f64,
-    /// A ring step through host memory costs this more, us.
+    /// A flag through host memory takes this longer than a write and a read of it, us: 1.75 was measured
+    /// between two H200 (1.6 to 1.87, docs/HARDWARE.md), and NCCL's step there is that and what any costs.
     pub host_hop_us: f64,
     /// Loaded read: what a round trip grows by when several peers are read at once, us.
     pub loaded_read_us: f64,
@@ -289,7 +290,7 @@ impl Default for Constants {
             simple_pcie_hop_us: 3.5,
             simple_channel_gb_s: 12.3,
             simple_overhead: 1.13,
-            host_hop_us: 1.5,
+            host_hop_us: 0.42,
             loaded_read_us: 3.2,
             incast_exponent: 0.22,
             cross_socket: 0.77,

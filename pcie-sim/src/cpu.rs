@@ -42,16 +42,29 @@ pub(crate) fn family(said: &str) -> String {
     known.map_or(low, |(_, _, family)| family.to_string())
 }
 
-/// Whether a CPU is of AMD's Turin (EPYC 9005, Zen 5).
-pub(crate) fn is_turin(cpu: Option<&str>) -> bool {
+/// Names of AMD's processors that come without the maker's.
+const AMD: [&str; 5] = [
+    "amd",
+    "advanced micro devices",
+    "epyc",
+    "threadripper",
+    "ryzen",
+];
+
+/// Whether a CPU is AMD's.
+pub(crate) fn is_amd(cpu: Option<&str>) -> bool {
     let family = cpu.map(family).unwrap_or_default();
-    family.contains("turin") || family.contains("zen5")
+    AMD.iter().any(|name| family.contains(name))
 }
 
-/// Whether what is known leaves open that it is one.
-pub(crate) fn may_be_turin(cpu: Option<&str>) -> bool {
-    let family = cpu.map(family).unwrap_or_default();
-    matches!(family.trim(), "" | "amd")
+/// Whether what is known leaves the family open: nothing, or the maker alone.
+pub(crate) fn may_be_any_of_amd(cpu: Option<&str>) -> bool {
+    matches!(cpu.map(family).unwrap_or_default().trim(), "" | "amd")
+}
+
+/// Whether nobody says which CPU it is.
+pub(crate) fn is_unsaid(cpu: Option<&str>) -> bool {
+    cpu.is_none_or(|said| said.trim().is_empty())
 }
 
 /// The CPU that a text names beside the wiring: `Model name:` of `lscpu`, `model name` of
@@ -77,22 +90,25 @@ mod tests {
 
     #[test]
     fn a_cpu_is_told_by_its_model_or_its_bridges() {
-        let turin = [
-            "AMD EPYC 9575F 64-Core Processor",
-            "amd-turin",
-            "PCI bridge: Advanced Micro Devices, Inc. [AMD] Turin PCIe GPP Bridge",
-        ];
-        for said in turin {
-            assert!(is_turin(Some(said)), "{said}");
-        }
-        for said in [
-            "AMD EPYC 9654 96-Core Processor",
-            "AMD EPYC 7763 64-Core Processor",
-            "Intel(R) Xeon(R) Platinum 8480+",
-            "intel",
+        for (said, of) in [
+            ("AMD EPYC 9575F 64-Core Processor", "amd-turin"),
+            ("amd-turin", "amd-turin"),
+            (
+                "PCI bridge: Advanced Micro Devices, Inc. [AMD] Turin PCIe GPP Bridge",
+                "amd-turin",
+            ),
+            ("AMD EPYC 9654 96-Core Processor", "amd-genoa"),
+            ("AMD EPYC 7763 64-Core Processor", "amd-milan"),
+            ("intel", "intel"),
         ] {
-            assert!(!is_turin(Some(said)) && !may_be_turin(Some(said)), "{said}");
+            assert_eq!(family(said), of);
         }
-        assert!(may_be_turin(None) && may_be_turin(Some("amd")));
+        for said in ["AMD Ryzen Threadripper PRO 7955WX", "amd-milan", "epyc"] {
+            assert!(is_amd(Some(said)), "{said}");
+        }
+        for said in ["Intel(R) Xeon(R) Platinum 8480+", "grace"] {
+            assert!(!is_amd(Some(said)) && !is_unsaid(Some(said)), "{said}");
+        }
+        assert!(is_unsaid(None) && is_unsaid(Some(" ")));
     }
 }

@@ -3,10 +3,16 @@
 //! failures. The times it *predicts* only serve its choice; how long the choice then takes is
 //! simulated in `collectives`.
 
+mod cure;
+pub mod p2p;
+
+pub use cure::{Cure, FINDS_RING, by_a_newer, cure, on_amd};
+pub use p2p::P2pLevel;
+
 use crate::box_spec::LinkKind;
 use crate::constants::Arch;
 use crate::cpu;
-use crate::topology::{RouteClass, Topology, Wire};
+use crate::topology::{DirectedLink, RouteClass, Topology, Wire};
 
 /// NCCL algorithms for one box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,9 +39,11 @@ pub enum NcclProtocol {
 /// What may be known of the installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NcclSetup {
-    /// Version as (major, minor); None: unknown, so that the failures of versions before 2.29 are
-    /// assumed.
+    /// Version as (major, minor); None: the box's, or unknown, so that the failures of versions before
+    /// 2.30 are assumed.
     pub version: Option<(u16, u16)>,
+    /// `NCCL_P2P_LEVEL`; None: the box's, or NCCL's own.
+    pub p2p_level: Option<P2pLevel>,
     /// A hand-written graph file replaces the search (`NCCL_GRAPH_FILE`).
     pub graph_file: bool,
     /// `NCCL_MIN_NCHANNELS`.
@@ -59,6 +67,21 @@ pub struct Graph {
     pub nvlink: bool,
     /// Rings over links of their own: on a full mesh of links as many as a GPU has peers.
     pub rings: u32,
+    /// Up to which path it goes directly, through host memory beyond.
+    pub level: P2pLevel,
+}
+
+/// The version in force, where known.
+pub fn version(t: &Topology, setup: &NcclSetup) -> Option<(u16, u16)> {
+    setup.version.or(t.nccl_version)
+}
+
+/// `2.29.7`, `2.28.9+cuda13.0` or `v2.30` as (2, 29), …; None where it is no version.
+pub fn release(text: &str) -> Option<(u16, u16)> {
+    let mut parts = text.trim().trim_start_matches('v').split(['.', '+', '-']);
+    let mut next = || parts.next()?.parse::<u16>().ok();
+    let (major, minor) = (next()?, next()?);
+    (major > 0 && minor < 1000).then_some((major, minor))
 }
 
 /// Speeds tried from fast to slow, GB/s: default, sm90, sm100 and later (search.cc).
@@ -76,7 +99,10 @@ const FAILED_GB_S: f64 = 0.1;
 /// Most channels NCCL uses on NVLink in one box.
 const NVLINK_CHANNELS: u32 = 24;
 
-/// NCCL's figure for a socket link, GB/s (topo.h): AMD Zen 3 and 4 24, Zen 5 32 (since 2.30; 16
+/// NCCL's figure for the link between any two AMD sockets before [`FINDS_RING`], GB/s (topo.h).
+const AMD_FLAT_GB_S: f64 = 16.0;
+
+/// NCCL's figure for a socket link, GB/s (topo.h): AMD Zen 3 and 4 24, Zen 5 32 (all since 2.30; 16
 /// before), Intel Skylake 10, Sapphire Rapids 22, other Intel 6 to 40.
 pub(crate) fn socket_gb_s(cpu: Option<&str>, link: LinkKind) -> f64 {
     let cpu = cpu.map(cpu::family).unwrap_or_default();
@@ -111,8 +137,10 @@ pub(crate) fn nvlink_gb_s(data_sheet_gb_s: f64) -> f64 {
 /// The ring search for `ranks` (GPU indices of the box).
 pub fn search(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> Graph {
     let near = ring_order(t, ranks);
-    let over_links =
-        |order: &[usize]| ring_hops(ranks, order).all(|(a, b)| t.full_gpu_link(&[a, b]));
+    let level = p2p::level(t, ranks, setup);
+    let over_links = |order: &[usize]| {
+        level >= P2pLevel::Nvl && ring_hops(ranks, order).all(|(a, b)| t.full_gpu_link(&[a, b]))
+    };
     // Nearest first may run into a GPU from which only PCIe leads back (hybrid cube mesh).
     let order = if over_links(&near) {
         near
@@ -120,30 +148,27 @@ pub fn search(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> Graph {
         link_ring(t, ranks).unwrap_or(near)
     };
     let nvlink = over_links(&order);
-    let failed = !setup.graph_file && search_fails(t, ranks, setup);
     let rings = if linked_in_pairs(t, ranks) {
         ranks.len() as u32 - 1
     } else {
         1
     };
     let (mut channels, mut bus_gb_s) = (2, FAILED_GB_S);
-    if !failed {
-        // More than two GPUs over PCIe get one ring in every published log, two of them two.
-        let most = match (nvlink, ranks.len()) {
-            (true, _) => 32,
-            (false, 2) => 2,
-            (false, _) => 1,
+    // More than two GPUs over PCIe get one ring in every published log, two of them two.
+    let most = match (nvlink, ranks.len()) {
+        (true, _) => 32,
+        (false, 2) => 2,
+        (false, _) => 1,
+    };
+    let (found, speed) = best_speed(t, (ranks, setup), &order, most);
+    if found > 0 {
+        bus_gb_s = f64::from(found) * speed * f64::from(rings);
+        channels = if nvlink {
+            NVLINK_CHANNELS
+        } else {
+            // Every channel is used twice (connect.cc).
+            2 * found
         };
-        let (found, speed) = best_speed(t, ranks, &order, most);
-        if found > 0 {
-            bus_gb_s = f64::from(found) * speed * f64::from(rings);
-            channels = if nvlink {
-                NVLINK_CHANNELS
-            } else {
-                // Every channel is used twice (connect.cc).
-                2 * found
-            };
-        }
     }
     if setup.graph_file && !nvlink {
         channels = channels.max(4);
@@ -155,9 +180,10 @@ pub fn search(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> Graph {
         order,
         channels,
         bus_gb_s,
-        failed: failed || bus_gb_s <= FAILED_GB_S,
+        failed: bus_gb_s <= FAILED_GB_S,
         nvlink,
         rings,
+        level,
     }
 }
 
@@ -177,59 +203,6 @@ fn linked_in_pairs(t: &Topology, ranks: &[usize]) -> bool {
         })
 }
 
-/// The first release whose search finds a ring on two Turin sockets.
-pub const FINDS_RING: (u16, u16) = (2, 29);
-
-/// Known failure: two Turin sockets and more than one GPU on each, before 2.29: the search finds
-/// no ring at any speed. Published logs show bw 0.1, path SYS, 2 channels, and a graph file mends it.
-fn search_fails(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> bool {
-    let turin = cpu::is_turin(t.cpu.as_deref());
-    let sockets: std::collections::BTreeSet<Option<usize>> =
-        ranks.iter().map(|g| t.socket_of(*g)).collect();
-    let old = setup.version.is_none_or(|v| v < FINDS_RING);
-    turin && old && sockets.len() > 1 && ranks.len() > 2
-}
-
-/// What mends a search that finds no ring, the simplest first: a newer NCCL where that alone finds one.
-pub fn cure(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> Cure {
-    let newer = NcclSetup {
-        version: Some(FINDS_RING),
-        ..*setup
-    };
-    match search(t, ranks, setup).failed && !search(t, ranks, &newer).failed {
-        true => Cure::Newer,
-        false => Cure::GraphFile,
-    }
-}
-
-/// What mends a search that finds no ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cure {
-    /// A newer NCCL finds it by itself.
-    Newer,
-    /// A graph file alone.
-    GraphFile,
-}
-
-impl Cure {
-    /// In words.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Newer => "NCCL 2.29 or newer, or a graph file (NCCL_GRAPH_FILE)",
-            Self::GraphFile => "a graph file (NCCL_GRAPH_FILE)",
-        }
-    }
-}
-
-/// The same box on a CPU for which the search finds no ring, where nobody said which CPU it has and
-/// that would matter to `ranks`.
-pub fn on_turin(t: &Topology, ranks: &[usize], setup: &NcclSetup) -> Option<Topology> {
-    let open = cpu::may_be_turin(t.cpu.as_deref()) && !t.worst_class(ranks).is_gpu_link();
-    let mut other = open.then(|| t.clone())?;
-    other.cpu = Some("amd-turin".to_string());
-    search_fails(&other, ranks, setup).then_some(other)
-}
-
 /// Ranks so that near ones are neighbours: nearest first, from rank 0.
 fn ring_order(t: &Topology, ranks: &[usize]) -> Vec<usize> {
     let mut order = Vec::with_capacity(ranks.len());
@@ -245,7 +218,7 @@ fn ring_order(t: &Topology, ranks: &[usize]) -> Vec<usize> {
             .enumerate()
             .min_by_key(|(_, r)| {
                 let class = t.route(last, ranks[**r]).map(|x| x.class);
-                (class, **r)
+                (p2p::path(t, last, ranks[**r]), class, **r)
             })
             .map_or(0, |(i, _)| i);
         order.push(free.remove(nearest));
@@ -290,7 +263,12 @@ fn ring_hops<'a>(
 
 /// Channels and speed with the most GB/s in sum. Like NCCL, goes on below the first speed that
 /// works while the next is above 0.49 of it.
-fn best_speed(t: &Topology, ranks: &[usize], order: &[usize], most: u32) -> (u32, f64) {
+fn best_speed(
+    t: &Topology,
+    (ranks, setup): (&[usize], &NcclSetup),
+    order: &[usize],
+    most: u32,
+) -> (u32, f64) {
     let speeds: &[f64] = match t.arch.0 {
         0..=89 => &SPEEDS,
         90..=99 => &SPEEDS_SM90,
@@ -302,7 +280,7 @@ fn best_speed(t: &Topology, ranks: &[usize], order: &[usize], most: u32) -> (u32
         if first > 0.0 && speed <= 0.49 * first {
             break;
         }
-        let fits = channels_that_fit(t, ranks, order, speed, most);
+        let fits = channels_that_fit(t, (ranks, setup), order, speed, most);
         if fits == 0 {
             continue;
         }
@@ -316,7 +294,24 @@ fn best_speed(t: &Topology, ranks: &[usize], order: &[usize], most: u32) -> (u32
     best
 }
 
-fn channels_that_fit(t: &Topology, ranks: &[usize], order: &[usize], speed: f64, most: u32) -> u32 {
+/// What NCCL counts for a link. A graph file stands for a search with figures that are right.
+fn counted(t: &Topology, link: &DirectedLink, setup: &NcclSetup) -> f64 {
+    let flat = cpu::is_amd(t.cpu.as_deref())
+        && version(t, setup).is_none_or(|v| v < FINDS_RING)
+        && !setup.graph_file;
+    match link.wire {
+        Wire::Socket if flat => AMD_FLAT_GB_S,
+        _ => link.nccl_gb_s,
+    }
+}
+
+fn channels_that_fit(
+    t: &Topology,
+    (ranks, setup): (&[usize], &NcclSetup),
+    order: &[usize],
+    speed: f64,
+    most: u32,
+) -> u32 {
     // Intel root complexes cut peer traffic into 64 B packets: charged 6/5.
     let cpu = t.cpu.as_deref().map(cpu::family);
     let intel = cpu.is_some_and(|cpu| cpu.contains("intel"));
@@ -338,7 +333,7 @@ fn channels_that_fit(t: &Topology, ranks: &[usize], order: &[usize], speed: f64,
         .iter()
         .zip(&t.links)
         .filter(|(uses, _)| **uses > 0.0)
-        .map(|(uses, link)| ((link.nccl_gb_s + 1e-9) / (speed * uses)).floor())
+        .map(|(uses, link)| ((counted(t, link, setup) + 1e-9) / (speed * uses)).floor())
         .fold(f64::from(most), f64::min);
     fits.max(0.0) as u32
 }

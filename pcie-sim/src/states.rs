@@ -27,7 +27,7 @@ pub const MODES: [Mode; 5] = [
         state: Some(FabricState::Collapsed),
         name: "collapsed",
         signature: "pairs reach their rate, all pairs at once fall to about 2 GB/s a direction",
-        remedy: "island schedule, tensor parallelism inside one chip or socket, an NCCL whose search finds its ring (2.29 or newer on two Turin), else a graph file",
+        remedy: "island schedule, tensor parallelism inside one chip or socket, an NCCL whose search finds its ring (2.30 or newer on two AMD sockets), else a graph file",
     },
     Mode {
         state: Some(FabricState::Staged),

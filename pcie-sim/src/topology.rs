@@ -6,6 +6,7 @@
 
 use crate::box_spec::{BoxSpec, FabricState, LinkKind, Measured, NodeKind, P2p};
 use crate::constants::Arch;
+use crate::nccl::P2pLevel;
 use crate::tlp;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -161,6 +162,10 @@ pub struct Topology {
     pub gpu_nodes: Vec<usize>,
     /// Peer access over PCIe.
     pub p2p: P2p,
+    /// `NCCL_P2P_LEVEL` of the box, where it says one.
+    pub nccl_p2p_level: Option<P2pLevel>,
+    /// Its NCCL, as (major, minor), where it says one.
+    pub nccl_version: Option<(u16, u16)>,
     /// State of the fabric.
     pub state: FabricState,
     /// Rate per direction under all-to-all load where it was measured, GB/s.
@@ -189,6 +194,8 @@ impl Topology {
             links: Vec::new(),
             gpu_nodes: Vec::new(),
             p2p: spec.p2p,
+            nccl_p2p_level: spec.nccl_p2p_level,
+            nccl_version: spec.nccl.as_deref().and_then(crate::nccl::release),
             state: FabricState::Healthy,
             all_pairs_gb_s: None,
             cpu: spec.cpu.clone(),

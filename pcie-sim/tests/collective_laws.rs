@@ -1,7 +1,7 @@
 //! Laws of collectives on boxes of any shape, and measured figures of real ones.
 
 use pcie_sim::box_spec::BoxSpec;
-use pcie_sim::nccl::NcclSetup;
+use pcie_sim::nccl::{NcclSetup, P2pLevel};
 use pcie_sim::{
     Access, Algorithm, Arch, Basis, Constants, Options, Topology, Transfer, all_gather, all_reduce,
     all_reduce_plan, alone_gb_s, concurrent, contention,
@@ -232,10 +232,13 @@ fn pairs_look_perfect_where_all_pairs_collapse() {
 /// tables of AIConfigurator 0.12.0): its model leaves LL between the two, too late.
 #[test]
 fn nccl_inverts_between_512_kib_and_1_mib_on_eight_rtx_pro_6000() {
-    let t = catalogue("8x-rtx-pro-6000-direct", Arch::BLACKWELL_RTX);
+    let mut t = catalogue("8x-rtx-pro-6000-direct", Arch::BLACKWELL_RTX);
+    // Neither its CPU nor its environment is told; its steps are those of peer access, and it finds a ring.
+    t.cpu = None;
     let options = Options {
         nccl: NcclSetup {
             version: Some((2, 29)),
+            p2p_level: Some(P2pLevel::Sys),
             ..NcclSetup::default()
         },
         ..Options::default()
@@ -249,7 +252,7 @@ fn nccl_inverts_between_512_kib_and_1_mib_on_eight_rtx_pro_6000() {
     assert!((large.time_us / 131.5).ln().abs() < 0.25);
 }
 
-/// The search fails on two Turin sockets before NCCL 2.29 (default 48.2 us at 32 KiB, with a graph
+/// The search fails on two Turin sockets before NCCL 2.30 (default 48.2 us at 32 KiB, with a graph
 /// file 26.2; RTX PRO 6000 community pages).
 #[test]
 fn a_graph_file_mends_the_search_of_nccl_on_two_turin_sockets() {

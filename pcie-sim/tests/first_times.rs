@@ -6,7 +6,9 @@ use pcie_sim::{Algorithm, Arch, Options, Topology, all_reduce};
 
 /// Two sockets, two switch chips of two virtual switches each, two GPUs a virtual switch.
 fn two_chips(state: &str) -> Topology {
-    let mut text = String::from("name = \"two-chips\"\np2p = \"on\"\ncpu = \"amd-turin\"\n");
+    let mut text = String::from(
+        "name = \"two-chips\"\np2p = \"on\"\nnccl_p2p_level = \"SYS\"\ncpu = \"amd-turin\"\n",
+    );
     text.push_str(&format!("[fabric]\nstate = \"{state}\"\n"));
     for s in 0..2 {
         text.push_str(&format!("[[node]]\nid = \"cpu{s}\"\nkind = \"socket\"\n"));
@@ -26,7 +28,7 @@ fn two_chips(state: &str) -> Topology {
     Topology::from_spec(&spec, Arch::BLACKWELL_RTX).expect("topology")
 }
 
-/// The origin: NCCL takes about 58 to 67 us for the verify of four tokens, the forced one-shot
+/// The origin: NCCL with NCCL_P2P_LEVEL=SYS takes about 58 to 67 us for the verify of four tokens, the forced one-shot
 /// kernel about 340 to 440 us, because the fabric collapses under all-to-all load.
 #[test]
 fn verify_of_four_tokens_on_a_collapsing_box() {

@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod nccl;
+
+pub(crate) use nccl::NcclArgs;
+
 /// The shortest way to an answer, for each kind of question.
 const EXAMPLES: &str = "\
 Examples:
@@ -180,6 +184,8 @@ pub(crate) struct ScenarioArgs {
     /// Your own all-reduce times: `bytes,time_us` as CSV, or the table of all_reduce_perf
     #[arg(long, value_name = "FILE")]
     pub(crate) allreduce_table: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) nccl: NcclArgs,
     /// Take what a log says as flags
     #[arg(long, value_name = "LOG")]
     pub(crate) from_log: Option<PathBuf>,
@@ -290,6 +296,8 @@ pub(crate) struct SimulateArgs {
     /// `lspci -tv`, NCCL's topology XML, or a box file
     #[arg(long, value_name = "FILE")]
     pub(crate) topology: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) nccl: NcclArgs,
     /// GPUs that take part [default: all]
     #[arg(long, value_name = "0,1,…", allow_hyphen_values = true)]
     pub(crate) ranks: Option<String>,

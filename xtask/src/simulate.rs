@@ -16,6 +16,7 @@ use pcie_sim::{Algorithm, Arch, Basis, CollectiveTime, Options, Topology};
 use crate::cli::SimulateArgs;
 use crate::input;
 use crate::scenario::hardware::{self, BoxRequest, Hardware};
+use crate::scenario::nccl::NcclSaid;
 use crate::scenario::{Scenario, parse};
 use crate::table;
 
@@ -36,6 +37,8 @@ pub(crate) struct Answer {
     pub(crate) times: Vec<Vec<Option<CollectiveTime>>>,
     /// Why an algorithm cannot run here.
     pub(crate) refused: Vec<(Algorithm, String)>,
+    /// Whether NCCL's level is that of a wiring which nobody showed.
+    pub(crate) level_is_taken: bool,
     /// What was assumed of the box, with what settles it.
     pub(crate) assumptions: Vec<(String, String)>,
 }
@@ -91,6 +94,7 @@ fn answer(args: &SimulateArgs) -> anyhow::Result<Answer> {
         peers_by: None,
         gpus_by: None,
         topology: args.topology.clone(),
+        nccl: NcclSaid::by_flags(&args.nccl),
     })?;
     let arch = Arch::parse(&hardware.gpu.arch).unwrap_or(Arch::AMPERE);
     let topology = Topology::from_spec(&hardware.wiring, arch)
@@ -111,7 +115,8 @@ fn answer(args: &SimulateArgs) -> anyhow::Result<Answer> {
     };
     let algorithms = once(algorithms);
     let groups = groups::asked(args.groups.as_deref(), &ranks)?;
-    let mut answer = build(hardware, topology, ranks, sizes, algorithms, all)?;
+    let taken = hardware.is_usual() && args.nccl.p2p_level.is_none();
+    let mut answer = build((hardware, taken), topology, ranks, sizes, algorithms, all)?;
     answer.groups = groups;
     Ok(answer)
 }
@@ -142,7 +147,7 @@ pub(crate) fn of_scenario(scenario: &Scenario, bytes: u64) -> anyhow::Result<Ans
     let topology = Topology::from_spec(&hardware.wiring, arch)
         .map_err(|e| input::error(format!("box {}: {e}", hardware.wiring.name)))?;
     build(
-        hardware,
+        (hardware, false),
         topology,
         scenario.ranks.clone(),
         vec![bytes.max(1)],
@@ -162,7 +167,7 @@ pub(crate) fn write_trace(path: &std::path::Path, answer: &Answer) -> anyhow::Re
 }
 
 fn build(
-    hardware: Hardware,
+    (hardware, level_is_taken): (Hardware, bool),
     topology: Topology,
     ranks: Vec<usize>,
     sizes: Vec<u64>,
@@ -193,6 +198,7 @@ fn build(
     }
     let mut answer = Answer {
         hardware,
+        level_is_taken,
         assumptions: topology.assumptions.clone(),
         topology,
         ranks,
@@ -204,7 +210,7 @@ fn build(
         refused,
     };
     let of_cpu = questions::cpu_assumed(&answer);
-    let of_nccl = questions::old_nccl_assumed(&answer);
+    let of_nccl = questions::nccl_assumed(&answer);
     answer.assumptions.extend(of_cpu.into_iter().chain(of_nccl));
     Ok(answer)
 }

@@ -249,6 +249,15 @@ impl BoxSpec {
                 "give GB/s per direction, above 0",
             ));
         }
+        if let Some(said) = &self.nccl
+            && crate::nccl::release(said).is_none()
+        {
+            return Err(ReadError::new(
+                None,
+                format!("nccl = \"{said}\" is no version of NCCL"),
+                "give it as NCCL prints it, such as nccl = \"2.29.7\"",
+            ));
+        }
         for (i, row) in self.measured.iter().enumerate() {
             let line = header_line(text, "measured", i);
             if row.time_us.is_some_and(|t| !(t.is_finite() && t > 0.0))

@@ -1,6 +1,7 @@
 //! Boxes from a GPU and a count alone: the usual wiring, every guess listed as an assumption.
 
 use super::{BoxSpec, Link, LinkKind, Node, NodeKind, P2p, ReadError};
+use crate::nccl::P2pLevel;
 
 /// How the GPUs of one model are joined beside PCIe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,8 +123,20 @@ impl BoxSpec {
             );
             spec.add_gpu_links(gpu, gpus);
         }
+        spec.assume_direct_nccl();
         spec.check()?;
         Ok(spec)
+    }
+
+    /// Of a wiring that nobody showed: NCCL goes directly between all GPUs where they have peer access
+    /// and no other link. Measured servers of such cards fit that, by switches or by `NCCL_P2P_LEVEL`
+    /// (docs/pcie-sim.md), and not what NCCL does by itself behind root ports.
+    pub fn assume_direct_nccl(&mut self) {
+        let over_pcie = self.p2p == P2p::On && self.gpu_count() > 2;
+        let linked = |link: &Link| self.gpus().iter().any(|g| g.id == link.a || g.id == link.b);
+        if over_pcie && !self.links.iter().any(linked) {
+            self.nccl_p2p_level = Some(P2pLevel::Sys);
+        }
     }
 
     /// Adds the links beside PCIe that the GPU's model implies, each as an assumption.
@@ -219,6 +232,8 @@ impl BoxSpec {
             name,
             gpu,
             p2p,
+            nccl_p2p_level: None,
+            nccl: None,
             source: None,
             cpu: None,
             acs: None,

@@ -2,7 +2,7 @@
 
 use super::Job;
 use super::one_shot::all_to_all;
-use crate::nccl::{Graph, NcclProtocol};
+use crate::nccl::{Graph, NcclProtocol, p2p};
 use crate::pattern::{LL_WIRE_FACTOR, Transfer};
 use crate::plan::{Plan, Round};
 use crate::tlp::Access;
@@ -93,7 +93,7 @@ pub(super) fn step(job: &Job<'_>, graph: &Graph, protocol: NcclProtocol, chunk: 
                 from,
                 to,
                 bytes,
-                access: Access::KernelStore,
+                access: access(job, graph, (from, to)),
             })
             .collect()
     };
@@ -126,7 +126,8 @@ pub(super) fn step(job: &Job<'_>, graph: &Graph, protocol: NcclProtocol, chunk: 
             (family.simple_hop_us, 1.0, port)
         }
         (NcclProtocol::Simple, false) => {
-            let hop = job.c().simple_pcie_hop_us + host_extra_us(job, worst);
+            let extra = hops(job, graph).map(|hop| host_extra_us(job, graph, hop));
+            let hop = job.c().simple_pcie_hop_us + extra.fold(0.0, f64::max);
             let channel = job.c().simple_channel_gb_s * wire_factor;
             let cap = channel * f64::from(graph.channels);
             (hop, 1.0, cap)
@@ -139,6 +140,13 @@ pub(super) fn step(job: &Job<'_>, graph: &Graph, protocol: NcclProtocol, chunk: 
         overlap,
         cap_gb_s,
         repeat: 1,
+    }
+}
+
+fn access(job: &Job<'_>, graph: &Graph, (from, to): (usize, usize)) -> Access {
+    match p2p::staged(job.t, graph.level, from, to) {
+        true => Access::ThroughHost,
+        false => Access::KernelStore,
     }
 }
 
@@ -163,10 +171,18 @@ fn hops<'a>(job: &'a Job<'_>, graph: &'a Graph) -> impl Iterator<Item = (usize, 
     })
 }
 
+/// What lies between two neighbours of the ring as NCCL goes there.
+fn class(job: &Job<'_>, graph: &Graph, (a, b): (usize, usize)) -> Option<RouteClass> {
+    let route = job.t.route(a, b)?;
+    Some(match p2p::staged(job.t, graph.level, a, b) {
+        true => RouteClass::Host,
+        false => route.class,
+    })
+}
+
 fn worst_hop(job: &Job<'_>, graph: &Graph) -> RouteClass {
     hops(job, graph)
-        .filter_map(|(a, b)| job.t.route(a, b))
-        .map(|r| r.class)
+        .filter_map(|hop| class(job, graph, hop))
         .max_by(|a, b| a.read_round_trip_us().total_cmp(&b.read_round_trip_us()))
         .unwrap_or(RouteClass::GpuLink)
 }
@@ -175,19 +191,32 @@ fn worst_hop(job: &Job<'_>, graph: &Graph) -> RouteClass {
 /// hop in turn.
 fn ring_flag_us(job: &Job<'_>, graph: &Graph) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
-    for (a, b) in hops(job, graph) {
-        if let Some(route) = job.t.route(a, b) {
-            sum += route.class.flag_us() + host_extra_us(job, route.class);
+    for hop in hops(job, graph) {
+        if let Some(class) = class(job, graph, hop) {
+            sum += class.flag_us() + host_extra_us(job, graph, hop);
             count += 1.0;
         }
     }
     if count > 0.0 { sum / count } else { 0.0 }
 }
 
-fn host_extra_us(job: &Job<'_>, class: RouteClass) -> f64 {
-    if class == RouteClass::Host {
-        job.c().host_hop_us
-    } else {
-        0.0
+/// What a flag through host memory takes longer than its class says: the CPU's own part, and half of
+/// what switches on the way and the other socket add to a round trip between GPUs.
+fn host_extra_us(job: &Job<'_>, graph: &Graph, hop: (usize, usize)) -> f64 {
+    if class(job, graph, hop) != Some(RouteClass::Host) {
+        return 0.0;
     }
+    let direct = RouteClass::DirectSameSocket.read_round_trip_us();
+    let longer = |class: RouteClass| (class.read_round_trip_us() - direct) / 2.0;
+    let (a, b) = hop;
+    let behind = [a, b].iter().any(|gpu| job.t.leaf_switch(*gpu).is_some());
+    let across = job.t.socket_of(a) != job.t.socket_of(b);
+    let mut extra = job.c().host_hop_us;
+    if behind {
+        extra += longer(RouteClass::SameSocket);
+    }
+    if across {
+        extra += longer(RouteClass::CrossSocket);
+    }
+    extra
 }

@@ -109,7 +109,7 @@ pub fn read(text: &str, hints: &Hints) -> Result<BoxSpec, ReadError> {
         Format::Unknown if text.trim().is_empty() => return refuse("the text is empty"),
         Format::Unknown => return refuse("no topology found in this text"),
     };
-    if crate::cpu::may_be_turin(spec.cpu.as_deref()) {
+    if crate::cpu::may_be_any_of_amd(spec.cpu.as_deref()) {
         let named = crate::cpu::in_text(&clean::lines(text));
         spec.cpu = named.or(spec.cpu);
     }

@@ -2,6 +2,29 @@
 
 mod debug;
 
+/// What a log says of NCCL itself, beside each the line.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Said {
+    /// Its version.
+    pub(crate) version: Option<(String, usize)>,
+    /// `NCCL_P2P_LEVEL`, as NCCL or a start line shows it.
+    pub(crate) p2p_level: Option<(String, usize)>,
+}
+
+/// What the facts say of NCCL.
+pub(super) fn said(facts: &Facts) -> Said {
+    let version = || {
+        Some((
+            facts.text("nccl_version")?.to_string(),
+            facts.get("nccl_version")?.line,
+        ))
+    };
+    Said {
+        version: version(),
+        p2p_level: debug::p2p_level(facts),
+    }
+}
+
 use super::facts::Facts;
 use super::text::{Doc, leading_number, number_prefix};
 

@@ -169,6 +169,7 @@ pub(super) fn said(facts: &Facts) -> LogScenario {
         custom_all_reduce: custom_all_reduce(facts),
         custom_all_reduce_off: off(facts),
         no_flashinfer: no_flashinfer(facts),
+        nccl: super::nccl::said(facts),
         ..LogScenario::default()
     }
 }

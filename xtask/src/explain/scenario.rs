@@ -61,6 +61,8 @@ pub(crate) struct LogScenario {
     /// vLLM's own all-reduce forced over PCIe: the largest payload it takes where said, bytes, and
     /// the rows (tokens of a pass) up to which it takes a larger one too.
     pub(crate) pcie_all_reduce: Option<(Option<(f64, f64)>, usize)>,
+    /// NCCL's version and level.
+    pub(crate) nccl: super::nccl::Said,
     /// Variables and flags by which the server's all-reduce was chosen.
     pub(crate) all_reduce_switches: Option<(Vec<String>, usize)>,
     /// The engine's own all-reduce was off, by flag or by what it found.

@@ -51,9 +51,9 @@ pub(super) fn all(
     let users = points.first().map_or(1, |point| point.concurrency);
     let bytes = super::payload_bytes(scenario, users, 1);
     let cpu = links.cpu_assumed(setting.allreduce, bytes);
-    let old_nccl = links.old_nccl_assumed(setting.allreduce, bytes);
+    let nccl = super::nccl_setup::told(setting, links, points);
     let step = super::nccl_step::told(setting, links, points);
-    let of_run = cpu.iter().chain(&old_nccl).chain(&step);
+    let of_run = cpu.iter().chain(&nccl).chain(&step);
     for (what, settled_by) in links.assumptions().iter().chain(of_run) {
         let line = format!("wiring: {what}");
         if !all.iter().any(|a| a.what == line) {

@@ -131,6 +131,12 @@ fn of_the_links(
         let gain = gain(&mended, Choice::parse(&scenario.allreduce)?)?;
         found.push(gain.change(change, why));
     }
+    if let Some((direct, level)) = links.going_directly() {
+        let gain = gain(&direct, Choice::parse(&scenario.allreduce)?)?;
+        let why = "in the engine's environment: NCCL goes directly between all GPUs, where by itself it \
+                   goes through host memory; test for a hang (ACS, IOMMU)";
+        found.push(gain.change(&format!("NCCL_P2P_LEVEL={level}"), why.to_string()));
+    }
     Ok(found)
 }
 
@@ -140,10 +146,10 @@ fn ring_for_nccl(cure: Cure) -> (&'static str, String) {
         "dump what it found (NCCL_GRAPH_DUMP_FILE), write the ring of all GPUs into it, load that";
     match cure {
         Cure::Newer => (
-            "run NCCL 2.29 or newer, or give the older one a graph file (NCCL_GRAPH_FILE)",
+            "run NCCL 2.30 or newer, or give the older one a graph file (NCCL_GRAPH_FILE)",
             format!(
-                "the search of an older one finds no ring on two AMD Turin and takes Simple at small sizes, \
-                 2.29 finds it by itself; for the file {file}"
+                "the search of an older one finds no ring on two AMD sockets and takes Simple at small sizes, \
+                 2.30 finds it by itself; for the file {file}"
             ),
         ),
         Cure::GraphFile => (

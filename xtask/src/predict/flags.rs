@@ -59,11 +59,12 @@ pub(super) fn engine_flags(setting: &Setting<'_>) -> BTreeMap<&'static str, Vec<
     }
     let asked = setting.scenario.engine.kind;
     let devices = setting.scenario.visible_devices();
+    let level = super::nccl_setup::pasted(setting.scenario);
     let mut with_env = |engine, env_key, (mut env, mut line): (Vec<String>, Vec<String>)| {
         super::carried::add(setting.scenario, engine, &mut line);
         env.extend(super::carried::environment(setting.scenario, engine));
         flags.insert(engine, line);
-        env.splice(0..0, devices.clone());
+        env.splice(0..0, devices.iter().chain(&level).cloned());
         if !env.is_empty() {
             flags.insert(env_key, env);
         }

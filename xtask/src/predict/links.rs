@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use pcie_sim::nccl::{Cure, FINDS_RING};
+use pcie_sim::nccl::{Cure, FINDS_RING, NcclSetup, P2pLevel};
 use pcie_sim::{Algorithm, Arch, CollectiveTime, Options, Topology, all_reduce, choose_best};
 
 use serde::Serialize;
@@ -264,7 +264,7 @@ impl<'a> Links<'a> {
     /// What the CPU, which nobody named, is taken to be, where another makes the all-reduce another.
     pub(super) fn cpu_assumed(&self, choice: Choice, bytes: u64) -> Option<(String, String)> {
         let nccl = &self.options.nccl;
-        let other = pcie_sim::nccl::on_turin(&self.topology, self.ranks, nccl)?;
+        let other = pcie_sim::nccl::on_amd(&self.topology, self.ranks, nccl)?;
         let other = self.with(other, self.options.clone());
         let us = (
             self.time(choice, bytes).ok()?,
@@ -273,15 +273,40 @@ impl<'a> Links<'a> {
         cpu_assumed(bytes, us.0.time_us, us.1.time_us)
     }
 
-    /// Which NCCL is taken to run, where a newer one finds a ring that it does not.
-    pub(super) fn old_nccl_assumed(&self, choice: Choice, bytes: u64) -> Option<(String, String)> {
-        let newer = newer_nccl(&self.topology, self.ranks, &self.options)?;
-        let newer = self.with(self.topology.clone(), newer);
-        let us = (
-            self.time(choice, bytes).ok()?,
-            newer.time(choice, bytes).ok()?,
-        );
-        old_nccl_assumed(bytes, us.0.time_us, us.1.time_us)
+    /// The same links by an NCCL that finds a ring which the one assumed does not.
+    pub(super) fn by_a_newer_nccl(&self) -> Option<Self> {
+        let nccl = pcie_sim::nccl::by_a_newer(&self.topology, self.ranks, &self.options.nccl)?;
+        Some(self.with_nccl(nccl))
+    }
+
+    /// The same links with NCCL going directly where by itself it takes host memory, and by which level.
+    pub(super) fn going_directly(&self) -> Option<(Self, P2pLevel)> {
+        let own = self.options.nccl;
+        let level = super::nccl_setup::open_level(&self.topology, self.ranks, &own)?;
+        let other = self.with_nccl(NcclSetup {
+            p2p_level: Some(level),
+            ..own
+        });
+        Some((other, level))
+    }
+
+    /// The same links with NCCL going through host memory wherever the CPU lies between, where it does not.
+    pub(super) fn through_host_memory(&self) -> Option<Self> {
+        let own = self.options.nccl;
+        let other = NcclSetup {
+            p2p_level: Some(P2pLevel::Pxb),
+            ..own
+        };
+        let staged = |setup| pcie_sim::nccl::p2p::any_staged(&self.topology, self.ranks, setup);
+        (staged(&other) && !staged(&own)).then(|| self.with_nccl(other))
+    }
+
+    fn with_nccl(&self, nccl: NcclSetup) -> Self {
+        let options = Options {
+            nccl,
+            ..self.options.clone()
+        };
+        self.with(self.topology.clone(), options)
     }
 
     /// A row of the answer.
@@ -301,44 +326,19 @@ impl<'a> Links<'a> {
     }
 }
 
-/// What is assumed of a CPU that nobody named, given the times of an all-reduce as assumed and on AMD's
-/// Turin, with what settles it; nothing where they are one.
-pub(crate) fn cpu_assumed(bytes: u64, us: f64, turin_us: f64) -> Option<(String, String)> {
+/// What is assumed of a CPU that nobody named, given the times of an all-reduce as assumed and on two of
+/// AMD's, with what settles it; nothing where they are one.
+pub(crate) fn cpu_assumed(bytes: u64, us: f64, amd_us: f64) -> Option<(String, String)> {
     let what = format!(
-        "a CPU for which NCCL finds a ring: on two AMD Turin (EPYC 9005) NCCL before 2.29 finds none, and \
+        "a CPU for which NCCL finds a ring: on two AMD sockets NCCL before 2.30 finds none, and \
          {} take {} us, not {}",
         table::bytes(bytes),
-        table::three(turin_us),
+        table::three(amd_us),
         table::three(us)
     );
     let settles =
         "`lscpu` behind `nvidia-smi topo -m` in the file of --topology, or `cpu` in a box file";
-    let differs = (turin_us / us).ln().abs() > 0.01;
-    differs.then(|| (what, settles.to_string()))
-}
-
-/// The same run with the first NCCL that finds a ring on two AMD Turin, where nobody said which NCCL runs
-/// and the one assumed finds none there.
-pub(crate) fn newer_nccl(t: &Topology, ranks: &[usize], options: &Options) -> Option<Options> {
-    let unknown = options.nccl.version.is_none() && !t.worst_class(ranks).is_gpu_link();
-    let mut newer = unknown.then(|| options.clone())?;
-    newer.nccl.version = Some(FINDS_RING);
-    let failed = |o: &Options| pcie_sim::nccl::search(t, ranks, &o.nccl).failed;
-    (failed(options) && !failed(&newer)).then_some(newer)
-}
-
-/// What is assumed of NCCL's version on two Turin, given the times of an all-reduce as assumed and by a
-/// newer one, with what settles it; nothing where they are one.
-pub(crate) fn old_nccl_assumed(bytes: u64, us: f64, newer_us: f64) -> Option<(String, String)> {
-    let what = format!(
-        "NCCL before 2.29, which finds no ring on two AMD Turin (EPYC 9005): 2.29 or newer finds one, and \
-         {} take {} us, not {}",
-        table::bytes(bytes),
-        table::three(newer_us),
-        table::three(us)
-    );
-    let settles = "NCCL's version, which NCCL_DEBUG=VERSION in the engine's environment prints";
-    let differs = (newer_us / us).ln().abs() > 0.01;
+    let differs = (amd_us / us).ln().abs() > 0.01;
     differs.then(|| (what, settles.to_string()))
 }
 

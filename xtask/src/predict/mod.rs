@@ -20,6 +20,7 @@ pub(crate) mod links;
 mod map;
 mod measure;
 mod measured;
+pub(crate) mod nccl_setup;
 mod nccl_step;
 mod observed;
 mod of_one_kind;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use pcie_sim::box_spec::{BoxSpec, GpuLinks, GpuWiring, Link, LinkKind, Node, NodeKind, P2p};
 
+use super::nccl::NcclSaid;
 use super::served::{self, Served};
 use crate::gpus::{self, Gpu, Nvlink};
 use crate::input;
@@ -19,6 +20,20 @@ pub(crate) struct BoxRequest {
     /// The log and line that show the engine's own all-reduce at work, which needs peer access.
     pub(crate) peers_by: Option<String>,
     pub(crate) topology: Option<PathBuf>,
+    /// How NCCL runs there.
+    pub(crate) nccl: NcclSaid,
+}
+
+impl BoxRequest {
+    /// What a log said of its box, without the card and the wiring.
+    pub(super) fn of_another_card(self) -> Self {
+        Self {
+            box_name: None,
+            gpu: None,
+            topology: None,
+            ..self
+        }
+    }
 }
 
 /// A resolved box: its wiring and the card in it.
@@ -32,6 +47,11 @@ pub(crate) struct Hardware {
 }
 
 impl Hardware {
+    /// Whether nobody showed the wiring: it is the one usual for such cards.
+    pub(crate) fn is_usual(&self) -> bool {
+        is_usual(&self.source)
+    }
+
     /// The slots of fewer lanes than the card has, in a wiring that the user's own file shows.
     pub(super) fn narrow_slots(&self) -> Option<String> {
         let most = self.gpu.pcie_lanes;
@@ -51,11 +71,22 @@ impl Hardware {
     }
 }
 
+/// Whether a box of that source is the one usual for its cards.
+pub(crate) fn is_usual(source: &str) -> bool {
+    source.starts_with("--gpu ")
+}
+
 /// Most GPUs one box may have here: tensor parallelism inside one server.
 const MAX_GPUS: u32 = 64;
 
-/// Finds the wiring and the card.
+/// Finds the wiring and the card, with what was said of NCCL there.
 pub(crate) fn resolve(request: &BoxRequest) -> anyhow::Result<Hardware> {
+    let mut hardware = found(request)?;
+    request.nccl.write(&mut hardware.wiring);
+    Ok(hardware)
+}
+
+fn found(request: &BoxRequest) -> anyhow::Result<Hardware> {
     if let Some(gpus) = request.gpus
         && !(1..=MAX_GPUS).contains(&gpus)
     {
@@ -141,6 +172,7 @@ fn with_peers(gpu: &Gpu, wiring: &mut BoxSpec, line: &str) {
         (Nvlink::Bridge, _) => {}
         _ => {
             wiring.p2p = P2p::On;
+            wiring.assume_direct_nccl();
             let what = format!("the driver grants peer access over PCIe, {shown}");
             wiring.assume(what, "`nvidia-smi topo -p2p r`");
         }
@@ -327,6 +359,7 @@ pub(super) fn noted(asked: &BoxRequest, notes: &mut super::Notes) -> anyhow::Res
         hardware.wiring.gpu_count() as u64,
         hardware.source.clone(),
     );
+    asked.nccl.noted(&hardware, notes);
     for assumption in &hardware.wiring.assumptions {
         notes.assume(
             format!("wiring: {}", assumption.what),

@@ -276,6 +276,7 @@ fn apply_log(
     }
     note_died(&whole, shown, notes);
     merged.hardware.peers_by = whole.custom_all_reduce.map(at);
+    merged.hardware.nccl.log(&whole, shown);
     if args.gpus.is_none() && merged.hardware.gpus.is_none() {
         // As many as the server took, or as are asked for: a log seldom says what else is in the box.
         let took = log.tp.or(log.gpus);
@@ -460,14 +461,13 @@ fn apply_box(merged: &mut Merged, args: &ScenarioArgs) {
         let before = std::mem::take(&mut merged.hardware);
         match args.from_log {
             Some(_) if args.box_name.is_none() => {
-                merged.hardware.gpus = before.gpus;
-                merged.hardware.gpus_by = before.gpus_by;
-                merged.hardware.peers_by = before.peers_by;
+                merged.hardware = before.of_another_card();
             }
             Some(_) => {}
             None => merged.tp = args.tp.map(|tp| Given::new(tp, "--tp")),
         }
     }
+    merged.hardware.nccl.flags(&args.nccl);
     if args.box_name.is_some() {
         merged.hardware.box_name.clone_from(&args.box_name);
     }

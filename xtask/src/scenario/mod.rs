@@ -22,6 +22,7 @@ pub(crate) mod lists;
 mod measured_with;
 pub(crate) mod merge;
 pub(crate) mod model;
+pub(crate) mod nccl;
 mod other;
 mod other_engine;
 mod other_model;

@@ -131,6 +131,8 @@ impl Flags<'_> {
         flag("--draft", self.head.name().to_string());
         if let Some(name) = self.wiring {
             flag("--box", name.to_string());
+            // Their tuning guide (rtx6kpro, optimization/nccl-tuning.md) sets it, and its user says so.
+            flag("--nccl-p2p-level", "SYS".to_string());
         } else {
             flag("--gpu", self.gpu.to_string());
             flag("--gpus", self.tp.to_string());

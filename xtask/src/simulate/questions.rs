@@ -1,7 +1,7 @@
 //! What people ask of a box beyond one collective: is a pair test to be trusted, do several groups
 //! fight, which GPUs belong together, where does one algorithm overtake another.
 
-use pcie_sim::nccl::{Cure, FINDS_RING, NcclSetup};
+use pcie_sim::nccl::{Cure, FINDS_RING, NcclSetup, P2pLevel};
 use pcie_sim::{
     Access, Algorithm, Options, Topology, Transfer, all_reduce, alone_gb_s, contention,
 };
@@ -222,7 +222,7 @@ pub(super) fn text(answer: &Answer) -> String {
     }
     if let Some(ring) = f.ring_of_nccl {
         let newer = ring.newer.map_or_else(String::new, |us| {
-            format!("{} us by 2.29 or newer, ", table::three(us))
+            format!("{} us by 2.30 or newer, ", table::three(us))
         });
         out.push_str(&format!(
             "NCCL's ring {} us as it comes, which finds none, {newer}{} us with NCCL_GRAPH_FILE ({size})\n",
@@ -265,7 +265,7 @@ pub(super) fn json(answer: &Answer) -> Value {
 pub(super) fn cpu_assumed(answer: &Answer) -> Option<(String, String)> {
     let bytes = *answer.sizes.get(answer.detail())?;
     let (ranks, options) = (&answer.ranks, &answer.options);
-    let other = pcie_sim::nccl::on_turin(&answer.topology, ranks, &options.nccl)?;
+    let other = pcie_sim::nccl::on_amd(&answer.topology, ranks, &options.nccl)?;
     let us = |t: &Topology| {
         let time = pcie_sim::all_reduce(t, ranks, Algorithm::Nccl, bytes, options);
         time.ok().map(|time| time.time_us)
@@ -273,14 +273,38 @@ pub(super) fn cpu_assumed(answer: &Answer) -> Option<(String, String)> {
     crate::predict::links::cpu_assumed(bytes, us(&answer.topology)?, us(&other)?)
 }
 
-/// Which NCCL is taken to run, at the size of the details.
-pub(super) fn old_nccl_assumed(answer: &Answer) -> Option<(String, String)> {
-    let bytes = *answer.sizes.get(answer.detail())?;
-    let (t, ranks, options) = (&answer.topology, &answer.ranks, &answer.options);
-    let newer = crate::predict::links::newer_nccl(t, ranks, options)?;
-    let us = |options: &pcie_sim::Options| {
-        let time = pcie_sim::all_reduce(t, ranks, Algorithm::Nccl, bytes, options);
+/// How NCCL is taken to run, at the size of the details.
+pub(super) fn nccl_assumed(answer: &Answer) -> Vec<(String, String)> {
+    use crate::predict::nccl_setup::{
+        direct_assumed, host_memory_assumed, old_nccl_assumed, open_level,
+    };
+    let Some(&bytes) = answer.sizes.get(answer.detail()) else {
+        return Vec::new();
+    };
+    let (t, ranks, own) = (&answer.topology, &answer.ranks, &answer.options.nccl);
+    let us = |nccl: NcclSetup| {
+        let options = Options {
+            nccl,
+            ..answer.options.clone()
+        };
+        let time = pcie_sim::all_reduce(t, ranks, Algorithm::Nccl, bytes, &options);
         time.ok().map(|time| time.time_us)
     };
-    crate::predict::links::old_nccl_assumed(bytes, us(options)?, us(&newer)?)
+    let newer = pcie_sim::nccl::by_a_newer(t, ranks, own)
+        .and_then(|newer| Some(old_nccl_assumed((bytes, us(*own)?), us(newer)?)));
+    let direct = open_level(t, ranks, own).and_then(|level| {
+        let other = NcclSetup {
+            p2p_level: Some(level),
+            ..*own
+        };
+        Some(host_memory_assumed(level, (bytes, us(*own)?), us(other)?))
+    });
+    let host = NcclSetup {
+        p2p_level: Some(P2pLevel::Pxb),
+        ..*own
+    };
+    let unsaid = answer.level_is_taken && pcie_sim::nccl::p2p::any_staged(t, ranks, &host);
+    let host = unsaid.then(|| Some(direct_assumed((bytes, us(*own)?), us(host)?)));
+    let of_paths = direct.into_iter().chain(host.flatten());
+    newer.into_iter().chain(of_paths).collect()
 }

@@ -5,6 +5,7 @@ use super::super::text::{Doc, leading_number};
 
 /// `Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read` and the settings NCCL says it took.
 pub(super) fn read(doc: &Doc, facts: &mut Facts) {
+    said_besides(doc, facts);
     if !doc.flat.contains("NCCL INFO") && !doc.flat.contains("NCCL WARN") {
         return;
     }
@@ -152,6 +153,27 @@ fn choice(doc: &Doc, facts: &mut Facts) {
     }
 }
 
+/// The version that an engine or NCCL_DEBUG=VERSION prints, and the level on a start line.
+fn said_besides(doc: &Doc, facts: &mut Facts) {
+    for key in ["is using nccl==", "NCCL version "] {
+        if let Some(at) = doc.after_all(key).last() {
+            let word = doc.window(at, 40).split_whitespace().next().unwrap_or("");
+            if pcie_sim::nccl::release(word).is_some() {
+                facts.set("nccl_version", word, doc.line_at(at));
+            }
+        }
+    }
+    if let Some(at) = doc.after_all("NCCL_P2P_LEVEL=").next() {
+        let word = doc.window(at, 12).split_whitespace().next().unwrap_or("");
+        if word.parse::<pcie_sim::nccl::P2pLevel>().is_ok() {
+            facts.set("nccl_p2p_level", word, doc.line_at(at));
+        }
+    }
+    if let Some(at) = doc.after_all("NCCL_P2P_DISABLE=1").next() {
+        facts.set("nccl_p2p_disable", "1", doc.line_at(at));
+    }
+}
+
 fn settings(doc: &Doc, facts: &mut Facts) {
     for (key, fact) in [
         ("NCCL_P2P_DISABLE set by environment to", "nccl_p2p_disable"),
@@ -174,10 +196,19 @@ fn settings(doc: &Doc, facts: &mut Facts) {
             facts.set_if_absent("nccl_network", word, doc.line_at(at));
         }
     }
-    if let Some(at) = doc.after_all("NCCL version ").last() {
-        let word = doc.window(at, 40).split(' ').next().unwrap_or("");
-        if word.starts_with(|c: char| c.is_ascii_digit()) {
-            facts.set("nccl_version", word, doc.line_at(at));
-        }
-    }
+}
+
+/// How far NCCL goes directly: as it was set, or nowhere.
+pub(super) fn p2p_level(facts: &Facts) -> Option<(String, usize)> {
+    let off = facts
+        .get("nccl_p2p_disable")
+        .filter(|_| facts.text("nccl_p2p_disable") == Some("1"));
+    let level = || {
+        Some((
+            facts.text("nccl_p2p_level")?.to_string(),
+            facts.get("nccl_p2p_level")?.line,
+        ))
+    };
+    off.map(|fact| ("LOC".to_string(), fact.line))
+        .or_else(level)
 }

@@ -53,6 +53,8 @@ impl Wiring {
                 Some("staged") => P2p::Staged,
                 _ => P2p::On,
             },
+            nccl_p2p_level: None,
+            nccl: None,
             source: row["source"].as_str().map(String::from),
             cpu: cpu(wires),
             acs: (topo["acs"] == "off").then_some(Acs::Off),
