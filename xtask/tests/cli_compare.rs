@@ -459,4 +459,10 @@ fn so_many_cards_on_their_usual_wiring_are_a_box_by_the_name_that_answers_give_t
         .lines()
         .find(|line| line.trim_start().starts_with("2x-rtx-3090 "));
     assert!(row.is_some(), "{both}");
+    let file = "model = \"qwen3-32b\"\nquant = \"int4\"\nbox = \"2x-rtx-3090\"\ngpus = 4\n";
+    let why = with_log("four-of-two", file, |file| {
+        common::refusal(&["predict", "--scenario", file])
+    });
+    let said = "--gpus 4: the box 2x-rtx-3090 has 2 GPUs";
+    assert!(why.contains(said), "{why}");
 }

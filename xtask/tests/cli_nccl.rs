@@ -142,24 +142,20 @@ fn root_ports(name: &str, cpu: &str) -> std::path::PathBuf {
 const SERVED: &str = "--model glm-4.6 --quant fp8 --gpu rtx-pro-6000-server --engine vllm@0.27 --draft mtp \
                       --context 8k --concurrency 16,64";
 
+/// What `predict` says of that server on eight cards of a topology's file.
+fn served_on(topology: &str, more: &[&str]) -> String {
+    let flags: Vec<&str> = SERVED.split_whitespace().collect();
+    let on = ["--gpus", "8", "--topology", topology];
+    answers(&[&["predict"], &flags[..], &on, more].concat())
+}
+
 /// The plain speeds and what else hangs on NCCL were those of a variable that nobody had set: NCCL by itself
 /// leaves peer access aside between root ports.
 #[test]
 fn nccl_goes_through_host_memory_between_root_ports_unless_its_level_says_otherwise() {
     let path = root_ports("levels", "Intel(R) Xeon(R) Platinum 8480+");
     let shown = path.display().to_string();
-    let flags: Vec<&str> = SERVED.split_whitespace().collect();
-    let told = |more: &[&str]| {
-        answers(
-            &[
-                &["predict"],
-                &flags[..],
-                &["--gpus", "8", "--topology", &shown],
-                more,
-            ]
-            .concat(),
-        )
-    };
+    let told = |more: &[&str]| served_on(&shown, more);
     let (own, direct) = (told(&[]), told(&["--nccl-p2p-level", "SYS"]));
     let off = told(&["--nccl-p2p-level", "LOC"]);
     std::fs::remove_file(path).ok();
@@ -232,18 +228,7 @@ fn where_nobody_showed_the_wiring_nccl_goes_directly_and_the_paste_and_the_assum
 fn nccls_version_is_taken_from_a_flag_or_from_the_log_of_the_server() {
     let path = root_ports("versions", "AMD EPYC 9575F 64-Core Processor");
     let shown = path.display().to_string();
-    let flags: Vec<&str> = SERVED.split_whitespace().collect();
-    let told = |more: &[&str]| {
-        answers(
-            &[
-                &["predict"],
-                &flags[..],
-                &["--gpus", "8", "--topology", &shown],
-                more,
-            ]
-            .concat(),
-        )
-    };
+    let told = |more: &[&str]| served_on(&shown, more);
     let open = "NCCL before 2.30, which finds no ring";
     let own = told(&[]);
     assert!(own.contains(open) && own.contains("a speedup of"), "{own}");

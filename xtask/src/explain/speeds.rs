@@ -7,7 +7,8 @@ use super::text::number_after;
 /// the last line, however long ago that was.
 const IDLE: f64 = 0.5;
 
-/// A printer's first line under this share of the others of its load was not busy throughout.
+/// A printer's first line under this share of the others of its load was not busy throughout; a choice, as
+/// [`IDLE`] is.
 const SLOW_START: f64 = 0.9;
 
 /// Loads told apart.

@@ -108,6 +108,9 @@ fn found(request: &BoxRequest) -> anyhow::Result<Hardware> {
         let Some((count, card)) = usual else {
             return named_box(name, request);
         };
+        if let Some(gpus) = request.gpus.filter(|gpus| *gpus > count) {
+            return Err(more_than(gpus, name, count as usize));
+        }
         let usual = BoxRequest {
             box_name: None,
             gpu: request.gpu.clone().or(Some(card.to_string())),
@@ -215,6 +218,13 @@ pub(crate) fn usual_box(name: &str) -> Option<(u32, &str)> {
     gpus::find(card).ok().map(|_| (count, card))
 }
 
+/// The error on more GPUs than a box has.
+fn more_than(gpus: u32, name: &str, has: usize) -> anyhow::Error {
+    input::error(format!(
+        "--gpus {gpus}: the box {name} has {has} GPUs; name the card with --gpu for another box"
+    ))
+}
+
 fn named_box(name: &str, request: &BoxRequest) -> anyhow::Result<Hardware> {
     let path = Path::new(name);
     let mut saved = Vec::new();
@@ -251,11 +261,7 @@ fn named_box(name: &str, request: &BoxRequest) -> anyhow::Result<Hardware> {
     if let Some(gpus) = request.gpus
         && gpus as usize > wiring.gpu_count()
     {
-        return Err(input::error(format!(
-            "--gpus {gpus}: the box {} has {} GPUs; name the card with --gpu for another box",
-            wiring.name,
-            wiring.gpu_count()
-        )));
+        return Err(more_than(gpus, &wiring.name, wiring.gpu_count()));
     }
     let card = request
         .gpu
