@@ -15,13 +15,17 @@ pub enum Verdict {
     MeasureFirst,
 }
 
+/// The least that counts as a gain. Bands are printed to hundredths, and know no more: an end that
+/// reads 1.00 is no gain.
+const LEAST_GAIN: f64 = 1.005;
+
 impl Verdict {
     /// Of a band: only a band that lies whole on one side of 1 decides. One that ends at 1, since
     /// no more is possible, holds no gain.
     pub fn of(band: &Band) -> Self {
-        if band.low > 1.0 {
+        if band.low >= LEAST_GAIN {
             Self::Pays
-        } else if band.high <= 1.0 {
+        } else if band.high < LEAST_GAIN {
             Self::DoesNotPay
         } else {
             Self::MeasureFirst
@@ -204,6 +208,9 @@ mod tests {
     #[test]
     fn only_a_band_on_one_side_of_one_decides() {
         assert_eq!(Verdict::of(&band(1.01, 1.3)), Verdict::Pays);
+        // `PAYS … (1.00 to 1.40)` contradicts itself.
+        assert_eq!(Verdict::of(&band(1.0036, 1.4)), Verdict::MeasureFirst);
+        assert_eq!(Verdict::of(&band(0.8, 1.0036)), Verdict::DoesNotPay);
         assert_eq!(Verdict::of(&band(0.7, 0.99)), Verdict::DoesNotPay);
         assert_eq!(Verdict::of(&band(0.99, 1.3)), Verdict::MeasureFirst);
         assert_eq!(Verdict::of(&band(0.7, 1.0)), Verdict::DoesNotPay);
