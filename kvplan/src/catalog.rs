@@ -40,6 +40,8 @@ pub struct Entry {
     pub aliases: Vec<String>,
     /// Where the facts come from.
     pub source: String,
+    /// The public repository of its usual precision, as its makers spell it, where it is the one to serve.
+    pub repository: Option<String>,
     /// Published parameter count, in 10^9, where there is one for what `params()` counts.
     pub published_params_b: Option<f64>,
     /// Precision of the checkpoint most people load.
@@ -141,6 +143,12 @@ pub fn names() -> Vec<&'static str> {
 /// One line with near matches.
 pub fn find(name: &str) -> Result<Found, NotFound> {
     find_in(name, None)
+}
+
+/// The public repository of a model that is named as the catalogue does, where it is known.
+pub fn repository(name: &str) -> Option<&'static str> {
+    let own = |entry: &&Entry| entry.name.eq_ignore_ascii_case(name.trim());
+    entries().iter().find(own)?.repository.as_deref()
 }
 
 /// A model by name in the precision `quant`, or where that is `None` in the one its name says, or

@@ -232,14 +232,17 @@ pub(super) fn memory_of(setting: &Setting<'_>, engine: EngineKind) -> Option<Mem
     crate::plan::memory(&launch::for_loads(other).ok()?).ok()
 }
 
-/// Where the draft lies: the repository or folder that was named, else a word to be replaced.
+/// Where the draft lies: the repository or folder that was named, that of the small model of the catalogue
+/// which was, else a word to be replaced.
 pub(super) fn draft_path(setting: &Setting<'_>) -> Option<String> {
     let draft = setting.scenario.draft.as_ref()?;
     draft.model.as_ref()?;
     let given = setting.scenario.input("draft");
     let named = given.and_then(|input| input.value.as_str());
     let path = named.filter(|name| name.contains('/') && !name.ends_with(".json"));
-    Some(path.unwrap_or(launch::DRAFT).to_string())
+    let small =
+        || kvplan::catalog::repository(named.filter(|_| draft.head == HeadKind::DraftModel)?);
+    Some(path.or_else(small).unwrap_or(launch::DRAFT).to_string())
 }
 
 /// The head, where speculation is on.
