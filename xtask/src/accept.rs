@@ -54,9 +54,12 @@ pub(crate) fn run(args: &AcceptCommandArgs) -> anyhow::Result<ExitCode> {
 
 fn report(args: &AcceptCommandArgs) -> anyhow::Result<Report> {
     let depths = parse::depths("--depths", &args.depths)?;
-    let figures = figures::read(args)?;
+    let mut figures = figures::read(args)?;
     let subject = subject::Subject::of(args, &figures)?;
     let head = subject.head;
+    for figure in &mut figures {
+        figure.observed.head = Some(head);
+    }
     let query = query(args, &subject)?;
     let prior = AcceptancePrior::new(&query);
     let evidence: Vec<Evidence> = figures.iter().map(|f| f.evidence.clone()).collect();

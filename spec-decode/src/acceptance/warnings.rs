@@ -2,6 +2,7 @@
 //! Warnings are data: the caller prints them.
 
 use super::metrics::conditional;
+use crate::HeadKind;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +35,8 @@ pub struct Warning {
 pub struct Observed {
     /// Accept length, bonus token included.
     pub accept_length: Option<f64>,
+    /// What drafted. Look-up copies the context: it has no head that could be broken.
+    pub head: Option<HeadKind>,
     /// Drafted depth (steps).
     pub depth: Option<u32>,
     /// Verify passes behind the accept length.
@@ -60,12 +63,32 @@ const FEW_CYCLES: f64 = 20.0;
 pub fn diagnose(observed: &Observed) -> Vec<Warning> {
     let mut found = Vec::new();
     found.extend(of_length(observed));
-    found.extend(of_positions(&observed.position_rates));
-    found.extend(of_time(&observed.over_time));
+    if !observed.copies() {
+        found.extend(of_positions(&observed.position_rates));
+        found.extend(of_time(&observed.over_time));
+    }
     found.extend(of_allreduce(observed));
     found.extend(observed.tree_flags.and_then(of_tree_flags));
     found.sort_by_key(|w| std::cmp::Reverse(w.severity));
     found
+}
+
+impl Observed {
+    fn copies(&self) -> bool {
+        self.head == Some(HeadKind::NGram)
+    }
+}
+
+/// Look-up that seldom finds something to copy: the requests', not the setup's.
+fn little_repeats(length: f64, depth: u32) -> Option<Warning> {
+    (depth >= 3 && length < SUSPECT_AT_DEPTH_3).then(|| Warning {
+        severity: Severity::Note,
+        kind: "little-repeats",
+        what: format!("accept length {length:.2} at depth {depth} of look-up"),
+        why: "little of the output repeats the prompt, which is normal in chat; look-up has no draft that \
+              could be set up wrong",
+        mend: "it pays where outputs edit or quote their prompts, and above the break-even that predict names",
+    })
 }
 
 fn of_length(observed: &Observed) -> Option<Warning> {
@@ -83,7 +106,7 @@ fn of_length(observed: &Observed) -> Option<Warning> {
             mend: "measure over some hundred cycles of real prompts",
         });
     }
-    if length < 1.005 {
+    if length < 1.005 && !observed.copies() {
         return Some(Warning {
             severity: Severity::Broken,
             kind: "nothing-accepted",
@@ -114,6 +137,9 @@ fn of_length(observed: &Observed) -> Option<Warning> {
                   repeat one text",
             mend: "switch the forcing off and measure with your own prompts",
         });
+    }
+    if observed.copies() {
+        return little_repeats(length, depth);
     }
     (depth >= 3 && length < SUSPECT_AT_DEPTH_3).then(|| Warning {
         severity: Severity::Warning,
@@ -229,6 +255,21 @@ mod tests {
         assert!(kinds(&length(2.3, 3)).is_empty());
         // One drafted token can honestly give 1.25.
         assert!(kinds(&length(1.25, 1)).is_empty());
+    }
+
+    #[test]
+    fn look_up_that_seldom_copies_is_no_fault_of_a_setup() {
+        for accept_length in [1.0, 1.04, 1.23] {
+            let observed = Observed {
+                head: Some(HeadKind::NGram),
+                position_rates: vec![0.1, 0.09],
+                ..length(accept_length, 5)
+            };
+            let found = diagnose(&observed);
+            assert_eq!(kinds(&observed), ["little-repeats"]);
+            assert_eq!(found[0].severity, Severity::Note);
+            assert!(!found[0].mend.contains("template"), "{found:?}");
+        }
     }
 
     #[test]

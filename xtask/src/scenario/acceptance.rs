@@ -408,7 +408,7 @@ fn measured(
             beyond::note_typed(unknown, (shown, source == given.source), notes);
             notes.input("accept_length", shown, source.clone());
             notes.input("accept_depth", depth, source);
-            pass_warnings_on(shown, depth, notes);
+            pass_warnings_on((shown, depth), head, notes);
             Acceptance::new(head, Known::Measured(posterior), unknown.context)
         }
     };
@@ -438,9 +438,10 @@ fn read(evidence: &Evidence, posterior: &Posterior) -> (f64, u32) {
 }
 
 /// A reading that means a broken load is passed on: the speed it gives is not the head's.
-fn pass_warnings_on(accept_length: f64, depth: u32, notes: &mut Notes) {
+fn pass_warnings_on((accept_length, depth): (f64, u32), head: HeadKind, notes: &mut Notes) {
     let seen = Observed {
         accept_length: Some(accept_length),
+        head: Some(head),
         depth: Some(depth),
         ..Observed::default()
     };

@@ -85,7 +85,9 @@ fn acceptance(facts: &Facts, found: &mut Vec<Finding>) {
         ));
         return;
     }
-    if length <= 1.02 {
+    if crate::explain::look_up::told(facts) {
+        look_up(facts, length, depth, found);
+    } else if length <= 1.02 {
         found.push(Finding::new(
             Severity::Broken,
             facts,
@@ -105,12 +107,34 @@ fn acceptance(facts: &Facts, found: &mut Vec<Finding>) {
             Severity::Costly,
             facts,
             "accept_length",
-            format!("accept length {} is too low to pay", show(length)),
+            format!(
+                "accept length {} is far below what such drafts reach",
+                show(length)
+            ),
             "public drafts of depth 3 reach 1.8 to 3.2",
             "chat template and sampling the draft was trained for? reduced draft vocabulary on \
              this language? a fused all-reduce that corrupts hidden states (compare with NCCL)?",
         ));
     }
+}
+
+/// Drafts that are copied accept little where little repeats: there is no head to be broken.
+fn look_up(facts: &Facts, length: f64, depth: Option<f64>, found: &mut Vec<Finding>) {
+    if length >= 1.3 || depth.unwrap_or(3.0) < 3.0 {
+        return;
+    }
+    found.push(Finding::new(
+        Severity::Note,
+        facts,
+        "accept_length",
+        format!(
+            "accept length {}: little of the output repeats the prompt",
+            show(length)
+        ),
+        "look-up copies what stood there before: normal in chat, and no fault of a setup",
+        "whether it pays the break-even of predict says; requests that edit or quote their prompts give \
+         more, others want it off",
+    ));
 }
 
 /// SGLang verifies the root too: with width 1, draft tokens = steps + 1.
