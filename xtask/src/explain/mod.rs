@@ -28,6 +28,7 @@ mod machine;
 mod matrix;
 mod nccl;
 mod next;
+pub(crate) mod overlap;
 mod p2p;
 mod prometheus;
 mod ratios;

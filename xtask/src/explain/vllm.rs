@@ -160,6 +160,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
     commands(doc, run.unwrap_or(&[]), facts);
     limits::graphs(doc, facts);
     acceptance_facts(doc, facts);
+    super::overlap::read(doc, facts);
     super::reduce::of_vllm(doc, facts);
     super::carried::environment(doc, facts);
 }

@@ -2,6 +2,7 @@
 //! many other lines of a log call themselves a warning or an error.
 
 use super::facts::Facts;
+use super::overlap::{DRAFT_WAITS, OFF_BY_DRAFT};
 use super::text::{Doc, leading_number};
 
 /// What is said of a request that is too long: by vLLM, serving_*.py, and by SGLang, tokenizer_manager.py
@@ -13,7 +14,7 @@ pub(super) const REFUSED: [&str; 3] = [
 ];
 
 /// What an engine prints, and the fact that it is kept as.
-const PHRASES: [(&str, &str); 15] = [
+const PHRASES: [(&str, &str); 17] = [
     // vLLM and SGLang, fused_moe.py; SGLang says "kernel" since 2025.
     ("Using default MoE config.", "moe_config_missing"),
     ("Using default MoE kernel config.", "moe_config_missing"),
@@ -27,6 +28,8 @@ const PHRASES: [(&str, &str); 15] = [
     // vLLM, platforms/cuda.py: the reason follows.
     ("Cannot use FlashAttention", "attention_fallback"),
     ("Cannot use FlashInfer", "attention_fallback"),
+    (OFF_BY_DRAFT[0], DRAFT_WAITS),
+    (OFF_BY_DRAFT[1], DRAFT_WAITS),
     // vLLM, config.py and model.py; the method stands before it.
     (
         "quantization is not fully optimized yet.",

@@ -10,7 +10,7 @@ use super::answer::Parts;
 use super::links::{Choice, Links};
 use super::measured::Measured;
 use crate::input;
-use crate::scenario::{EngineKind, Scenario};
+use crate::scenario::{EngineKind, Overlap, Scenario};
 use crate::step_time::cycle::{self as scratch, Chain};
 use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, growth, steps_ms};
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup, StepParts};
@@ -113,9 +113,15 @@ impl<'a> Costs<'a> {
             EngineKind::LlamaCpp => Engine::Llamacpp,
         };
         let mut overhead = Overhead::of(engine, scenario.engine.version.as_deref());
-        if scenario.served.is_some() {
+        if scenario.overlap() == Overlap::Off {
+            overhead = overhead.not_overlapped();
+        }
+        // The stand-in has no scheduler.
+        let of_engine = scenario.served.is_none();
+        if !of_engine {
             overhead = stand_in_overhead(overhead);
         }
+        let wait = of_engine && scenario.overlap() == Overlap::PlainOnly;
         let server = |us, kv_dtype| {
             let setup = Setup {
                 sharding: sharding(scenario),
@@ -125,6 +131,7 @@ impl<'a> Costs<'a> {
                 ladder: scenario.graph_ladder(),
             };
             let server = Server::new(&scenario.model, scenario.gpu, &setup, us);
+            let server = server.with_waiting_cycles(wait);
             super::links::wired(server, scenario)
         };
         let asked = server(&*all_reduces.asked, scenario.kv_dtype);

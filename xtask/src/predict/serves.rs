@@ -263,7 +263,10 @@ pub(super) fn vllm_method(scenario: &Scenario, head: HeadKind) -> Option<&'stati
         HeadKind::Mtp | HeadKind::MtpModules => return named.then_some("mtp"),
         HeadKind::Eagle => "eagle",
         HeadKind::DraftModel => "draft_model",
-        HeadKind::NGram => "ngram",
+        HeadKind::NGram => match scenario.ran.method.as_deref() {
+            Some("ngram_gpu") => "ngram_gpu",
+            _ => "ngram",
+        },
         HeadKind::Parallel => "dflash",
     })
 }

@@ -95,7 +95,9 @@ pub(super) fn resolve(
     (target, engine): (&Model, &EngineChoice),
     notes: &mut Notes,
 ) -> anyhow::Result<Option<Draft>> {
-    let Some(mut draft) = super::model::draft(merged, target, engine, notes)? else {
+    let draft = super::model::draft(merged, target, engine, notes)?;
+    super::overlap::note(engine, draft.as_ref(), &merged.ran, notes);
+    let Some(mut draft) = draft else {
         return Ok(None);
     };
     note_beyond(merged, notes);

@@ -26,6 +26,7 @@ pub(crate) mod nccl;
 mod other;
 mod other_engine;
 mod other_model;
+mod overlap;
 pub(crate) mod parse;
 mod placement;
 mod ran;
@@ -47,6 +48,7 @@ pub(crate) use first_serving::AnsweredFor;
 pub(crate) use head::LoggedHead;
 pub(crate) use heads::lend_output_head;
 pub(crate) use model::{Draft, draft_names, names_draft};
+pub(crate) use overlap::Overlap;
 pub(crate) use placement::list;
 pub(crate) use ran::{OWN_POOL, Ran};
 

@@ -444,7 +444,7 @@ pub(super) fn mtp(target: &Model, source: &str, notes: &mut Notes) -> Draft {
 /// Tokens copied from where the last ones stood before, in prompt or output: no weights, no cache.
 pub(super) fn look_up(source: &str, notes: &mut Notes) -> Draft {
     notes.input("method", "n-gram look-up", source);
-    notes.assume("n-gram look-up: the search on the host is not counted", "");
+    notes.assume("n-gram look-up: the search itself is not counted", "");
     Draft {
         head: HeadKind::NGram,
         model: None,

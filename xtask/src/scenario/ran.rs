@@ -107,6 +107,9 @@ pub(crate) struct Ran {
     pub(crate) no_custom_all_reduce: bool,
     /// The pool of the plain server whose sweep is beside it, where that is of the same engine and model.
     pub(crate) plain_pool: Option<crate::bench_input::PlainPool>,
+    /// What vLLM says of its scheduler, which may overlap the step; and what it drafts by.
+    pub(crate) overlap: Option<crate::explain::overlap::Said>,
+    pub(crate) method: Option<String>,
     /// What else it was told, for a start line of the same engine.
     pub(crate) carried: crate::explain::carried::Carried,
 }
@@ -240,10 +243,8 @@ impl Ran {
             came_up: log.came_up && log.kv_tokens.is_some(),
             stayed_up: log.stayed_up,
             proves_room: true,
-            of_another_draft: false,
             ran_out: log.ran_out.map(at),
             fraction: log.mem_fraction.map(|(fraction, _)| fraction),
-            other_fraction: false,
             speeds: log.speeds.clone(),
             too_little_free: log.too_little_free,
             accept_of_hits: log.accept_of_hits,
@@ -252,11 +253,12 @@ impl Ran {
                 || log.draft_weights_gib.is_some()
                 || log.accept_length.is_some(),
             draft: super::merge::draft_of_log(log).map(|(name, _)| name),
-            with_draft: None,
             outside_graph: log.outside_graph,
             no_custom_all_reduce: log.no_custom_all_reduce,
-            plain_pool: None,
+            overlap: log.overlap,
+            method: log.spec_algorithm.as_ref().map(|(name, _)| name.clone()),
             carried: log.carried.clone(),
+            ..Self::default()
         }
     }
 

@@ -108,6 +108,7 @@ pub(crate) fn cycle(
     // Measured operations are not quite monotone: a verify is a pass over the plain step's tokens
     // and more.
     verify.other_ms += (plain.total() - verify.total()).max(0.0);
+    verify.other_ms += server.waited_ms(sequences);
     let mut step = draft.map_or_else(StepParts::default, |draft| {
         server.draft(draft, draft_tp, sequences, chain.context)
     });

@@ -122,6 +122,8 @@ pub(crate) struct Server<'a> {
     model: &'a Model,
     rank: Rank<'a>,
     overhead: Overhead,
+    /// Whether a cycle pays the host time that overlaps a plain step.
+    cycles_wait: bool,
     graphs: bool,
     ladder: GraphLadder,
     kinds: Vec<LayerKind>,
@@ -165,6 +167,7 @@ impl<'a> Server<'a> {
                 hidden: model.hidden as f64,
             },
             overhead: setup.overhead,
+            cycles_wait: false,
             graphs: setup.graphs,
             ladder: setup.ladder,
             kinds: LayerKind::of(&model.layers),
@@ -180,6 +183,19 @@ impl<'a> Server<'a> {
     pub(crate) fn with_overhead(mut self, overhead: Overhead) -> Self {
         self.overhead = overhead;
         self
+    }
+
+    /// The same server where the draft keeps the scheduler from overlapping the step.
+    pub(crate) fn with_waiting_cycles(mut self, wait: bool) -> Self {
+        self.cycles_wait = wait;
+        self
+    }
+
+    /// Host time that a cycle pays and a plain step hides, ms.
+    pub(crate) fn waited_ms(&self, sequences: f64) -> f64 {
+        let (step_ms, sequence_us) = self.overhead.hidden_by_overlap();
+        let waited_ms = step_ms + sequence_us * bounded(sequences) * 1e-3;
+        if self.cycles_wait { waited_ms } else { 0.0 }
     }
 
     /// The same server where the wiring says whether its ranks talk over links between GPUs.

@@ -70,6 +70,10 @@ pub(crate) struct Overhead {
     pub(crate) verify_pass_share: f64,
 }
 
+/// Host time of vLLM whose scheduler does not overlap the step (ms a step, us a sequence and step):
+/// fitted on its 0.12, which overlaps nothing by itself (`async_scheduling` is on from 0.14.0).
+const VLLM_ALONE: (f64, f64) = (1.0, 20.3);
+
 /// Time of a kernel launched by Python and the driver one by one: eager llama-class steps on a
 /// DGX Spark and an RTX 5090 (59 to 26 and 62 to 24 tok/s) give 6 to 8 us a kernel.
 const EAGER_LAUNCH_US: f64 = 7.0;
@@ -95,8 +99,8 @@ impl Overhead {
             // Scheduling overlaps the step from 0.20 on (asynchronous scheduling is the default).
             Engine::Vllm if before(version, (0, 20, 0)) => Self {
                 fixed_factor: 0.90,
-                host_ms: 1.0,
-                sequence_us: 20.3,
+                host_ms: VLLM_ALONE.0,
+                sequence_us: VLLM_ALONE.1,
                 prefill_share: 1.265,
                 ..base
             },
@@ -123,6 +127,24 @@ impl Overhead {
                 ..base
             },
         }
+    }
+
+    /// The same where vLLM's scheduler waits for the step, as with some drafts.
+    pub(crate) fn not_overlapped(self) -> Self {
+        Self {
+            host_ms: self.host_ms.max(VLLM_ALONE.0),
+            sequence_us: self.sequence_us.max(VLLM_ALONE.1),
+            ..self
+        }
+    }
+
+    /// What that adds to a step: ms, and us a sequence; 0 where nothing overlaps anyhow.
+    pub(crate) fn hidden_by_overlap(self) -> (f64, f64) {
+        let alone = self.not_overlapped();
+        (
+            alone.host_ms - self.host_ms,
+            alone.sequence_us - self.sequence_us,
+        )
     }
 }
 

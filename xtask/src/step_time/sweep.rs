@@ -213,6 +213,8 @@ impl SweepLaw {
         law.draft_ms += more.and_then(|k| k.first_draft_more_ms(at)).unwrap_or(0.0);
         // A verify is a pass over the plain step's tokens and more, however the sweep scatters.
         law.verify_ms = law.verify_ms.max(law.plain_ms);
+        // The sweep is of the server without the draft, whose host time may overlap the step.
+        law.verify_ms += known.map_or(0.0, |k| k.server.waited_ms(at.concurrency));
         law
     }
 

@@ -2,10 +2,12 @@
 
 use super::{Finding, Severity, count, show};
 use crate::explain::facts::Facts;
+use crate::explain::overlap::DRAFT_WAITS;
 
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     kernels(facts, found);
     formats(facts, found);
+    waits(facts, found);
     requests(facts, found);
     if let Some(gib) = facts.number("cpu_offload_gb").filter(|gib| *gib > 0.0) {
         found.push(Finding::new(
@@ -103,6 +105,31 @@ fn flashinfer(facts: &Facts, found: &mut Vec<Finding>) {
              one-shot-push gains",
         ));
     }
+}
+
+/// A draft with which vLLM's scheduler does not work ahead.
+fn waits(facts: &Facts, found: &mut Vec<Finding>) {
+    let Some(why) = facts.text(DRAFT_WAITS) else {
+        return;
+    };
+    let mend = match facts.text("spec_algorithm") {
+        Some("ngram") => {
+            "vLLM 0.33.0 keeps it with ngram, before that \"method\":\"ngram_gpu\" (from 0.18.0; vLLM \
+                          issue 37150 saw that accept far less: compare the accept lengths)"
+        }
+        Some("draft_model") => {
+            "--async-scheduling, or vLLM 0.28.0, which keeps it with a draft model"
+        }
+        _ => "compare with a plain run: that hides its host time, this one does not",
+    };
+    found.push(Finding::new(
+        Severity::Costly,
+        facts,
+        DRAFT_WAITS,
+        "with this draft the scheduler does not work ahead of the GPU, as it does without",
+        why.to_string(),
+        mend,
+    ));
 }
 
 fn formats(facts: &Facts, found: &mut Vec<Finding>) {
