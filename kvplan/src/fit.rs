@@ -91,9 +91,8 @@ impl Plan {
         self.refusal.is_none() && low.is_none_or(|low| low.requests(self.context_tokens) >= 1.0)
     }
 
-    /// Whether pool and state slots carry so many requests of a context at once.
+    /// Whether so many requests of a context run at once: pool, state slots and setting carry them.
     pub fn carries(&self, context: u64, requests: u64) -> bool {
-        let slots = self.state_slots.map_or(u64::MAX, StateSlots::requests);
-        slots >= requests && self.pool.requests(context) >= requests as f64
+        self.at_once(context).requests >= requests
     }
 }

@@ -23,6 +23,17 @@ pub struct Line {
     pub speculation: bool,
 }
 
+/// What a line takes more beside a draft than without one, GiB.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CostRow {
+    /// The line's item.
+    pub item: String,
+    /// More, or (negative) less.
+    pub gib: f64,
+    /// Whether the line exists for the draft alone.
+    pub of_draft: bool,
+}
+
 /// Lines that add up to `total_gib`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ledger {
@@ -56,6 +67,24 @@ pub(crate) const WEIGHTS_OFF: &str = "weights: observed less computed";
 const UNEXPLAINED: &str = "taken by what the log does not show";
 /// The line of what the others have too little beside a server that ran out.
 const UNDER: &str = "estimates below what the server took";
+/// What the others leave of the card, and what it lacks for them.
+const FREE: &str = "free";
+const MISSING: &str = "missing (negative)";
+/// Graphs that a log does not tell apart.
+pub(crate) const GRAPHS_OF_BOTH: &str = "graphs of target and draft";
+/// The target's alone.
+pub(crate) const GRAPHS_OF_TARGET: &str = "target: graphs";
+/// Lines that are no cost of a draft where they differ: what the cost is counted in, what is left, and by
+/// what estimates are off beside a server that was seen.
+const NO_COST: [&str; 7] = [
+    "target: KV pool",
+    "KV cache",
+    FREE,
+    MISSING,
+    OVER,
+    UNDER,
+    UNEXPLAINED,
+];
 
 impl Ledger {
     /// An empty ledger of a card.
@@ -140,11 +169,7 @@ impl Ledger {
         // Sums that come out at nothing are not to be printed as -0.00.
         let end = |gib: f64| if gib.abs() < 1e-6 { 0.0 } else { gib };
         // A pool that gets nothing of its share may leave the card half empty: the sign says which.
-        let item = if gib < 0.0 {
-            "missing (negative)"
-        } else {
-            "free"
-        };
+        let item = if gib < 0.0 { MISSING } else { FREE };
         self.lines.push(Line {
             item: item.to_string(),
             gib,
@@ -162,7 +187,7 @@ impl Ledger {
             return;
         };
         let gib = std::mem::take(&mut last.gib);
-        (last.low, last.item) = (0.0, "free".to_string());
+        (last.low, last.item) = (0.0, FREE.to_string());
         let at = self.lines.len().saturating_sub(1);
         self.lines.insert(
             at,
@@ -225,6 +250,38 @@ impl Ledger {
     pub fn speculation_gib(&self) -> f64 {
         let lines = self.lines.iter().filter(|line| line.speculation);
         lines.map(|line| line.gib).fold(0.0, |sum, gib| sum + gib)
+    }
+
+    /// What the lines take more than those of the same server without its draft, the pool left out: with what the
+    /// pool loses that is what a draft costs of the card. Graphs that a log counts with the target's are in
+    /// none.
+    pub fn more_than(&self, plain: &Self) -> Vec<CostRow> {
+        let together = self.lines.iter().any(|line| line.item == GRAPHS_OF_BOTH);
+        let counts = |line: &&Line| {
+            let item = line.item.as_str();
+            let graphs = [GRAPHS_OF_BOTH, GRAPHS_OF_TARGET].contains(&item);
+            let left_out = NO_COST.contains(&item) || together && graphs;
+            !left_out
+        };
+        let own = self.lines.iter().filter(counts);
+        let mut rows: Vec<CostRow> = own
+            .map(|line| CostRow {
+                item: line.item.clone(),
+                gib: line.gib,
+                of_draft: line.speculation,
+            })
+            .collect();
+        for line in plain.lines.iter().filter(counts) {
+            match rows.iter_mut().find(|row| row.item == line.item) {
+                Some(row) => row.gib -= line.gib,
+                None => rows.push(CostRow {
+                    item: line.item.clone(),
+                    gib: -line.gib,
+                    of_draft: false,
+                }),
+            }
+        }
+        rows
     }
 
     /// GiB of the lines whose item begins with `prefix`.

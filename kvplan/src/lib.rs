@@ -35,7 +35,8 @@ pub use engine::kv_default::{KvReason, kv_by_itself};
 pub use engine::sglang::{sglang_graph_batch, sglang_graph_flag};
 pub use engine::vllm::{
     SecondRunner, VLLM_GRAPH_FLAG, VllmProfile, default_utilisation, vllm_graph_flag,
-    vllm_graph_size, vllm_graph_tokens, vllm_head_in_targets_format, vllm_second_runner,
+    vllm_graph_size, vllm_graph_tokens, vllm_head_in_targets_format, vllm_pool_of_tokens,
+    vllm_second_runner,
 };
 pub use engine::{Engine, EngineKind, Version};
 pub use fit::{AtOnce, Fit, Wall};
@@ -45,7 +46,7 @@ pub use groups::PrefixStates;
 pub use heads::{NamedHead, head_for, named_head};
 pub use infer::{BeliefCheck, Inferred, Known, check_belief, pool_of_utilisation, tokens_in_pool};
 pub use kv::{KvLayout, StateBytes};
-pub use ledger::{Ledger, Line};
+pub use ledger::{CostRow, Ledger, Line};
 pub use loading::{Loading, runs_out_loading};
 pub use model::{
     Attention, CompressedMla, DraftHead, DraftKind, Ffn, Gqa, Indexer, Layer, LayerFormats,
@@ -55,7 +56,7 @@ pub use params::{ParamGroup, ParamLine};
 pub use parts::usual_sm_count;
 pub use plan::{
     CostBasis, SpeculationCost, TargetAnswer, for_target, given_back, longest_sure, plan,
-    speculation_cost, state_beside_pool,
+    speculation_cost, state_beside_pool, told_to_run,
 };
 pub use pool::Pool;
 pub use proven::Fate;

@@ -113,10 +113,11 @@ impl SpeculationCost {
         share * self.without.pool_gib
     }
 
-    /// What exists for the draft alone and is taken from what the pool leaves, GiB: graphs, and in
-    /// older versions of SGLang the draft itself.
+    /// What the draft takes of what the pool leaves, GiB: what stays free without it less what does with it.
+    /// Negative where more stays free: a vocabulary table that is let go once the pool is sized.
     pub fn beside_pool_gib(&self) -> f64 {
-        (self.draft_gib - self.pool_lost_gib()).max(0.0)
+        let rows = self.with.ledger.more_than(&self.without.ledger);
+        rows.iter().map(|row| row.gib).sum::<f64>() - self.pool_lost_gib()
     }
 
     /// Takes the pool without the draft as a plain server printed it, with its fraction.
@@ -385,8 +386,22 @@ pub struct TargetAnswer {
     pub plan: Plan,
 }
 
-/// The least fraction that carries `requests` of `context_tokens`, or the nearest load there is. It
-/// stays under the band of the activation wall; inside it only where that alone carries the load.
+/// A setup that is told to run so many requests at once, where by itself or as told it runs fewer: with
+/// them its tables, graphs and walls move.
+///
+/// # Errors
+/// As [`plan`].
+pub fn told_to_run<'a>(setup: &Setup<'a>, requests: u64) -> Result<Setup<'a>, PlanError> {
+    let mut told = setup.clone();
+    if plan(setup)?.running_setting < requests {
+        told.max_running = Some(requests);
+    }
+    Ok(told)
+}
+
+/// The least fraction that carries `requests` of `context_tokens` on a server that is told to run as many, or
+/// the nearest load there is. It stays under the band of the activation wall; inside it only where that
+/// alone carries the load.
 ///
 /// # Errors
 /// As [`plan`].
@@ -397,6 +412,7 @@ pub fn for_target(
 ) -> Result<TargetAnswer, PlanError> {
     let context_tokens = context_tokens.max(1);
     let requests = requests.max(1);
+    let setup = &told_to_run(setup, requests)?;
     let at = |fraction: f64, context: u64| {
         let mut trial = setup.clone();
         trial.fraction = Some(fraction);

@@ -435,7 +435,7 @@ fn the_most_that_plan_names_fits_when_it_is_asked_for() {
     let least = alone.split("set --mem-fraction-static ").nth(1);
     let least = least.and_then(|rest| rest.split_whitespace().next());
     let same = format!(
-        "({requests} with --mem-fraction-static {})",
+        "({requests} with --mem-fraction-static {};",
         least.unwrap_or_else(|| panic!("{alone}"))
     );
     assert!(predict.contains(&same), "{same}: {predict}");

@@ -486,9 +486,11 @@ fn a_full_pool_of_a_log_names_the_fraction_that_holds_more_and_it_does() {
             answers(&[&from[..], &asked, more].concat())
         };
         let text = at(&[]);
-        let (_, way) = text.split_once(" the KV pool is full (").expect(&text);
+        let (_, way) = text
+            .split_once(": the KV pool holds no more (")
+            .expect(&text);
         let (held, fraction) = way.split_once(" with --").expect(&text);
-        let fraction = fraction.split([' ', ')']).nth(1).expect(&text);
+        let fraction = fraction.split([' ', ')', ';']).nth(1).expect(&text);
         let more = at(&["--mem-fraction", fraction]);
         let line = format!("beyond {held} users the KV pool is full");
         assert!(more.contains(&line), "{text}\n{line}\n{more}");

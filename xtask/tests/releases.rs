@@ -235,3 +235,26 @@ fn the_file_of_a_moe_kernel_says_the_weights_format_where_the_config_states_none
     assert!(!stated.contains("tuned config"), "{stated}");
     assert!(!stated.contains("FP8 with one scale a tensor"), "{stated}");
 }
+
+/// `plan` said that no version was given, `predict` did not; and `plan` said twice what FP8 is taken for.
+#[test]
+fn plan_and_predict_say_that_the_newest_release_is_taken_and_what_fp8_is_once() {
+    let server = "--model qwen3-235b-a22b --quant fp8 --gpu h100-sxm --gpus 4 --engine sglang";
+    for command in ["plan", "predict"] {
+        let line = format!("{command} {server}");
+        let text = common::answers(&line.split_whitespace().collect::<Vec<_>>());
+        let count = |words: &str| text.matches(words).count();
+        assert_eq!(
+            count("SGLang version not given: the rules of "),
+            1,
+            "{text}"
+        );
+        assert_eq!(count("FP8 as its maker publishes it"), 1, "{text}");
+        let named = common::answers(
+            &format!("{line}@0.5.17")
+                .split_whitespace()
+                .collect::<Vec<_>>(),
+        );
+        assert!(!named.contains("version not given"), "{named}");
+    }
+}

@@ -238,7 +238,8 @@ fn the_fraction_that_holds_what_was_asked_is_named_however_little_more_that_is()
             format!("predict --gpu rtx-6000-ada --accept 3@3 --context 16k --concurrency {loads}");
         let text = of(&log, &asked);
         let most = loads.rsplit(',').next().unwrap_or(loads);
-        let named = format!("{wall} ({most} with --mem-fraction-static ");
+        assert!(text.contains(wall), "{text}");
+        let named = format!(": the KV pool holds no more ({most} with --mem-fraction-static ");
         let (_, fraction) = text
             .split_once(&named)
             .unwrap_or_else(|| panic!("{named}\n{text}"));

@@ -162,7 +162,7 @@ fn fewer_requests_at_once_are_named_where_they_make_room_for_the_loads_shown() {
                 --gpu rtx-3090 --gpus 2 --concurrency 1,2,3,4";
     let text = answers(&line.split_whitespace().collect::<Vec<_>>());
     assert!(
-        text.contains("beyond 3 users the KV pool is full (4 with --max-num-seqs 4)"),
+        text.contains("of 4 asked for: the KV pool holds no more (4 with --max-num-seqs 4)"),
         "{text}"
     );
     let told = format!("{line} --max-running 4");
@@ -338,4 +338,128 @@ fn the_head_says_how_many_of_the_users_asked_for_run_at_once() {
         !head(&of("--engine vllm")).contains("at once"),
         "nobody asked for a load"
     );
+}
+
+const ON_H100: &str = "--model qwen3-235b-a22b --quant fp8 --gpu h100-sxm --gpus 4 --engine sglang --draft eagle3 \
+                       --context 4k";
+
+fn asked(command: &str, more: &str) -> String {
+    let line = format!("{command} {ON_H100} {more}");
+    answers(&line.split_whitespace().collect::<Vec<_>>())
+}
+
+/// "64 with --mem-fraction-static 0.875": SGLang beside a draft runs 48 unless it is told.
+#[test]
+fn a_fraction_for_more_requests_than_sglang_runs_by_itself_is_named_with_the_flag() {
+    let flags = "--mem-fraction-static 0.875 --max-running-requests 64";
+    let predict = asked("predict", "--concurrency 1,32,64 --accept 2.6@3");
+    assert!(
+        predict.contains(&format!("holds no more (64 with {flags})")),
+        "{predict}"
+    );
+    let plan = asked("plan", "--concurrency 64");
+    assert!(plan.contains(&format!(": set {flags}\n")), "{plan}");
+    let fits = asked("plan", "--concurrency 64 --mem-fraction 0.875");
+    assert!(fits.starts_with("FITS"), "{fits}");
+    let start =
+        "start with --max-running-requests 64: by itself SGLang runs 48 at once beside a draft";
+    assert!(fits.contains(&format!("{start}\n")), "{fits}");
+    assert!(
+        fits.contains(&format!("they fit; {flags} would be the least")),
+        "{fits}"
+    );
+    // The fraction that it takes by itself follows the flag.
+    let fp8 = asked("plan", "--concurrency 64 --kv-dtype fp8");
+    assert!(
+        fp8.starts_with("FITS     --mem-fraction-static 0.830"),
+        "{fp8}"
+    );
+    assert!(
+        fp8.contains(&format!("{start}, and chooses 0.819")),
+        "{fp8}"
+    );
+    // Not where it runs as many.
+    let few = asked("plan", "--concurrency 48 --mem-fraction 0.875");
+    assert!(!few.contains("--max-running-requests"), "{few}");
+    let told = asked(
+        "plan",
+        "--concurrency 64 --mem-fraction 0.875 --max-running 64",
+    );
+    assert!(!told.contains("--max-running-requests"), "{told}");
+}
+
+/// "it pays at every load shown, up to 64 users" under "runs 48 requests at once, of 64 asked for".
+#[test]
+fn loads_beyond_a_cap_of_ones_own_are_marked_as_those_of_the_pool_are() {
+    let cap = "--max-running 48 --mem-fraction 0.875";
+    let loads = "--concurrency 1,32,64 --accept 2.6@3";
+    let text = asked("predict", &format!("{loads} {cap}"));
+    let row = text.lines().find(|line| line.starts_with("   64 "));
+    let mark = "more than --max-running-requests 48 runs";
+    assert!(row.is_some_and(|row| row.contains(mark)), "{text}");
+    assert!(
+        text.contains("beyond 48 users --max-running-requests 48 runs no more"),
+        "{text}"
+    );
+    let whose = "the speed if all ran at once; this server runs 48, the others wait";
+    assert!(text.contains(whose), "{text}");
+    let json = asked("predict", &format!("{loads} {cap} --json"));
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["points"][2]["fits"], false);
+    assert_eq!(json["pays_up_to_concurrency"], 48);
+    let plan = asked("plan", &format!("--concurrency 64 {cap}"));
+    assert!(plan.starts_with("TIGHT"), "{plan}");
+    assert!(
+        plan.contains("runs 48 requests at once, of 64 asked for"),
+        "{plan}"
+    );
+    assert!(
+        plan.contains("set --mem-fraction-static 0.875 --max-running-requests 64"),
+        "{plan}"
+    );
+    let held = asked(
+        "predict",
+        "--concurrency 1,32,48 --accept 2.6@3 --max-running 48 --mem-fraction 0.875",
+    );
+    assert!(
+        !held.contains("more than") && !held.contains("the others wait"),
+        "{held}"
+    );
+}
+
+/// The clause hung on "it pays": "measure first" beside a full pool named no way out, and `predict` did not know
+/// of the one that `plan` names.
+#[test]
+fn what_holds_more_is_named_whatever_the_verdict_and_as_plan_names_it() {
+    let flags = "--model Qwen/Qwen3-32B-AWQ --gpu rtx-4090 --gpus 2 --engine sglang --draft eagle3 --context 16k";
+    let run = |command: &str, flags: &str| {
+        let line = format!("{command} {flags}");
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let open = run("predict", &format!("{flags} --concurrency 1,8"));
+    let known = run(
+        "predict",
+        &format!("{flags} --concurrency 1,8 --accept 2.4@3"),
+    );
+    assert!(open.starts_with("MEASURE FIRST") && known.starts_with("PAYS"));
+    let line = |text: &str| {
+        let line = text.lines().find(|line| line.contains("of 8 asked for"));
+        line.unwrap_or_else(|| panic!("{text}")).to_string()
+    };
+    assert_eq!(line(&open), line(&known));
+    let plan = run("plan", &format!("{flags} --concurrency 8"));
+    let (_, with) = plan
+        .split_once("; with ")
+        .unwrap_or_else(|| panic!("{plan}"));
+    let (fp8, _) = with.split_once(" carries it").expect("a remedy");
+    assert!(
+        fp8.starts_with("--kv-dtype fp8 --mem-fraction-static "),
+        "{fp8}"
+    );
+    let said = line(&open);
+    assert!(
+        said.contains("the KV pool holds no more (3 with --mem-fraction-static "),
+        "{said}"
+    );
+    assert!(said.contains(&format!("; 8 with {fp8}")), "{said}");
 }

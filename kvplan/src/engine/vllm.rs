@@ -20,6 +20,7 @@ pub(crate) use prefixes::prefix_states;
 pub(crate) use runner::graphs_counted;
 pub use runner::{SecondRunner, vllm_second_runner};
 pub(crate) use seen::as_it_drafted;
+pub use tokens::vllm_pool_of_tokens;
 
 use budget::{Budget, of_length};
 use walls::{interval, refusal};

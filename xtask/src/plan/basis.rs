@@ -1,6 +1,6 @@
 //! What the ledger and the cost of a draft rest on, in words.
 
-use kvplan::{CostBasis, Plan};
+use kvplan::{CostBasis, Plan, SpeculationCost};
 
 use super::Report;
 use crate::predict::answer::Assumption;
@@ -11,7 +11,7 @@ use crate::table::thousands;
 pub(super) fn rests_on(report: &Report) -> &'static str {
     match report.cost.basis {
         CostBasis::Planned | CostBasis::SeenBoth => "",
-        CostBasis::Seen => rests_on_the_log(&report.cost.with),
+        CostBasis::Seen => rests_on_the_log(&report.cost),
         CostBasis::Estimates => " (estimated: the log has no run without it)",
         CostBasis::SeenWithout => {
             " (estimated: the log is of a run without it, whose pool stands above)"
@@ -20,12 +20,22 @@ pub(super) fn rests_on(report: &Report) -> &'static str {
 }
 
 /// What tokens and GiB rest on, where the pool was seen with the draft.
-fn rests_on_the_log(plan: &Plan) -> &'static str {
-    let lines = || plan.ledger.lines.iter();
-    let banded = |line: &kvplan::Line| line.speculation && line.high > line.low;
+fn rests_on_the_log(cost: &SpeculationCost) -> &'static str {
+    let (with, plain) = (&cost.with.ledger, &cost.without.ledger);
+    let lines = || with.lines.iter();
+    // Of the target's lines the log shows those with the draft.
+    let moved = with.more_than(plain).into_iter();
+    let moved: Vec<String> = moved
+        .filter(|row| !row.of_draft && row.gib.abs() >= 0.005)
+        .map(|row| row.item)
+        .collect();
+    let banded = |line: &kvplan::Line| {
+        (line.speculation || moved.contains(&line.item)) && line.high > line.low
+    };
+    let estimated = lines().chain(&plain.lines).any(banded);
     // Captures that a log does not name are not told apart.
     let graphs = lines().any(|line| line.item == "graphs of target and draft");
-    match (lines().any(banded), graphs) {
+    match (estimated, graphs) {
         (true, false) => {
             " (tokens: the log's pool against what it says was free; beside it: estimated)"
         }

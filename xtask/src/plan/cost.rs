@@ -1,6 +1,6 @@
 //! What a draft costs in memory: one figure and one sentence, the same in `plan` and `predict`.
 
-use kvplan::{CostBasis, Ledger, Plan};
+use kvplan::{CostBasis, CostRow, Plan};
 
 use super::instead::Instead;
 use super::memory::as_said;
@@ -79,8 +79,10 @@ pub(crate) struct DraftCost {
     without_at_one: Option<u64>,
     /// With and without, where SGLang chooses the fraction and a plain server's is kept.
     otherwise: Option<[At; 2]>,
-    /// What exists for the draft alone, by row of the ledger.
-    rows: Vec<(String, f64)>,
+    /// What the server takes more with the draft than without, by row of the ledger.
+    rows: Vec<CostRow>,
+    /// Requests at once that the engine allows, with and without.
+    at_once: [u64; 2],
 }
 
 impl DraftCost {
@@ -103,15 +105,18 @@ impl DraftCost {
         self.lost() as f64 * self.gib_per_token
     }
 
-    /// What exists for the draft alone and is taken from what the pool leaves, GiB: graphs, and in
-    /// older versions of SGLang the draft itself. None of a hybrid in vLLM, all of which is the pool's
-    /// (its rows are of the requests at hand, its tokens of the longest: the two do not add up).
+    /// What it takes of what the pool leaves, GiB: graphs, the target's wider ones too, and in older versions of
+    /// SGLang the draft itself; negative where more stays free. None of a hybrid in vLLM, all of which is
+    /// the pool's (its rows are of the requests at hand, its tokens of the longest: the two do not add up).
     pub(crate) fn beside_pool_gib(&self) -> f64 {
         if self.in_requests_of.is_some() {
             return 0.0;
         }
-        let all: f64 = self.rows.iter().map(|(_, gib)| gib).sum();
-        (all - self.pool_gib()).max(0.0)
+        let gib = self.rows.iter().map(|row| row.gib).sum::<f64>() - self.pool_gib();
+        match gib.abs() < WHOLE_BLOCKS_GIB {
+            true => 0.0,
+            false => gib,
+        }
     }
 
     /// Whether the pools are of two fractions.
@@ -216,30 +221,57 @@ impl DraftCost {
     /// What lies beside the pool, with the rows that the two add up to.
     fn beside(&self) -> String {
         let gib = self.beside_pool_gib();
-        if gib < WHOLE_BLOCKS_GIB {
+        if gib == 0.0 {
             return String::new();
         }
-        let in_all = match self.lost() {
-            0 => String::new(),
-            _ => format!(" more, in all {:.2}", gib + self.pool_gib()),
+        let all = gib + self.pool_gib();
+        let less = |gib: f64| if gib < 0.0 { " less" } else { "" };
+        let in_all = match (self.lost(), gib < 0.0) {
+            (0, _) => less(gib).to_string(),
+            (_, true) => format!(" less, in all {:.2}{}", all.abs(), less(all)),
+            (_, false) => format!(" more, in all {all:.2}"),
         };
-        let rows = self.rows.iter().filter(|(_, gib)| gib.abs() >= 0.005);
-        let rows: Vec<String> = rows.map(|(row, gib)| format!("{row} {gib:.2}")).collect();
         format!(
-            "; beside the pool {gib:.2} GiB{in_all}: the draft's {}",
-            rows.join(", ")
+            "; beside the pool {:.2} GiB{in_all}: {}",
+            gib.abs(),
+            self.by_row()
         )
     }
-}
 
-/// The rows that exist for the draft alone, in few words.
-fn rows(ledger: &Ledger) -> Vec<(String, f64)> {
-    let name = |item: &str| {
-        let item = item.split_once(": ").map_or(item, |(_, of)| of);
-        item.trim_start_matches("its own ").to_string()
-    };
-    let lines = ledger.lines.iter().filter(|line| line.speculation);
-    lines.map(|line| (name(&line.item), line.gib)).collect()
+    /// The rows, those of the draft alone first.
+    fn by_row(&self) -> String {
+        let name = |item: &str| {
+            let item = item.split_once(": ").map_or(item, |(_, of)| of);
+            item.trim_start_matches("its own ").to_string()
+        };
+        let told = self.rows.iter().filter(|row| row.gib.abs() >= 0.005);
+        let (own, others): (Vec<&CostRow>, Vec<&CostRow>) = told.partition(|row| row.of_draft);
+        let own = own
+            .iter()
+            .map(|row| format!("{} {:.2}", name(&row.item), row.gib));
+        let own: Vec<String> = own.collect();
+        let others = others.iter().map(|row| {
+            let item = match row.item.split_once("target: ") {
+                Some((_, of)) => format!("the target's {of}"),
+                None => row.item.clone(),
+            };
+            let more = if row.gib < 0.0 { "less" } else { "more" };
+            format!("{item} {:.2} {more}", row.gib.abs())
+        });
+        let own = Some(format!("the draft's {}", own.join(", "))).filter(|_| !own.is_empty());
+        let all: Vec<String> = own.into_iter().chain(others).collect();
+        format!("{}{}", all.join(", "), self.runs())
+    }
+
+    /// Requests at once of the two servers, where these differ and with them tables and graphs.
+    fn runs(&self) -> String {
+        let [with, without] = self.at_once.map(|most| thousands(most as f64));
+        let others = |row: &CostRow| !row.of_draft && row.gib.abs() >= 0.005;
+        match with != without && self.rows.iter().any(others) {
+            true => format!(" ({with} requests at once with it, {without} without)"),
+            false => String::new(),
+        }
+    }
 }
 
 /// Whether states of drafted tokens take memory.
@@ -281,7 +313,8 @@ pub(super) fn of(
         back: None,
         without_at_one: None,
         otherwise: None,
-        rows: rows(&with.ledger),
+        rows: with.ledger.more_than(&without.ledger),
+        at_once: [with, without].map(|plan| plan.max_running),
     };
     for at in [&mut found.with, &mut found.without] {
         at.fraction = as_said(at.fraction, scenario);

@@ -67,10 +67,10 @@ pub(super) fn to_json(report: &Report) -> Value {
             "starts": belief.believed_starts,
             "short_gib": belief.short_gib,
         })),
-        "target": report.target.as_ref().map(|(context, requests, answer)| json!({
-            "context": context, "requests": requests, "reached": answer.reached,
-            "fraction": answer.fraction, "carries_requests": answer.requests,
-            "carries_context": answer.context_tokens,
+        "target": report.target.as_ref().map(|wanted| json!({
+            "context": wanted.context, "requests": wanted.requests, "reached": wanted.answer.reached,
+            "fraction": wanted.answer.fraction, "carries_requests": wanted.answer.requests,
+            "carries_context": wanted.answer.context_tokens, "running": wanted.running,
         })),
     })
 }

@@ -1,6 +1,6 @@
-//! The KV format of a log's server that nobody says, by the pool that its log prints.
+//! What a log does not say of the pool that it prints: the KV format by GiB and tokens, the GiB by tokens.
 
-use kvplan::{EngineKind, KvDtype, Observed};
+use kvplan::{EngineKind, KvDtype, Observed, Setup};
 
 use super::setup::speculation;
 use crate::scenario::{Ran, Scenario};
@@ -56,22 +56,50 @@ fn tokens_in_the_pool(scenario: &Scenario, ran: &Ran, dtype: KvDtype) -> Option<
         }
         EngineKind::TensorRtLlm | EngineKind::LlamaCpp => return None,
     }
-    // As that server ran, whatever draft, depth or fraction is asked for here.
+    let mut setup = as_it_ran(scenario, ran)?;
+    setup.kv_dtype = Some(dtype);
+    setup.observed.pool_gib = Some(pool_gib);
+    Some(kvplan::plan(&setup).ok()?.kv_tokens as f64)
+}
+
+/// The setup as a vLLM log's server ran, whatever draft, depth or fraction is asked for here; nothing of its
+/// pool in it.
+fn as_it_ran<'a>(scenario: &'a Scenario, ran: &Ran) -> Option<Setup<'a>> {
+    let mut setup = super::setup(scenario, None).ok()?;
     let draft = scenario.given_back.as_ref().or(scenario.draft.as_ref());
     let mut drafts = speculation(scenario, draft.filter(|_| ran.speculates));
     if let Some((drafts, tokens)) = drafts.as_mut().zip(ran.draft_tokens) {
         (drafts.draft_tokens, drafts.steps) = (tokens, tokens.saturating_sub(1));
     }
     setup.speculation = drafts;
-    setup.kv_dtype = Some(dtype);
     setup.fraction = ran.fraction.or(setup.fraction);
     setup.max_running = ran.max_running;
     setup.context_tokens = ran.context_limit.or(setup.context_tokens);
     setup.prefix_states = ran.prefix_states;
     setup.observed = Observed {
-        pool_gib: Some(pool_gib),
         pool_with_draft: drafts.is_some(),
         ..Observed::default()
     };
-    Some(kvplan::plan(&setup).ok()?.kv_tokens as f64)
+    Some(setup)
+}
+
+/// Gives a vLLM log that counts the tokens of its pool and prints no GiB, as excerpts do, the pool that these
+/// tokens take.
+pub(crate) fn pool_of_its_tokens(scenario: &mut Scenario) {
+    let ran = scenario.ran.with_draft.as_deref();
+    let ran = ran.unwrap_or(&scenario.ran);
+    let vllm = scenario.engine.kind.rules() == EngineKind::Vllm;
+    let Some(tokens) = ran.kv_tokens.filter(|_| vllm && ran.kv_gib.is_none()) else {
+        return;
+    };
+    let pool = as_it_ran(scenario, ran).and_then(|setup| {
+        let gib = kvplan::vllm_pool_of_tokens(&setup, tokens)?;
+        Some((gib, tokens))
+    });
+    let ran = match scenario.ran.with_draft.as_deref_mut() {
+        Some(ran) => ran,
+        None => &mut scenario.ran,
+    };
+    ran.kv_gib = pool.map(|(gib, _)| gib);
+    scenario.ran.pool_of_tokens = pool;
 }

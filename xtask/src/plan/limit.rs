@@ -4,6 +4,7 @@
 use kvplan::{EngineKind, Plan, Setup, Wall};
 
 use super::{Report, fraction_flag, text};
+use crate::predict::launch;
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
@@ -48,6 +49,13 @@ pub(super) fn more_by(setup: &Setup<'_>, plan: &Plan, context: u64) -> MoreBy {
         },
         _ => MoreBy::default(),
     }
+}
+
+/// Whole requests of a context that pool and state slots hold.
+pub(super) fn held(plan: &Plan, context: u64) -> u64 {
+    let slots = plan.state_slots;
+    let slots = slots.map_or(u64::MAX, kvplan::StateSlots::requests);
+    (plan.pool.requests(context) as u64).min(slots)
 }
 
 /// Requests at once, where the tokens of the pool are not what stops more, or fewer than were asked for.
@@ -100,6 +108,42 @@ pub(super) fn in_head(report: &Report, scenario: &Scenario) -> Option<String> {
     let fewer = at_once.requests < u64::from(asked) && asked > 1;
     let told = fewer || at_once.wall == Wall::StateSlots;
     words(report, Some(asked).filter(|_| fewer)).filter(|_| told)
+}
+
+/// That a server asked to carry more requests at once than it takes by itself must be told so, and which
+/// fraction it would choose untold.
+pub(super) fn to_run(scenario: &Scenario, setup: &Setup<'_>) -> Option<String> {
+    let running = scenario
+        .running_for_loads
+        .filter(|_| scenario.max_running.is_none())?;
+    let flag = launch::flag_at_once(scenario, running)?;
+    let mut untold = setup.clone();
+    untold.max_running = scenario.ran.told_running();
+    let untold = kvplan::plan(&untold).ok()?;
+    let own = untold.running_setting;
+    let at_once = thousands(own as f64);
+    let engine = scenario.engine.kind;
+    let beside = match setup.speculation {
+        Some(_) if engine == crate::scenario::EngineKind::Sglang => " beside a draft",
+        _ => "",
+    };
+    let told = format!("{:.3}", kvplan::plan(setup).ok()?.fraction);
+    let chosen = untold.automatic_fraction.map(|own| format!("{own:.3}"));
+    let chosen = chosen.filter(|chosen| setup.fraction.is_none() && *chosen != told);
+    let chooses = chosen.map_or_else(String::new, |fraction| format!(", and chooses {fraction}"));
+    let why = match scenario.ran.told_running() {
+        Some(ran) => format!("the log's server ran {ran} at once"),
+        // Then it would run them, beside another ledger.
+        None if own >= running => format!(
+            "the ledger is of as many, by itself {} runs {at_once} at once",
+            engine.title()
+        ),
+        None => format!(
+            "by itself {} runs {at_once} at once{beside}{chooses}",
+            engine.title()
+        ),
+    };
+    Some(format!("start with {flag}: {why}"))
 }
 
 /// How many requests llama.cpp's context is for, where nobody said it.

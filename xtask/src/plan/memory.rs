@@ -6,10 +6,12 @@ use kvplan::{EngineKind, Fit, Plan};
 use super::cost::{self, DraftCost};
 use super::instead::{self, good};
 use super::wall::{clear_fraction, typed};
+use super::wanted::Wanted;
 use super::{Report, fraction_flag, limit, report, starts, text};
 use crate::cli::PlanArgs;
 use crate::input;
 use crate::predict::answer::{LedgerLine, Memory, MostAtOnce, Roomier};
+use crate::predict::launch::flag_at_once;
 use crate::scenario::Scenario;
 
 /// The memory part of a prediction.
@@ -25,9 +27,11 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     let cost = cost::of(&own, scenario, None, other.as_ref())?;
     if let Some(other) = other {
         let mut memory = for_load(&other.report, &other.scenario);
-        if !own.told {
-            fewer_at_once(&other.report, scenario, &mut memory)?;
-        }
+        let fewer = match own.told {
+            true => None,
+            false => fewer_at_once(&other.report, scenario, None)?,
+        };
+        with_roomier(&mut memory, fewer.into_iter().collect());
         memory.set_instead = Some(other.why);
         return Ok(at_a_cost(memory, cost));
     }
@@ -36,13 +40,30 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     // What a log's server was told is no wish of this user's.
     let free = !own.told || scenario.by_log("mem_fraction");
     let stands = own.told || good(plan, scenario.context);
-    if free && stands && !plan.interval.is_empty() {
-        memory.roomier = roomier(&own, scenario)?;
-    }
-    if stands || plan.interval.is_empty() {
-        fewer_at_once(&own, scenario, &mut memory)?;
-    }
+    let roomier = match free && stands && !plan.interval.is_empty() {
+        true => roomier(&own, scenario)?,
+        false => Room::default(),
+    };
+    let fewer = match stands || plan.interval.is_empty() {
+        true => fewer_at_once(&own, scenario, roomier.clear.as_ref())?,
+        false => None,
+    };
+    let ways = Room {
+        clear: fewer.or(roomier.clear),
+        ..roomier
+    };
+    let ways = ways.told();
+    with_roomier(&mut memory, ways);
     Ok(at_a_cost(memory, cost))
+}
+
+/// Puts what holds more beside what runs: in the line of the head that says how many do, where there is one.
+fn with_roomier(memory: &mut Memory, ways: Vec<Roomier>) {
+    memory.roomier = ways;
+    let more = memory.roomier_words();
+    if let Some(limit) = &mut memory.limit {
+        limit.push_str(&more);
+    }
 }
 
 /// Puts what the draft costs beside a pool with it.
@@ -87,78 +108,121 @@ pub(super) fn with_slots(
     Ok(None)
 }
 
-/// The least fraction that holds what the low end of the activation wall does of the loads shown,
-/// where these do not fit the pool and that is more of them.
-fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Option<Roomier>> {
-    let plan = &own.cost.with;
-    let context = scenario.context;
-    let most = f64::from(scenario.concurrency.last().copied().unwrap_or(1));
-    let top = typed(plan.interval.max_low);
-    let now = requests(plan, context).floor();
-    if now >= most || top <= plan.fraction || top > 1.0 {
-        return Ok(None);
+/// Requests of the heaviest load shown, as many of them as the server may run where a flag says so.
+fn heaviest(scenario: &Scenario) -> u64 {
+    let most = scenario.concurrency.last().copied().map_or(1, u64::from);
+    most.min(scenario.max_running.unwrap_or(u64::MAX))
+}
+
+/// Settings that hold more.
+#[derive(Default)]
+struct Room {
+    /// What surely starts and holds more.
+    clear: Option<Roomier>,
+    /// What holds all that is asked for.
+    all: Option<Roomier>,
+}
+
+impl Room {
+    /// Both, where the first does not hold as many as the second.
+    fn told(self) -> Vec<Roomier> {
+        let held = self.clear.as_ref().map_or(0, |way| way.requests);
+        let all = self.all.filter(|way| way.requests > held);
+        self.clear.into_iter().chain(all).collect()
+    }
+}
+
+/// What holds more of the loads shown, where these do not fit the pool: the least fraction that holds
+/// what the low end of the activation wall does of them, and what carries them all, where that is more.
+fn roomier(own: &Report, scenario: &Scenario) -> anyhow::Result<Room> {
+    let (context, most) = (scenario.context, heaviest(scenario));
+    if limit::held(&own.cost.with, context) >= most {
+        return Ok(Room::default());
     }
     let mut other = scenario.clone();
     if !scenario.ran.file.is_empty() {
         let vllm = own.engine.kind == EngineKind::Vllm;
         other.ran = scenario.ran.clone().at_other_fraction(vllm);
     }
-    let at = |fraction: f64| report(&other, None, Some(fraction));
-    let roomiest = at(top)?;
-    let more = requests(&roomiest.cost.with, context).min(most).floor();
-    if !good(&roomiest.cost.with, context) || more <= now {
-        return Ok(None);
-    }
     let setup = super::setup(&other, None)?;
     let fail = |error: kvplan::PlanError| input::error(error.to_string());
-    let least = kvplan::for_target(&setup, context, more as u64).map_err(fail)?;
-    let held = at(least.fraction)?;
-    let holds = good(&held.cost.with, context) && requests(&held.cost.with, context) >= more;
-    let fraction = if least.reached && holds {
-        least.fraction
-    } else {
-        top
+    let load = (&setup, &own.cost.with);
+    let all = Wanted::of(&other, load, (context, most)).map_err(fail)?;
+    let all = all.carried_by(own).map(|setting| Roomier {
+        setting,
+        requests: most as u32,
+    });
+    Ok(Room {
+        clear: clear_of_the_wall(own, &other, most)?,
+        all,
+    })
+}
+
+/// The least fraction that holds as many of the heaviest load as the one clear of the activation wall's band,
+/// where that is more than are held now; with the flag for as many at once.
+fn clear_of_the_wall(own: &Report, other: &Scenario, most: u64) -> anyhow::Result<Option<Roomier>> {
+    let (plan, context) = (&own.cost.with, other.context);
+    let mut told = other.clone();
+    let more_at_once = plan.running_setting < most;
+    if more_at_once {
+        told.running_for_loads = Some(most);
+    }
+    let at = |fraction: f64| report(&told, None, Some(fraction));
+    // Tables and graphs of more requests at once move the wall.
+    let low = match more_at_once {
+        true => at(plan.fraction)?.cost.with.interval.max_low,
+        false => plan.interval.max_low,
     };
+    let top = typed(low);
+    if top <= plan.fraction || top > 1.0 {
+        return Ok(None);
+    }
+    let roomiest = at(top)?;
+    let more = limit::held(&roomiest.cost.with, context).min(most);
+    if !good(&roomiest.cost.with, context) || more <= limit::held(plan, context) {
+        return Ok(None);
+    }
+    let setup = super::setup(&told, None)?;
+    let fail = |error: kvplan::PlanError| input::error(error.to_string());
+    let least = kvplan::for_target(&setup, context, more).map_err(fail)?;
+    let held = at(least.fraction)?.cost.with;
+    let holds = good(&held, context) && limit::held(&held, context) >= more;
+    let fraction = match least.reached && holds {
+        true => least.fraction,
+        false => top,
+    };
+    let running = flag_at_once(other, more).map_or_else(String::new, |flag| format!(" {flag}"));
     Ok(Some(Roomier {
-        setting: format!("{} {fraction:.3}", fraction_flag(own)),
+        setting: format!("{} {fraction:.3}{running}", fraction_flag(own)),
         requests: more as u32,
     }))
 }
 
-/// Requests of a context that pool and state slots carry.
-fn requests(plan: &Plan, context: u64) -> f64 {
-    let slots = plan.state_slots;
-    let slots = slots.map_or(u64::MAX, kvplan::StateSlots::requests);
-    plan.pool.requests(context).min(slots as f64)
-}
-
 /// As few requests at once as the heaviest load shown, where vLLM is told or takes more and the pool
-/// holds less than that load: graphs and sampler rows for the others give way to the pool.
-fn fewer_at_once(own: &Report, scenario: &Scenario, memory: &mut Memory) -> anyhow::Result<()> {
+/// holds less than that load: graphs and sampler rows for the others give way to the pool. `known` is what
+/// a fraction holds.
+fn fewer_at_once(
+    own: &Report,
+    scenario: &Scenario,
+    known: Option<&Roomier>,
+) -> anyhow::Result<Option<Roomier>> {
     let plan = &own.cost.with;
-    let most = u64::from(scenario.concurrency.last().copied().unwrap_or(1));
-    let now = requests(plan, scenario.context);
+    let most = scenario.concurrency.last().copied().map_or(1, u64::from);
+    let now = limit::held(plan, scenario.context);
     let vllm = own.engine.kind == EngineKind::Vllm;
-    if !vllm || now >= most as f64 || plan.running_setting <= most || !starts(plan) {
-        return Ok(());
+    if !vllm || now >= most || plan.running_setting <= most || !starts(plan) {
+        return Ok(None);
     }
     let mut other = scenario.clone();
     other.max_running = Some(most);
-    let other = report(&other, None, Some(plan.fraction))?;
-    let holds = requests(&other.cost.with, scenario.context);
-    let more = holds.min(most as f64).floor();
-    let known = memory
-        .roomier
-        .as_ref()
-        .map_or(now, |r| f64::from(r.requests));
-    let worth = starts(&other.cost.with) && more > now.floor();
-    if worth && more > known {
-        memory.roomier = Some(Roomier {
-            setting: format!("--max-num-seqs {most}"),
-            requests: more as u32,
-        });
-    }
-    Ok(())
+    let other = report(&other, None, Some(plan.fraction))?.cost.with;
+    let more = limit::held(&other, scenario.context).min(most);
+    let known = known.map_or(now, |way| u64::from(way.requests));
+    let worth = starts(&other) && more > known;
+    Ok(worth.then(|| Roomier {
+        setting: format!("--max-num-seqs {most}"),
+        requests: more as u32,
+    }))
 }
 
 /// The same with what depends on the load of a scenario.
@@ -169,8 +233,18 @@ fn for_load(report: &Report, scenario: &Scenario) -> Memory {
         fraction: Some(as_said(plan.fraction, scenario)),
         graphs: scenario.graphs,
         limit: limit::in_head(report, scenario),
+        cap: cap(scenario),
         ..to_memory(report)
     }
+}
+
+/// Requests at once that a flag allows, as the engine takes it.
+fn cap(scenario: &Scenario) -> Option<(u64, String)> {
+    let most = scenario.max_running?;
+    Some((
+        most,
+        format!("{} {most}", scenario.engine.kind.running_flag()),
+    ))
 }
 
 /// A log's figures are rounded, so the fraction that they give backwards differs in the fourth
@@ -199,9 +273,11 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         graphs: None,
         most_at_once: Some(most_at_once(report)),
         limit: None,
-        seqs_assumed: seqs_assumed(plan),
+        seqs_assumed: assumed(plan, |line| line.starts_with("max_num_seqs ")),
+        version_assumed: assumed(plan, |line| line.contains(" version not given")),
         length: report.length.clone(),
-        roomier: None,
+        roomier: Vec::new(),
+        cap: None,
         set_instead: None,
         draft_cost: None,
         fraction: Some(plan.fraction),
@@ -221,10 +297,10 @@ pub(super) fn to_memory(report: &Report) -> Memory {
     }
 }
 
-/// The plan's word of the requests at once that nobody said.
-fn seqs_assumed(plan: &Plan) -> Option<String> {
+/// The plan's word of something that nobody said.
+fn assumed(plan: &Plan, of: impl Fn(&str) -> bool) -> Option<String> {
     let mut all = plan.assumptions.iter();
-    all.find(|line| line.starts_with("max_num_seqs ")).cloned()
+    all.find(|line| of(line)).cloned()
 }
 
 /// Requests of the scenario's context at once, and what stops more.

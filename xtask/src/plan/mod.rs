@@ -29,7 +29,7 @@ pub(crate) use cost::DraftCost;
 use json::to_json;
 pub(crate) use knobs::{Knobs, asked_load, within_limit};
 use knobs::{check, check_together, fits_the_card};
-pub(crate) use kv_format::kv_format_of_the_pool;
+pub(crate) use kv_format::{kv_format_of_the_pool, pool_of_its_tokens};
 pub(crate) use length::Length;
 pub(crate) use loading::in_bf16 as loads_in_bf16;
 pub(crate) use memory::memory;
@@ -39,7 +39,7 @@ pub(crate) use setup::{engine, setup};
 
 use std::process::ExitCode;
 
-use kvplan::{BeliefCheck, EngineKind, Inferred, Plan, SpeculationCost, TargetAnswer};
+use kvplan::{BeliefCheck, EngineKind, Inferred, Plan, SpeculationCost};
 
 use crate::cli::PlanArgs;
 use crate::input;
@@ -63,15 +63,15 @@ pub(crate) struct Report {
     /// The fraction someone believes in, against them.
     pub(crate) belief: Option<BeliefCheck>,
     /// The setting that carries the wanted load.
-    pub(crate) target: Option<(u64, u64, TargetAnswer)>,
-    /// The same with a KV cache in fp8, where no fraction carries it as asked.
-    pub(crate) target_fp8: Option<TargetAnswer>,
+    pub(crate) target: Option<wanted::Wanted>,
     /// The least fraction that holds one request of the context, where the plan's own does not.
     pub(crate) least_for_one: Option<f64>,
     /// What a log shows beyond the bands of what its own flags give.
     pub(crate) beyond_flags: Vec<String>,
     /// Tokens in the other KV formats.
     pub(crate) other_kv: Vec<(&'static str, u64)>,
+    /// Why it must be told how many requests to run at once.
+    pub(crate) to_run: Option<String>,
     /// What would let more requests run at once, where the pool is not what stops them.
     pub(crate) more_by: limit::MoreBy,
     /// Engine with version.
@@ -91,6 +91,8 @@ pub(crate) struct Report {
     pub(crate) other_depth: Option<(u64, u64)>,
     /// Whether the pool is that of a log's server, with what its draft took given back.
     pub(crate) given_back: bool,
+    /// The pool that a log counts in tokens alone, GiB, and these tokens.
+    pub(crate) of_tokens: Option<(f64, u64)>,
     /// Tokens that a request holds.
     pub(crate) context: u64,
     /// The longest request that a vLLM server takes.
@@ -163,8 +165,7 @@ fn report(
     if !foreign {
         known.state_gib = states(&known, &setup);
     }
-    let sglang = setup.engine.kind == EngineKind::Sglang;
-    let mut inferred = sglang_backwards(&known, sglang);
+    let mut inferred = sglang_backwards(&known, setup.engine.kind);
     let seen = known.pool_gib.is_some() && pool_wins(scenario, args);
     let drafted = setup.observed.pool_with_draft;
     if seen {
@@ -189,8 +190,8 @@ fn report(
         speculates: setup.speculation.is_some(),
         engine: setup.engine,
         other_kv: limit::other_kv(&setup, cost.with.kv_dtype),
+        to_run: limit::to_run(scenario, &setup),
         more_by: limit::more_by(&setup, &cost.with, scenario.context),
-        target_fp8: wanted::in_fp8(&setup, &cost.with, target.as_ref()),
         least_for_one: wanted::least_for_one(&setup, &cost.with, scenario.context),
         other_depth: setup::other_depth(&setup),
         beyond_flags: card::beyond_its_flags(scenario, &cost),
@@ -212,6 +213,7 @@ fn report(
         ran_with: setup::ran_with(&setup),
         ran_at: scenario.ran.at_another_fraction(),
         given_back: scenario.given_back.is_some(),
+        of_tokens: scenario.ran.pool_of_tokens,
         context: scenario.context,
     })
 }
@@ -228,8 +230,8 @@ fn both_logs(scenario: &Scenario, cost: &mut SpeculationCost) {
 }
 
 /// What SGLang's figures give backwards; other engines' give nothing.
-fn sglang_backwards(known: &kvplan::Known, sglang: bool) -> Inferred {
-    let inferred = sglang.then(|| known.infer());
+fn sglang_backwards(known: &kvplan::Known, engine: EngineKind) -> Inferred {
+    let inferred = (engine == EngineKind::Sglang).then(|| known.infer());
     inferred.unwrap_or_default()
 }
 

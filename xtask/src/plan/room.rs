@@ -97,9 +97,10 @@ fn way(scenario: &Scenario, args: Option<&PlanArgs>) -> Option<Way> {
     {
         return None;
     }
+    let users = u64::from(text::asked_users(scenario));
+    let setup = kvplan::told_to_run(&setup, users).ok()?;
     let own = kvplan::plan(&setup).ok()?;
     let context = scenario.context;
-    let users = u64::from(text::asked_users(scenario));
     let starts = own.fit(context) == kvplan::Fit::Fits;
     if starts && own.carries(context, users) {
         return Some(stays);

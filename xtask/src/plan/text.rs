@@ -75,15 +75,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
             rests_on(report)
         ));
     }
-    let slots = limit::one_slot(report, scenario).map(str::to_string);
-    let settings = [
-        report.falls_short.clone().filter(|_| starts(with)),
-        report.length.to_start(),
-        assumed_context(scenario).filter(|_| starts(alone)),
-        slots.filter(|_| starts(with)),
-        limit::words(report, None).filter(|_| starts(with)),
-    ];
-    for setting in settings.into_iter().flatten() {
+    for setting in settings(report, scenario) {
         line(format!("         {setting}"));
     }
     if report.engine.kind != EngineKind::LlamaCpp {
@@ -95,13 +87,40 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     for remark in moved.chain(found).chain(misfits) {
         line(format!("         {remark}"));
     }
-    if starts(with) && !carried && users > 1 {
+    if starts(with) && !holds(report, scenario) && users > 1 {
         line(format!(
             "         the load shown needs more: {users} requests of {} tokens are {}",
             thousands(scenario.context as f64),
             thousands(load as f64)
         ));
     }
+}
+
+/// Whether pool and state slots hold the users that must fit.
+fn holds(report: &Report, scenario: &Scenario) -> bool {
+    let held = limit::held(&report.cost.with, scenario.context);
+    held >= u64::from(asked_users(scenario))
+}
+
+/// What must be told beside the fraction, what was taken, and how many requests run at once.
+fn settings(report: &Report, scenario: &Scenario) -> Vec<String> {
+    let starts_with = starts(&report.cost.with);
+    let alone = match report.speculates {
+        true => &report.cost.without,
+        false => &report.cost.with,
+    };
+    // Where the pool is too small, the load's own line says so.
+    let capped = Some(asked_users(scenario)).filter(|_| holds(report, scenario));
+    let slots = limit::one_slot(report, scenario).map(str::to_string);
+    let all = [
+        report.falls_short.clone().filter(|_| starts_with),
+        report.length.to_start(),
+        report.to_run.clone().filter(|_| starts_with),
+        assumed_context(scenario).filter(|_| starts(alone)),
+        slots.filter(|_| starts_with),
+        limit::words(report, capped).filter(|_| starts_with),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// How the log's start ended badly, and why this one would.
@@ -186,12 +205,19 @@ fn at_another_fraction(report: &Report) -> Option<String> {
 fn beside_the_log(report: &Report) -> impl Iterator<Item = String> {
     let back = "the log's server drafted: its pool, and what that draft is estimated to have taken";
     let back = report.given_back.then(|| back.to_string());
+    let of_tokens = report.of_tokens.map(|(gib, tokens)| {
+        format!(
+            "the log prints the tokens of its KV cache and no GiB: {} take {gib:.2}",
+            thousands(tokens as f64)
+        )
+    });
     let fraction = at_another_fraction(report).into_iter();
     let depth = basis::at_another_depth(report);
     fraction
         .chain(with_others_at_once(report))
         .chain(depth)
         .chain(back)
+        .chain(of_tokens)
         .chain(report.beyond_flags.iter().cloned())
 }
 
@@ -455,7 +481,10 @@ fn assumed(report: &Report, scenario: &Scenario, out: &mut String) {
     let newer = newer.and_then(|version| newer_than_known(engine.kind, version));
     let aside = scenario.left_aside.iter();
     let taken: Vec<String> = report.taken.iter().map(Assumption::words).collect();
-    for line in aside.chain(&newer).chain(&taken).chain(&plan.assumptions) {
+    // The scenario's own words of the weights are the model's.
+    let own = plan.assumptions.iter();
+    let own = own.filter(|line| !taken.iter().any(|taken| taken.contains(line.as_str())));
+    for line in aside.chain(&newer).chain(&taken).chain(own) {
         out.push_str(&format!("assumed    {line}\n"));
     }
     out.push_str(&format!(

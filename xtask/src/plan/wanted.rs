@@ -3,11 +3,76 @@
 use kvplan::{EngineKind, Fit, Plan, PlanError, Setup, TargetAnswer};
 
 use super::{Report, fraction_flag};
+use crate::predict::launch::flag_at_once;
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
-/// Tokens of a request, requests, and what carries them.
-pub(super) type Wanted = (u64, u64, TargetAnswer);
+/// A load, and what carries it: one search for the `wanted` line of `plan` and the head of `predict`.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// Tokens of a request.
+    pub(super) context: u64,
+    /// Requests at once.
+    pub(super) requests: u64,
+    /// The least fraction that carries them, or the nearest load there is.
+    pub(super) answer: TargetAnswer,
+    /// The least fraction with a KV cache in fp8, where none does without.
+    pub(super) fp8: Option<TargetAnswer>,
+    /// What the engine must be told to run as many at once.
+    pub(super) running: Option<String>,
+}
+
+impl Wanted {
+    /// Searches for what carries a load on the server of a setup, whose plan is given.
+    pub(super) fn of(
+        scenario: &Scenario,
+        (setup, plan): (&Setup<'_>, &Plan),
+        (context, requests): (u64, u64),
+    ) -> Result<Self, PlanError> {
+        let answer = kvplan::for_target(setup, context, requests)?;
+        let fp8 = match answer.reached {
+            true => None,
+            false => in_fp8(setup, plan, (context, requests)),
+        };
+        Ok(Self {
+            context,
+            requests,
+            answer,
+            fp8,
+            running: flag_at_once(scenario, requests),
+        })
+    }
+
+    /// The flags of the fraction of an answer, as the engine takes them; `context` is the longest request
+    /// that it is to hold.
+    fn flags(&self, report: &Report, answer: &TargetAnswer, context: u64) -> String {
+        let told = report.length.presupposed(&answer.plan, context);
+        let told = self.running.iter().cloned().chain(told);
+        let told: String = told.map(|flag| format!(" {flag}")).collect();
+        format!("{} {:.3}{told}", fraction_flag(report), answer.fraction)
+    }
+
+    /// What carries all of it: a fraction, or with it a KV cache in fp8; and what is to be said of one inside
+    /// the band of the activation wall. `None` where nothing does.
+    fn all_by(&self, report: &Report) -> Option<(String, &'static str)> {
+        let (answer, format) = match &self.fp8 {
+            Some(fp8) => (fp8, "--kv-dtype fp8 "),
+            None => (Some(&self.answer).filter(|answer| answer.reached)?, ""),
+        };
+        let flags = self.flags(report, answer, self.context);
+        let risk = match answer.fraction > answer.plan.interval.max_low {
+            true => ", inside the band of the activation wall",
+            false => "",
+        };
+        Some((format!("{format}{flags}"), risk))
+    }
+
+    /// The same in few words.
+    pub(super) fn carried_by(&self, report: &Report) -> Option<String> {
+        let (flags, risk) = self.all_by(report)?;
+        Some(format!("{flags}{risk}"))
+    }
+}
 
 /// Context and requests, where both were asked for on the command line, or the context alone and
 /// not one request of it fits.
@@ -61,22 +126,20 @@ pub(super) fn holds_one(report: &Report, remedy: &str) -> Option<String> {
     })
 }
 
-/// The setting that carries the load wanted.
+/// What carries the load wanted.
 pub(super) fn target(
     scenario: &Scenario,
     setup: &Setup<'_>,
     plan: &Plan,
 ) -> Result<Option<Wanted>, PlanError> {
-    let Some((context, requests)) = wanted_load(scenario, plan) else {
-        return Ok(None);
-    };
-    let answer = kvplan::for_target(setup, context, requests)?;
-    Ok(Some((context, requests, answer)))
+    let load = wanted_load(scenario, plan);
+    load.map(|load| Wanted::of(scenario, (setup, plan), load))
+        .transpose()
 }
 
 /// Says the least fraction that carries it, or the nearest load there is.
 pub(super) fn words(report: &Report, out: &mut String) {
-    let Some((context, requests, answer)) = &report.target else {
+    let Some(wanted) = &report.target else {
         return;
     };
     // The context itself is the setting: the first line has said whether it fits. And no fraction
@@ -84,68 +147,54 @@ pub(super) fn words(report: &Report, out: &mut String) {
     if report.engine.kind == EngineKind::LlamaCpp || report.uncut.is_some() {
         return;
     }
-    let plural = if *requests == 1 { "" } else { "s" };
+    let (context, requests, answer) = (wanted.context, wanted.requests, &wanted.answer);
+    let plural = if requests == 1 { "" } else { "s" };
     let load = format!(
         "{requests} request{plural} of {} tokens",
-        thousands(*context as f64)
+        thousands(context as f64)
     );
-    let flag = fraction_flag(report);
     let plan = &report.cost.with;
-    let with = match answer.reached || answer.requests > 0 {
-        true => presupposed(report, &answer.plan, *context),
-        false => presupposed(report, &answer.plan, answer.context_tokens),
-    };
-    if answer.reached {
-        let fits = plan.fit(*context) == Fit::Fits && plan.carries(*context, *requests);
-        let interval = &answer.plan.interval;
-        let risky = if answer.fraction > interval.max_low {
-            format!(
-                ", inside the band of the activation wall ({}): it may start and then run out",
-                super::wall::band(interval)
-            )
-        } else {
-            String::new()
-        };
-        out.push_str(&format!(
-            "\nwanted     {load}: {}{risky}\n",
-            match fits {
-                true => format!(
-                    "they fit; {flag} {:.3}{with} would be the least",
-                    answer.fraction
-                ),
-                false => format!("set {flag} {:.3}{with}", answer.fraction),
-            }
-        ));
+    let said = if answer.reached {
+        let flags = wanted.flags(report, answer, context);
+        let risky = risky(answer);
+        match plan.fit(context) == Fit::Fits && plan.carries(context, requests) {
+            true => format!("they fit; {flags} would be the least{risky}"),
+            false => format!("set {flags}{risky}"),
+        }
     } else {
-        let fp8 = report
-            .target_fp8
-            .as_ref()
-            .map_or_else(String::new, |least| {
-                let told = presupposed(report, &least.plan, *context);
-                format!(
-                    "; with --kv-dtype fp8 {flag} {:.3}{told} carries it",
-                    least.fraction
-                )
-            });
-        let nearest = nearest_load(answer.requests, *requests, answer.context_tokens);
-        out.push_str(&match nearest {
+        let fp8 = wanted.all_by(report);
+        let fp8 = fp8.map_or_else(String::new, |(flags, risk)| {
+            format!("; with {flags} carries it{risk}")
+        });
+        let longest = match answer.requests > 0 {
+            true => context,
+            false => answer.context_tokens,
+        };
+        match nearest_load(answer.requests, requests, answer.context_tokens) {
             Some(nearest) => format!(
-                "\nwanted     {load}: out of reach; at most, with {flag} {:.3}{with}, {nearest}{}{fp8}\n",
-                answer.fraction,
+                "out of reach; at most, with {}, {nearest}{}{fp8}",
+                wanted.flags(report, answer, longest),
                 match clear_of_the_band(answer) {
                     true => " (clear of the activation wall's band)",
                     false => "",
                 }
             ),
-            None => format!("\nwanted     {load}: out of reach at any {flag}{fp8}\n"),
-        });
-    }
+            None => format!("out of reach at any {}{fp8}", fraction_flag(report)),
+        }
+    };
+    out.push_str(&format!("\nwanted     {load}: {said}\n"));
 }
 
-/// The flag that a fraction presupposes beside its own, after it.
-fn presupposed(report: &Report, plan: &Plan, context: u64) -> String {
-    let told = report.length.presupposed(plan, context);
-    told.map_or_else(String::new, |told| format!(" {told}"))
+/// What is said of a fraction inside the band of the activation wall.
+fn risky(answer: &TargetAnswer) -> String {
+    let interval = &answer.plan.interval;
+    match answer.fraction > interval.max_low {
+        true => format!(
+            ", inside the band of the activation wall ({}): it may start and then run out",
+            super::wall::band(interval)
+        ),
+        false => String::new(),
+    }
 }
 
 /// Whether a fraction is the low end of the band of the activation wall, typed.
@@ -156,19 +205,14 @@ fn clear_of_the_band(answer: &TargetAnswer) -> bool {
 
 /// The least fraction that carries a load out of reach with a KV cache in fp8, where one does and
 /// nobody asked for a format that is no larger.
-pub(super) fn in_fp8(
-    setup: &Setup<'_>,
-    plan: &Plan,
-    wanted: Option<&Wanted>,
-) -> Option<TargetAnswer> {
-    let (context, requests, answer) = wanted?;
+fn in_fp8(setup: &Setup<'_>, plan: &Plan, (context, requests): (u64, u64)) -> Option<TargetAnswer> {
     let wider = plan.kv_dtype == kvplan::KvDtype::Bf16;
-    if answer.reached || !wider || setup.engine.kind == EngineKind::LlamaCpp {
+    if !wider || setup.engine.kind == EngineKind::LlamaCpp {
         return None;
     }
     let mut other = setup.clone();
     other.kv_dtype = Some(kvplan::KvDtype::Fp8);
-    let answer = kvplan::for_target(&other, *context, *requests).ok()?;
+    let answer = kvplan::for_target(&other, context, requests).ok()?;
     Some(answer).filter(|answer| answer.reached)
 }
 

@@ -2,6 +2,10 @@
 //!
 //! Field names are the contract's (`predict --json`); unknown is `null`, never a made-up number.
 
+mod memory;
+
+pub(crate) use memory::LoadWall;
+
 pub(crate) use super::links::AllReduceTime;
 pub(crate) use super::observed::Observed;
 use std::collections::BTreeMap;
@@ -14,7 +18,6 @@ use spec_decode::economics::depth::TIE_SHARE;
 use super::replicas::Replicas;
 use super::stopped::Stopped;
 use crate::scenario::GraphBatch;
-use crate::table::{at_most, needed, thousands};
 
 /// Version of the JSON form.
 pub(crate) const SCHEMA: u32 = 1;
@@ -253,15 +256,22 @@ pub(crate) struct Memory {
     /// Whether the pool would hold one request of the context without the draft.
     #[serde(skip)]
     pub(crate) holds_without_draft: Option<bool>,
+    /// That the newest release known is taken for the engine, where nobody named one.
+    #[serde(skip)]
+    pub(crate) version_assumed: Option<String>,
     /// Requests at once that vLLM was planned with, where nobody said how many.
     #[serde(skip)]
     pub(crate) seqs_assumed: Option<String>,
     /// The longest request that a vLLM server takes.
     #[serde(skip)]
     pub(crate) length: crate::plan::Length,
-    /// A fraction that surely starts and holds more, where the engine's own leaves loads outside.
+    /// Settings that hold more, where the engine's own leaves loads outside: the best that surely starts, and
+    /// one that holds all of them.
     #[serde(skip)]
-    pub(crate) roomier: Option<Roomier>,
+    pub(crate) roomier: Vec<Roomier>,
+    /// Requests at once that a flag allows, and the engine's flag of it.
+    #[serde(skip)]
+    pub(crate) cap: Option<(u64, String)>,
     /// The fraction to set and why, where the engine's own does not do.
     #[serde(skip)]
     pub(crate) set_instead: Option<String>,
@@ -305,89 +315,6 @@ pub(crate) struct MostAtOnce {
     pub(crate) context: u64,
     /// `KV pool`, `state slots` or `max running`.
     pub(crate) wall: &'static str,
-}
-
-impl Memory {
-    /// What a load is more than, that does not fit.
-    pub(crate) fn short_of(&self, users: u32) -> &'static str {
-        match self.slots_carry(users) {
-            true => "more than the KV pool holds",
-            false => "more than the state slots carry",
-        }
-    }
-
-    /// Whether the state slots carry so many requests.
-    pub(crate) fn slots_carry(&self, users: u32) -> bool {
-        self.state_slots
-            .is_none_or(|slots| slots.requests() >= u64::from(users))
-    }
-
-    /// Whether no fraction is legal.
-    pub(crate) fn none_legal(&self) -> bool {
-        self.fraction_min
-            .zip(self.fraction_max)
-            .is_some_and(|(low, high)| low >= high)
-    }
-
-    /// The legal fractions and the request that they are for; of the pasted line first.
-    pub(crate) fn legal(&self, (low, high): (f64, f64)) -> String {
-        if self.never_loads {
-            return "no fraction is legal: it runs out of memory before any pool is sized"
-                .to_string();
-        }
-        let (from, to) = (needed(low), at_most(high, 4));
-        if low >= high {
-            return format!(
-                "no fraction is legal: the pool needs {from}, what lies outside leaves {to}"
-            );
-        }
-        let Some(tokens) = self.legal_for else {
-            return format!("legal fraction: {from} to {to} (from an empty pool on)");
-        };
-        let own = thousands(tokens as f64);
-        let pasted = self.pasted_limit;
-        match pasted.map(|(tokens, least)| (thousands(tokens as f64), least, needed(least))) {
-            Some((tokens, least, needs)) if least >= high => format!(
-                "no fraction is legal as pasted: one request of {tokens} tokens, which the engine wants room \
-                 for, needs {needs}; {from} to {to} for {own} tokens"
-            ),
-            Some((tokens, _, needs)) if needs != from => format!(
-                "legal fraction: {needs} to {to} as pasted (one request of {tokens} tokens, which the \
-                 engine wants room for); from {from} for {own} tokens"
-            ),
-            _ => format!("legal fraction: {from} to {to} (one request of {own} tokens)"),
-        }
-    }
-
-    /// The fraction as one types it, inside the legal range, for one above it one that is clear of the
-    /// wall: three decimals, rounded up where that stays legal (at the pool wall a lower one would be
-    /// refused).
-    pub(crate) fn typed_fraction(&self) -> Option<String> {
-        let (min, max) = (self.fraction_min?, self.fraction_max?);
-        let fraction = match self.fraction? {
-            above if above > max => self.fraction_clear.unwrap_or(max),
-            fraction => fraction,
-        };
-        let thousandths = fraction * 1000.0;
-        [thousandths.ceil(), thousandths.floor()]
-            .into_iter()
-            .map(|digits| digits / 1000.0)
-            .find(|typed| (min..=max).contains(typed) && *typed <= 1.0)
-            .map(|typed| format!("{typed:.3}"))
-    }
-
-    /// Whole requests of a context that pool and state slots hold at once; `None` where there is none.
-    pub(crate) fn held(&self, context: u64) -> Option<u32> {
-        let slots = self.state_slots.map_or(u64::MAX, |slots| slots.requests());
-        let requests = self.pool.as_ref()?.requests(context);
-        Some(requests.min(slots as f64) as u32)
-    }
-
-    /// Whether pool and state slots hold that many requests of a context at once; `None` where there is none.
-    pub(crate) fn holds(&self, users: u32, context: u64) -> Option<bool> {
-        let pool = self.pool.as_ref()?;
-        Some(pool.requests(context) >= f64::from(users) && self.slots_carry(users))
-    }
 }
 
 /// A line of the ledger.

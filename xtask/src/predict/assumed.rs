@@ -30,6 +30,7 @@ pub(super) fn all(
         .chain(by_load)
         .chain(one_depth)
         .chain(kernel)
+        .chain(setting.memory.version_assumed.clone())
         .chain(seqs_that_matter(scenario, setting.memory))
         .chain(launch::limit_changed(scenario, setting.memory))
         .chain(launch::limit_with_room(scenario, setting.memory).filter(|_| setting.runs))

@@ -148,6 +148,15 @@ fn by_itself(engine: EngineKind, drafts: bool) -> Option<u32> {
     }
 }
 
+/// The flag that so many requests at once presuppose, where nobody told the engine as many and by itself
+/// it runs fewer.
+pub(crate) fn flag_at_once(scenario: &Scenario, requests: u64) -> Option<String> {
+    let engine = scenario.engine.kind;
+    let told = scenario.max_running.or_else(|| scenario.ran.told_running());
+    let runs = told.or(by_itself(engine, scenario.draft.is_some()).map(u64::from))?;
+    (runs < requests).then(|| format!("{} {requests}", engine.running_flag()))
+}
+
 /// The flag that a plain server needs to run so many at once, where it is told nothing of it and runs
 /// fewer by itself or as pasted.
 pub(super) fn flag_of_sweep(scenario: &Scenario, users: u64) -> Option<String> {

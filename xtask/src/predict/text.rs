@@ -185,9 +185,30 @@ fn points(answer: &Answer, out: &mut String) {
         table.add_row(row);
     }
     out.push_str(&table_text(&table, 0));
+    if let Some(line) = as_if_all_ran(answer) {
+        let _ = writeln!(out, "{line}");
+    }
     if let Some(day) = &answer.goodput {
         out.push_str(&over_your_loads(day));
     }
+}
+
+/// Whose speeds the rows have whose load does not run at once.
+pub(crate) fn as_if_all_ran(answer: &Answer) -> Option<String> {
+    if super::does_not_fit(&answer.memory) {
+        return None;
+    }
+    let beyond = |point: &&Point| point.fits == Some(false);
+    let first = answer.points.iter().find(beyond)?;
+    let one_context = answer.points.iter().all(|p| p.context == first.context);
+    let runs = answer.memory.held(first.context).filter(|_| one_context);
+    let runs = runs.map_or_else(
+        || "fewer run".to_string(),
+        |runs| format!("this server runs {runs}"),
+    );
+    Some(format!(
+        "rows marked \"more than\": the speed if all ran at once; {runs}, the others wait"
+    ))
 }
 
 /// The speeds over a distribution of load; a best depth at each within 5 % of what is pasted counts as equal.
@@ -225,7 +246,7 @@ pub(crate) fn remark(point: &Point, memory: &Memory, nothing_fits: bool) -> Stri
         Verdict::MeasureFirst => remarks.push("measure first".into()),
     }
     if point.fits == Some(false) && !nothing_fits {
-        remarks.push(memory.short_of(point.concurrency).into());
+        remarks.push(memory.short_of(point.concurrency, point.context));
     }
     remarks.extend(point.depth_remark());
     remarks.join("; ")

@@ -1,6 +1,6 @@
 //! The verdict of the whole scenario, in one sentence.
 
-use super::answer::{Measure, Memory, Point, Verdict};
+use super::answer::{LoadWall, Measure, Memory, Point, Verdict};
 use super::costs::Costs;
 use super::measure;
 use super::short_head;
@@ -312,18 +312,21 @@ fn undecided(loads: &[(u32, bool)]) -> Option<String> {
 }
 
 fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
-    let more = memory.roomier.as_ref().map_or_else(String::new, |roomier| {
-        format!(" ({} with {})", roomier.requests, roomier.setting)
-    });
+    // Where the head has a line of what runs, it stands there.
+    let more = match memory.limit {
+        Some(_) => String::new(),
+        None => memory.roomier_words(),
+    };
     let Some(up_to) = pays_up_to else {
         return match points.first() {
             Some(p) if p.gains() => {
-                let wall = match memory.slots_carry(p.concurrency) {
-                    true => "KV pool holds",
-                    false => "state slots carry",
+                let wall = match memory.wall_of(p.concurrency, p.context) {
+                    LoadWall::Pool => "the KV pool holds".to_string(),
+                    LoadWall::Slots => "the state slots carry".to_string(),
+                    LoadWall::Cap(flag) => format!("{flag} runs"),
                 };
                 let asked = users(p.concurrency);
-                format!("but the {wall} fewer than {asked} at once{more}")
+                format!("but {wall} fewer than {asked} at once{more}")
             }
             _ => "it pays at no load shown".to_string(),
         };
@@ -337,9 +340,10 @@ fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
     let next = points.iter().find(|p| p.concurrency > up_to);
     match next {
         Some(p) if p.gains() => {
-            let wall = match memory.slots_carry(p.concurrency) {
-                true => "the KV pool is full",
-                false => "no state slot is left",
+            let wall = match memory.wall_of(p.concurrency, p.context) {
+                LoadWall::Pool => "the KV pool is full".to_string(),
+                LoadWall::Slots => "no state slot is left".to_string(),
+                LoadWall::Cap(flag) => format!("{flag} runs no more"),
             };
             format!("beyond {} {wall}{more}{doubt}", users(up_to))
         }

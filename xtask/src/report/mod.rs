@@ -9,7 +9,7 @@ use maud::{Markup, html};
 
 use crate::predict::RULE;
 use crate::predict::answer::{Answer, Compared, DepthCell, Parts, Point, Verdict};
-use crate::predict::text::{in_engine, legal, memory_cost, remark};
+use crate::predict::text::{as_if_all_ran, in_engine, legal, memory_cost, remark};
 use crate::table::{bytes, thousands, three};
 
 /// Colours of the parts of a pass, in the order of [`named_parts`], and of [`CONSUMERS`]; legible on
@@ -141,6 +141,7 @@ fn speedup(answer: &Answer) -> Markup {
                 td class="left text" { (remark(p, &answer.memory, answer.memory.fits == Some(false))) }
             } } }
         } }
+        @if let Some(line) = as_if_all_ran(answer) { p class="quiet" { (line) } }
     }
 }
 

@@ -243,6 +243,7 @@ impl Scenario {
         scenario.inputs = notes.inputs;
         scenario.assumptions = notes.assumptions;
         scenario.misfits = notes.misfits;
+        crate::plan::pool_of_its_tokens(&mut scenario);
         crate::predict::at_measured_depth(&mut scenario);
         match args.baseline_is_of_another_box {
             true => Ok(scenario),

@@ -68,6 +68,8 @@ pub(crate) struct Ran {
     pub(crate) profile: Option<(f64, Option<f64>)>,
     /// KV pool of one card, GiB.
     pub(crate) kv_gib: Option<f64>,
+    /// The pool of a log that counts its tokens and prints no GiB, and these tokens.
+    pub(crate) pool_of_tokens: Option<(f64, u64)>,
     /// States of linear and Mamba layers of one card beside that pool, drafted copies in, GiB.
     pub(crate) state_gib: Option<f64>,
     /// Tokens in it.

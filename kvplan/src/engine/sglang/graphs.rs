@@ -5,7 +5,7 @@
 
 use super::auto::chunk_and_batch;
 use crate::engine::Version;
-use crate::ledger::{Added, Ledger};
+use crate::ledger::{Added, GRAPHS_OF_BOTH, GRAPHS_OF_TARGET, Ledger};
 use crate::setup::{Setup, SpecKind};
 
 /// Graph memory per captured batch size, GiB: 8 sizes 0.11 (0.6B) and 1.66 (GLM DSA tp8), 3 sizes
@@ -114,15 +114,15 @@ pub(super) fn lines(ledger: &mut Ledger, setup: &Setup<'_>, running: u64) -> (f6
     if let Some(all) = seen.graph_gib.filter(|_| setup.pool_is_its_own()) {
         let Some(draft) = seen.draft_graph_gib.filter(|_| drafts) else {
             let item = if drafts {
-                "graphs of target and draft"
+                GRAPHS_OF_BOTH
             } else {
-                "target: graphs"
+                GRAPHS_OF_TARGET
             };
             let (gib, guessed, _) = logged(ledger, item, all, grown);
             return (gib, guessed, 0.0);
         };
         let target = (all - draft).max(0.0);
-        let (target, guessed, _) = logged(ledger, "target: graphs", target, grown);
+        let (target, guessed, _) = logged(ledger, GRAPHS_OF_TARGET, target, grown);
         // What is given back as they are captured does not go by their number.
         let (item, grown) = match draft < 0.0 {
             true => ("draft: given back as its graphs are captured", 1.0),
@@ -136,12 +136,12 @@ pub(super) fn lines(ledger: &mut Ledger, setup: &Setup<'_>, running: u64) -> (f6
     let alone = seen.graph_gib.filter(|_| !seen.pool_with_draft);
     let (graphs, guessed) = match seen.target_graph_gib.or(alone) {
         Some(gib) => {
-            let (gib, guessed, _) = logged(ledger, "target: graphs", gib, grown);
+            let (gib, guessed, _) = logged(ledger, GRAPHS_OF_TARGET, gib, grown);
             (gib, guessed)
         }
         None => {
             let gib = captured(setup, running) as f64 * GIB_PER_SIZE;
-            ledger.estimate("target: graphs", gib, SPREAD, "0.04 GiB a captured size");
+            ledger.estimate(GRAPHS_OF_TARGET, gib, SPREAD, "0.04 GiB a captured size");
             (gib, gib)
         }
     };

@@ -33,6 +33,19 @@ pub(super) fn length(setup: &Setup<'_>, groups: &Groups) -> Option<u64> {
     groups.hybrid().then(|| told().max(1))
 }
 
+/// A size at which whole blocks do not show, GiB.
+const LARGE_GIB: f64 = 4096.0;
+
+/// The pool in which a server counts so many tokens, GiB; `None` of a hybrid where the release counts blocks,
+/// which say nothing of its states.
+pub fn vllm_pool_of_tokens(setup: &Setup<'_>, tokens: u64) -> Option<f64> {
+    let groups = Groups::of(setup);
+    let by_requests = setup.engine.version.since((0, 20, 1), (2026, 5));
+    let held = computed(setup, &groups, LARGE_GIB);
+    let known = held > 0 && (by_requests || !groups.hybrid());
+    known.then(|| tokens as f64 / held as f64 * LARGE_GIB)
+}
+
 fn computed(setup: &Setup<'_>, groups: &Groups, pool_gib: f64) -> u64 {
     let blocks = groups.blocks((pool_gib * GIB).max(0.0));
     let Some(longest) = length(setup, groups) else {
