@@ -1,11 +1,14 @@
 //! What a plain step, a draft and a verify cost at any operating point of the scenario: from the
 //! architecture and the box, or from the user's own sweep.
 
+mod host;
+
 use kvplan::Sharding;
 use spec_decode::HeadKind;
 use spec_decode::cycle::Speculation;
 use spec_decode::economics::{OperatingPoint, StepCost};
 
+use self::host::HostTime;
 use super::answer::Parts;
 use super::links::{Choice, Links};
 use super::measured::Measured;
@@ -29,6 +32,9 @@ pub(super) struct CycleCost {
     pub(super) slower: f64,
     /// What an all-reduce or a KV format other than the sweep's own changes of the speedup, ln either way.
     pub(super) moved: f64,
+    /// Host time of the draft's steps, ms, and by how much the host outlasts what the GPU does; 0 where
+    /// they run in CUDA graphs.
+    pub(super) host: HostTime,
 }
 
 /// Where the time goes.
@@ -66,6 +72,11 @@ impl CycleCost {
         let verify_ms = self.verify_ms * whole_ms / self.cycle_ms();
         self.verify_ms = verify_ms.max(self.plain_ms);
         self.draft_ms = whole_ms - self.verify_ms;
+    }
+
+    /// How much shorter and longer the cycle may be, ln, by what hosts need for launching the draft.
+    pub(super) fn host_doubt(&self) -> (f64, f64) {
+        self.host.doubt(self.cycle_ms())
     }
 
     /// Accept length at which speculation breaks even.
@@ -122,6 +133,11 @@ impl<'a> Costs<'a> {
             overhead = stand_in_overhead(overhead);
         }
         let wait = of_engine && scenario.overlap() == Overlap::PlainOnly;
+        let draft_host_ms = if of_engine {
+            scenario.draft_host_ms()
+        } else {
+            0.0
+        };
         let server = |us, kv_dtype| {
             let setup = Setup {
                 sharding: sharding(scenario),
@@ -132,6 +148,7 @@ impl<'a> Costs<'a> {
             };
             let server = Server::new(&scenario.model, scenario.gpu, &setup, us);
             let server = server.with_waiting_cycles(wait);
+            let server = server.with_draft_host(draft_host_ms);
             super::links::wired(server, scenario)
         };
         let asked = server(&*all_reduces.asked, scenario.kv_dtype);
@@ -196,6 +213,10 @@ impl<'a> Costs<'a> {
             beyond: 0.0,
             slower: 0.0,
             moved: 0.0,
+            host: HostTime {
+                draft_ms: self.server.draft_host_ms(chain.draft_steps),
+                bound_ms: found.host_bound_ms,
+            },
         }
     }
 
@@ -208,15 +229,20 @@ impl<'a> Costs<'a> {
             verified_tokens: chain.verified_tokens,
             draft_steps: chain.draft_steps,
         };
-        let found = law.cycle(Some(&known), &at);
+        let found = law.on_gpu(Some(&known), &at);
+        let host = HostTime {
+            draft_ms: known.server.draft_host_ms(chain.draft_steps),
+            bound_ms: known.host_bound_ms(&at, &found),
+        };
         let mut cost = CycleCost {
             plain_ms: found.plain_ms,
-            draft_ms: found.draft_ms,
+            draft_ms: found.draft_ms + host.bound_ms,
             verify_ms: found.verify_ms,
             parts: None,
             beyond: found.beyond,
             slower: law.slower(Some(&known), at.concurrency),
             moved: 0.0,
+            host,
         };
         // Whole tokens are asked for; a sweep's own context has a half where outputs are odd.
         if (chain.context - known.context).abs() >= 1.0 {

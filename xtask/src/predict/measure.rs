@@ -14,6 +14,9 @@ use crate::table::thousands;
 /// that most steps run with every request in them.
 const SHORTEST_REQUEST: u64 = 256;
 
+/// Doubt of the draft's host time, ln, from which it is the first thing to measure: a tenth of the cycle.
+const HOST_DECIDES: f64 = 0.1;
+
 /// For the lightest load left open among those that the pool holds.
 pub(super) fn of_the_open(
     scenario: &Scenario,
@@ -30,7 +33,19 @@ pub(super) fn of_the_open(
     }
     let load = (point.concurrency, point.context);
     let (point, conditions) = points::row(scenario, costs, load, None, Some(point.steps))?;
-    let mut measure = of_the_point(scenario, &point, &conditions, memory);
+    let cost = costs.cycle(load.0, load.1, point.steps, point.draft_tokens);
+    let mut measure = match cost.host_doubt().0 > HOST_DECIDES {
+        true => Measure {
+            what: BOTH.to_string(),
+            how: "run both: what the host needs to launch the draft decides, which neither a plain sweep nor an \
+                  accept length shows"
+                .to_string(),
+            concurrency: point.concurrency,
+            width_now: Some(point.speedup_high / point.speedup_low),
+            width_after: None,
+        },
+        false => of_the_point(scenario, &point, &conditions, memory),
+    };
     if point.concurrency != lightest {
         let at = verdict::users(point.concurrency);
         measure.how = format!("{} (for what is open at {at})", measure.how);

@@ -215,6 +215,10 @@ fn band(
         });
         band = widened(&band, down, up, most);
     }
+    let (shorter, longer) = tried.cost.host_doubt();
+    if shorter > 0.0 || longer > 0.0 {
+        band = widened(&band, longer, shorter, most);
+    }
     if tried.cost.moved > 0.0 {
         // The difference of two modelled all-reduces, each within a third to a half: from nothing
         // to twice of it.

@@ -96,7 +96,8 @@ pub(super) fn resolve(
     notes: &mut Notes,
 ) -> anyhow::Result<Option<Draft>> {
     let draft = super::model::draft(merged, target, engine, notes)?;
-    super::overlap::note(engine, draft.as_ref(), &merged.ran, notes);
+    super::overlap::note((target, engine), draft.as_ref(), &merged.ran, notes);
+    super::draft_graphs::note(engine, draft.as_ref(), notes);
     let Some(mut draft) = draft else {
         return Ok(None);
     };

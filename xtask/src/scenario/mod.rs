@@ -10,6 +10,7 @@ pub(crate) mod checkpoint;
 mod config_name;
 mod context;
 mod default_draft;
+mod draft_graphs;
 pub(crate) mod drafted;
 mod engine;
 pub(crate) mod file;

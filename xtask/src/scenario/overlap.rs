@@ -1,11 +1,11 @@
 //! Whether the engine's scheduler works ahead while the GPU computes, and with which drafts.
 
-use kvplan::Version;
+use kvplan::{Model, Version};
 use spec_decode::HeadKind;
 
 use super::model::Draft;
 use super::{EngineChoice, EngineKind, Notes, Ran, Scenario};
-use crate::step_time::{Engine, Overhead};
+use crate::step_time::{Engine, Overhead, waited_step_ms};
 
 /// Which steps hide host time behind the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,26 +51,37 @@ fn hidden(engine: &EngineChoice) -> (f64, f64) {
 }
 
 /// Says what is assumed of it.
-pub(super) fn note(engine: &EngineChoice, draft: Option<&Draft>, ran: &Ran, notes: &mut Notes) {
+pub(super) fn note(
+    (target, engine): (&Model, &EngineChoice),
+    draft: Option<&Draft>,
+    ran: &Ran,
+    notes: &mut Notes,
+) {
     if engine.kind == EngineKind::Sglang {
         let head = draft.map(|draft| draft.head);
         return note_sglang(engine.version.as_deref(), head, notes);
     }
     let (step_ms, sequence_us) = hidden(engine);
     let (found, why) = resolved(engine, draft, ran);
-    let paid = format!(
-        "{step_ms:.1} ms and {sequence_us:.0} us a user more (fitted on servers without it, docs/step-time.md)"
-    );
+    let paid = |step_ms: f64, source: &str| {
+        format!("{step_ms:.1} ms and {sequence_us:.0} us a user more ({source})")
+    };
     match found {
         Overlap::Alike => {}
         Overlap::PlainOnly => notes.assume(
             format!(
-                "vLLM's scheduler overlaps plain steps, not those with this draft ({why}): a cycle pays {paid}"
+                "vLLM's scheduler overlaps plain steps, not those with this draft ({why}): a cycle pays {}",
+                paid(
+                    waited_step_ms(step_ms, target.layers.len()),
+                    "measured with n-gram on one H200, by layers of the target, docs/HARDWARE.md"
+                )
             ),
             "a run with the draft",
         ),
         Overlap::Off => notes.assume(
-            format!("vLLM's scheduler overlaps no step ({why}): each pays {paid}"),
+            format!("vLLM's scheduler overlaps no step ({why}): each pays {}",
+                paid(step_ms, "fitted on servers without it, docs/step-time.md")
+            ),
             "",
         ),
     }
@@ -101,7 +112,7 @@ fn of_vllm(version: Option<&str>, head: Option<HeadKind>, ran: &Ran) -> (Overlap
                 false => (Overlap::Off, place),
             }
         }
-        Some(_) if drafted => (Overlap::Alike, String::new()),
+        Some(_) if drafted && method != Some("ngram_gpu") => (Overlap::Alike, String::new()),
         _ if keeps => (Overlap::Alike, String::new()),
         _ => (
             Overlap::PlainOnly,
@@ -128,8 +139,9 @@ fn keeps(version: Option<&str>, method: &str) -> bool {
         version.is_none_or(|version| version.since(number, date))
     };
     match method {
-        "ngram" => since((0, 33, 0), (2026, 11)),
-        "ngram_gpu" => since((0, 18, 0), (2026, 3)),
+        // `ngram_gpu` overlaps from 0.18.0 on the first runner, and its cycles last as long as those of
+        // `ngram` there (0.24.0 on one H200, docs/HARDWARE.md).
+        "ngram" | "ngram_gpu" => since((0, 33, 0), (2026, 11)),
         "draft_model" => since((0, 28, 0), (2026, 9)),
         "suffix" | "medusa" | "mlp_speculator" | "custom_class" => false,
         _ => true,
@@ -145,7 +157,10 @@ fn every_release(method: &str) -> bool {
 fn by_rule(version: Option<&str>, method: &str) -> String {
     let of = version.map_or_else(String::new, |version| format!(" of {version}"));
     let instead = match method {
-        "ngram" => "; 0.33.0 keeps it, before that `\"method\":\"ngram_gpu\"`",
+        "ngram" => "; 0.33.0 keeps it",
+        "ngram_gpu" => {
+            "; it overlaps, and was no faster than `ngram` on one H200, docs/HARDWARE.md"
+        }
         "draft_model" => "; 0.28.0 keeps it, before that --async-scheduling",
         _ => "",
     };
@@ -174,11 +189,11 @@ mod tests {
     fn vllm_keeps_its_overlap_by_release_and_method() {
         let kept = |version: &str, method: &str| keeps(Some(version), method);
         for version in ["0.20.0", "0.24.0", "0.33.0"] {
-            assert!(kept(version, "eagle3") && kept(version, "mtp") && kept(version, "ngram_gpu"));
+            assert!(kept(version, "eagle3") && kept(version, "mtp"));
             assert!(!kept(version, "suffix"));
         }
         assert!(!kept("0.32.0", "ngram") && kept("0.33.0", "ngram") && keeps(None, "ngram"));
         assert!(!kept("0.27.1", "draft_model") && kept("0.28.0", "draft_model"));
-        assert!(!kept("0.17.0", "ngram_gpu"));
+        assert!(!kept("0.24.0", "ngram_gpu") && kept("0.33.0", "ngram_gpu"));
     }
 }

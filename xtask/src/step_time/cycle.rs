@@ -28,6 +28,8 @@ pub(crate) struct CycleParts {
     pub(crate) verify: StepParts,
     /// All draft steps.
     pub(crate) draft: StepParts,
+    /// Of those, what they last longer because the host launches them one by one, ms.
+    pub(crate) host_bound_ms: f64,
 }
 
 impl CycleParts {
@@ -116,9 +118,14 @@ pub(crate) fn cycle(
     let beside_cache_ms = step.total() - step.kv_ms;
     let measured = draft_step(server);
     step.other_ms += (measured.ms(plain.total()) - beside_cache_ms).max(0.0);
+    let mut draft = step.times(chain.draft_steps.max(0.0));
+    let cycle_ms = verify.total() + draft.total();
+    let host_bound_ms = server.host_bound_ms(chain.draft_steps, sequences, cycle_ms);
+    draft.launch_ms += host_bound_ms;
     CycleParts {
         plain,
         verify,
-        draft: step.times(chain.draft_steps.max(0.0)),
+        draft,
+        host_bound_ms,
     }
 }

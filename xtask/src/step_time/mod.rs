@@ -14,6 +14,7 @@ mod attention;
 pub(crate) mod cycle;
 mod first_draft;
 mod gemm;
+mod host;
 mod layer;
 mod moe;
 mod op;
@@ -29,6 +30,7 @@ use kvplan::{KvDtype, Model, Sharding};
 use spec_decode::cycle::GraphLadder;
 
 use crate::gpus::Gpu;
+pub(crate) use host::waited_step_ms;
 use layer::{Batch, LayerKind, Rank, head_time, layer_time};
 use op::OpTime;
 pub(crate) use overhead::{Engine, Overhead, before};
@@ -122,8 +124,7 @@ pub(crate) struct Server<'a> {
     model: &'a Model,
     rank: Rank<'a>,
     overhead: Overhead,
-    /// Whether a cycle pays the host time that overlaps a plain step.
-    cycles_wait: bool,
+    host: host::Waits,
     graphs: bool,
     ladder: GraphLadder,
     kinds: Vec<LayerKind>,
@@ -167,7 +168,7 @@ impl<'a> Server<'a> {
                 hidden: model.hidden as f64,
             },
             overhead: setup.overhead,
-            cycles_wait: false,
+            host: host::Waits::default(),
             graphs: setup.graphs,
             ladder: setup.ladder,
             kinds: LayerKind::of(&model.layers),
@@ -183,19 +184,6 @@ impl<'a> Server<'a> {
     pub(crate) fn with_overhead(mut self, overhead: Overhead) -> Self {
         self.overhead = overhead;
         self
-    }
-
-    /// The same server where the draft keeps the scheduler from overlapping the step.
-    pub(crate) fn with_waiting_cycles(mut self, wait: bool) -> Self {
-        self.cycles_wait = wait;
-        self
-    }
-
-    /// Host time that a cycle pays and a plain step hides, ms.
-    pub(crate) fn waited_ms(&self, sequences: f64) -> f64 {
-        let (step_ms, sequence_us) = self.overhead.hidden_by_overlap();
-        let waited_ms = step_ms + sequence_us * bounded(sequences) * 1e-3;
-        if self.cycles_wait { waited_ms } else { 0.0 }
     }
 
     /// The same server where the wiring says whether its ranks talk over links between GPUs.

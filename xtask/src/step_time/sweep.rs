@@ -198,6 +198,13 @@ impl SweepLaw {
     /// The cycle at a point. `known` serves what the sweep does not show: steps beyond its end,
     /// and the draft's forward.
     pub(crate) fn cycle(&self, known: Option<&Known<'_>>, at: &Speculation) -> Cycle {
+        let mut law = self.on_gpu(known, at);
+        law.draft_ms += known.map_or(0.0, |k| k.host_bound_ms(at, &law));
+        law
+    }
+
+    /// The same as far as the GPU needs, whose host may need longer ([`Known::host_bound_ms`]).
+    pub(crate) fn on_gpu(&self, known: Option<&Known<'_>>, at: &Speculation) -> Cycle {
         let mut law = cycle(&self.sweep, self.draft, at);
         let tokens = at.concurrency * at.verified_tokens.max(1.0);
         law.plain_ms += self.beyond_ms(known, at.concurrency, at.concurrency);
@@ -269,6 +276,13 @@ impl Known<'_> {
     pub(crate) fn whole_graphs(&self, version: Option<&str>) -> bool {
         let (model, family) = (self.server.model, self.server.rank.gpu.family);
         super::verify_graphs::Attends::of_row(model, family, version).whole(None)
+    }
+
+    /// By how much the host outlasts a cycle, ms.
+    pub(crate) fn host_bound_ms(&self, at: &Speculation, law: &Cycle) -> f64 {
+        let cycle_ms = law.draft_ms + law.verify_ms;
+        self.server
+            .host_bound_ms(at.draft_steps, at.concurrency, cycle_ms)
     }
 
     /// What the first draft step of a cycle costs beyond the others, ms.

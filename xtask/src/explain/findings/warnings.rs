@@ -114,8 +114,8 @@ fn waits(facts: &Facts, found: &mut Vec<Finding>) {
     };
     let mend = match facts.text("spec_algorithm") {
         Some("ngram") => {
-            "vLLM 0.33.0 keeps it with ngram, before that \"method\":\"ngram_gpu\" (from 0.18.0; vLLM \
-                          issue 37150 saw that accept far less: compare the accept lengths)"
+            "vLLM 0.33.0 keeps it with ngram (ngram_gpu of older releases overlaps and was no faster on one \
+             H200, docs/HARDWARE.md)"
         }
         Some("draft_model") => {
             "--async-scheduling, or vLLM 0.28.0, which keeps it with a draft model"
