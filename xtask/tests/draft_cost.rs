@@ -30,7 +30,7 @@ fn plan_and_predict_say_the_cost_of_a_draft_in_the_same_words_and_figures() {
     for (flags, said) in [
         (
             "",
-            ", at 0.880 with and without it; beside the pool 2.08 GiB less, in all 0.93 less: the draft's weights 0.72, KV pool 0.54, graphs 0.92, request-to-token table 1.95 less, the target's graphs 1.16 less (48 requests at once with it, 2,048 without)",
+            ", at 0.880 with and without it; beside the pool 2.08 GiB more stay free with it, in all 0.93 more: the draft's weights 0.72, KV pool 0.54, graphs 0.92, request-to-token table 1.95 less, the target's graphs 1.16 less (48 requests at once with it, 2,048 without)",
         ),
         (
             fewer,
@@ -90,8 +90,11 @@ fn what_lies_beside_the_pool_is_named_and_adds_up() {
     let flags = "--model llama-3.1-8b --gpu h100-sxm --gpus 1 --draft eagle3 --engine sglang@0.5.5";
     let said = cost("plan", flags);
     let (pool, beside) = (after(&said, "("), after(&said, "beside the pool "));
-    assert!(said.contains(" GiB less, in all "), "{said}");
-    let all = after(&said, "in all ");
+    assert!(
+        said.contains(" GiB more stay free with it, in all "),
+        "{said}"
+    );
+    let all = after(&said, "in all it takes ");
     assert!((pool - beside - all).abs() < 0.011, "{said}");
     let more = ["the draft's weights ", "KV pool ", "graphs "].map(|row| after(&said, row));
     let less = ["table ", "the target's graphs "].map(|row| after(&said, row));
@@ -194,7 +197,7 @@ fn what_a_draft_costs_is_the_difference_of_the_two_ledgers() {
             true => after(&said, "beside the pool "),
             false => 0.0,
         };
-        let less = said.split_once(" GiB less").is_some();
+        let less = said.split_once(" GiB more stay free").is_some();
         let beside = if less { -beside } else { beside };
         let free = row(&without, "free") - row(&with, "free");
         // Pools are of whole blocks.

@@ -225,17 +225,18 @@ impl DraftCost {
             return String::new();
         }
         let all = gib + self.pool_gib();
-        let less = |gib: f64| if gib < 0.0 { " less" } else { "" };
-        let in_all = match (self.lost(), gib < 0.0) {
-            (0, _) => less(gib).to_string(),
-            (_, true) => format!(" less, in all {:.2}{}", all.abs(), less(all)),
-            (_, false) => format!(" more, in all {all:.2}"),
+        let in_all = match (self.lost() > 0, gib < 0.0, all < 0.0) {
+            (false, _, _) => String::new(),
+            (true, false, _) => format!(", in all {all:.2}"),
+            (true, true, true) => format!(", in all {:.2} more", -all),
+            (true, true, false) => format!(", in all it takes {all:.2}"),
         };
-        format!(
-            "; beside the pool {:.2} GiB{in_all}: {}",
-            gib.abs(),
-            self.by_row()
-        )
+        let beside = match (self.lost() > 0, gib < 0.0) {
+            (_, true) => format!("{:.2} GiB more stay free with it", -gib),
+            (true, false) => format!("{gib:.2} GiB more"),
+            (false, false) => format!("{gib:.2} GiB"),
+        };
+        format!("; beside the pool {beside}{in_all}: {}", self.by_row())
     }
 
     /// The rows, those of the draft alone first.

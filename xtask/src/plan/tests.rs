@@ -27,7 +27,7 @@ fn the_default_plan_tells_the_story_of_the_night() {
         FITS     --mem-fraction-static 0.880 (inferred from the observed pool)
                  10.42 GiB of KV, 159,215 tokens of 70272 B, 77.74 requests of 2,048 tokens
                  with the draft 9.28 GiB of KV and 0.54 of the draft's, 0.39 of it from the reserve, 141,745 tokens of 71424 B, 69.21 requests of 2,048 tokens
-                 the draft costs 17,470 of 159,215 KV tokens (1.14 GiB), at 0.880 with and without it; beside the pool 2.08 GiB less, in all 0.93 less: the draft's weights 0.72, KV pool 0.54, graphs 0.92, request-to-token table 1.95 less, the target's graphs 1.16 less (48 requests at once with it, 2,048 without)
+                 the draft costs 17,470 of 159,215 KV tokens (1.14 GiB), at 0.880 with and without it; beside the pool 2.08 GiB more stay free with it, in all 0.93 more: the draft's weights 0.72, KV pool 0.54, graphs 0.92, request-to-token table 1.95 less, the target's graphs 1.16 less (48 requests at once with it, 2,048 without)
                  a request is taken to hold 2,048 tokens, as in predict (--context); the model takes up to 262,144
                  runs 48 requests at once: more is a matter of --max-running
                  legal from 0.7797 (pool wall) to 0.950 (0.919 to 0.980, activation wall)

@@ -13,7 +13,7 @@ use super::answer::Parts;
 use super::links::{Choice, Links};
 use super::measured::Measured;
 use crate::input;
-use crate::scenario::{EngineKind, Overlap, Scenario};
+use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::cycle::{self as scratch, Chain};
 use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, growth, steps_ms};
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup, StepParts};
@@ -124,19 +124,11 @@ impl<'a> Costs<'a> {
             EngineKind::LlamaCpp => Engine::Llamacpp,
         };
         let mut overhead = Overhead::of(engine, scenario.engine.version.as_deref());
-        if scenario.overlap() == Overlap::Off {
-            overhead = overhead.not_overlapped();
-        }
         // The stand-in has no scheduler.
         let of_engine = scenario.served.is_none();
-        if !of_engine {
-            overhead = stand_in_overhead(overhead);
-        }
-        let wait = of_engine && scenario.overlap() == Overlap::PlainOnly;
-        let draft_host_ms = if of_engine {
-            scenario.draft_host_ms()
-        } else {
-            0.0
+        overhead = match of_engine {
+            true => scenario.host_costs(overhead),
+            false => stand_in_overhead(overhead),
         };
         let server = |us, kv_dtype| {
             let setup = Setup {
@@ -147,8 +139,10 @@ impl<'a> Costs<'a> {
                 ladder: scenario.graph_ladder(),
             };
             let server = Server::new(&scenario.model, scenario.gpu, &setup, us);
-            let server = server.with_waiting_cycles(wait);
-            let server = server.with_draft_host(draft_host_ms);
+            let server = match of_engine {
+                true => scenario.waiting(server),
+                false => server,
+            };
             super::links::wired(server, scenario)
         };
         let asked = server(&*all_reduces.asked, scenario.kv_dtype);

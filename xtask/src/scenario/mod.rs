@@ -49,7 +49,6 @@ pub(crate) use first_serving::AnsweredFor;
 pub(crate) use head::LoggedHead;
 pub(crate) use heads::lend_output_head;
 pub(crate) use model::{Draft, draft_names, names_draft};
-pub(crate) use overlap::Overlap;
 pub(crate) use placement::list;
 pub(crate) use ran::{OWN_POOL, Ran};
 

@@ -5,11 +5,11 @@ use spec_decode::HeadKind;
 
 use super::model::Draft;
 use super::{EngineChoice, EngineKind, Notes, Ran, Scenario};
-use crate::step_time::{Engine, Overhead, waited_step_ms};
+use crate::step_time::{Engine, Overhead, Server, waited_step_ms};
 
 /// Which steps hide host time behind the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Overlap {
+enum Overlap {
     /// Plain steps and cycles alike, as far as the release does so at all.
     Alike,
     /// Plain steps alone: the draft switches it off.
@@ -28,8 +28,23 @@ const SGLANG_NGRAM_OVERLAPS: ((u32, u32, u32), (u32, u32)) = ((0, 5, 14), (2026,
 
 impl Scenario {
     /// Which of its steps hide host time.
-    pub(crate) fn overlap(&self) -> Overlap {
+    fn overlap(&self) -> Overlap {
         resolved(&self.engine, self.draft.as_ref(), &self.ran).0
+    }
+
+    /// The engine's host costs, as this server runs it.
+    pub(crate) fn host_costs(&self, overhead: Overhead) -> Overhead {
+        match self.overlap() {
+            Overlap::Off => overhead.not_overlapped(),
+            Overlap::Alike | Overlap::PlainOnly => overhead,
+        }
+    }
+
+    /// The engine's server with what its cycles wait for on the host.
+    pub(crate) fn waiting<'a>(&self, server: Server<'a>) -> Server<'a> {
+        server
+            .with_waiting_cycles(self.overlap() == Overlap::PlainOnly)
+            .with_draft_host(self.draft_host_ms())
     }
 }
 

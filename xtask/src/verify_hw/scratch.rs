@@ -40,9 +40,10 @@ impl<'a> Scratch<'a> {
             EngineKind::LlamaCpp => Engine::Llamacpp,
         };
         let mut overhead = Overhead::of(engine, scenario.engine.version.as_deref());
-        if runs == Runs::StandIn {
-            overhead = standin::overhead(overhead);
-        }
+        overhead = match runs {
+            Runs::Engine => scenario.host_costs(overhead),
+            Runs::StandIn => standin::overhead(overhead),
+        };
         let mut sharding = Sharding::tp(u64::from(scenario.tp));
         sharding.dcp = u64::from(scenario.dcp);
         sharding.ep = u64::from(scenario.ep);
@@ -56,13 +57,15 @@ impl<'a> Scratch<'a> {
                 Runs::StandIn => GraphLadder::Exact,
             },
         };
+        let server = Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us);
+        let server = match runs {
+            Runs::Engine => scenario.waiting(server),
+            Runs::StandIn => server,
+        };
         Self {
             scenario,
             runs,
-            server: crate::predict::links::wired(
-                Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us),
-                scenario,
-            ),
+            server: crate::predict::links::wired(server, scenario),
         }
     }
 
