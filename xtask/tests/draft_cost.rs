@@ -141,6 +141,42 @@ fn plan_takes_the_pools_that_two_logs_print() {
     });
 }
 
+/// Two logs gave the pools, rows of one ledger what lies beside them: 0.04 GiB for 0.73.
+#[test]
+fn beside_the_pools_of_two_vllm_logs_lie_the_graphs_that_they_print() {
+    let log = |more: &str, kv: &str, tokens: &str, graphs: &str| {
+        format!(
+            "(APIServer pid=1) INFO 10-02 09:40:01 [utils.py:253] non-default args: {{'model': 'meta-llama/Llama-3.1-8B-Instruct', 'max_model_len': 10240, 'gpu_memory_utilization': 0.9{more}}}\n\
+             (EngineCore pid=2) INFO 10-02 09:40:02 [core.py:114] Initializing a V1 LLM engine (v0.24.0) with config: model='meta-llama/Llama-3.1-8B-Instruct'\n\
+             (EngineCore pid=2) INFO 10-02 09:41:02 [gpu_worker.py:440] Available KV cache memory: {kv} GiB\n\
+             (EngineCore pid=2) INFO 10-02 09:41:02 [kv_cache_utils.py:1711] GPU KV cache size: {tokens} tokens\n\
+             (EngineCore pid=2) INFO 10-02 09:41:22 [gpu_model_runner.py:5100] Graph capturing finished in 9 secs, took {graphs} GiB\n"
+        )
+    };
+    let head = ", 'speculative_config': {'method': 'eagle3', 'model': 'yuhuili/EAGLE3-LLaMA3.1-Instruct-8B', 'num_speculative_tokens': 5}";
+    let (plain, drafted) = (
+        log("", "108.87", "891,872", "0.41"),
+        log(head, "107.79", "856,288", "1.14"),
+    );
+    with_log("plain-v", &plain, |plain| {
+        with_log("drafted-v", &drafted, |drafted| {
+            let flags = format!(
+                "--from-log {drafted} --model llama-3.1-8b --gpu h200 --concurrency 1 --baseline {plain}"
+            );
+            let said = cost("plan", &flags);
+            assert_eq!(said, cost("predict", &flags));
+            assert!(
+                said.starts_with(
+                    "35,584 of 891,872 KV tokens (4.34 GiB) by the pools of the two logs"
+                ),
+                "{said}"
+            );
+            let beside = "; beside the pool 0.73 GiB more, in all 5.07: graphs of 1.14 with it, 0.41 without, as printed";
+            assert!(said.ends_with(beside), "{said}");
+        });
+    });
+}
+
 /// 41 GiB were said to lie beside the pool of a hybrid: states of drafted tokens, which are in it.
 #[test]
 fn nothing_is_said_to_lie_beside_a_hybrids_pool_that_is_in_it() {

@@ -55,6 +55,8 @@ pub(crate) struct PlainPool {
     pub(crate) tokens: u64,
     /// The fraction that it ran with.
     pub(crate) fraction: Option<f64>,
+    /// What its graphs took, those of prefills left out, GiB.
+    pub(crate) graph_gib: Option<f64>,
 }
 
 impl PlainPool {
@@ -65,6 +67,7 @@ impl PlainPool {
             of: (seen.engine?.0, seen.model?.0),
             tokens: tokens as u64,
             fraction: seen.mem_fraction.map(|(fraction, _)| fraction),
+            graph_gib: seen.graph_gib.map(|(gib, _)| gib),
         })
     }
 }

@@ -70,7 +70,7 @@ pub(crate) struct DraftCost {
     /// Draft steps, where states of drafted tokens make it a matter of them.
     steps: Option<u32>,
     /// By the pools of two logs.
-    by_logs: bool,
+    by_logs: Option<Beside>,
     /// Whether the fractions go without saying: llama.cpp has none, and logs need not print theirs.
     pub(super) unsaid: bool,
     /// A fraction that is clear of the wall with the draft, in the engine's words, and the tokens it holds more.
@@ -83,6 +83,33 @@ pub(crate) struct DraftCost {
     rows: Vec<CostRow>,
     /// Requests at once that the engine allows, with and without.
     at_once: [u64; 2],
+}
+
+/// What two logs tell of the memory beside their pools.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Beside {
+    /// GiB of the graphs with the draft and without, which is all that lies there (vLLM).
+    Graphs([f64; 2]),
+    /// Not enough.
+    Unknown,
+}
+
+impl Beside {
+    fn of(scenario: &Scenario, with: &Plan) -> Self {
+        let plain = scenario.ran.plain_pool.as_ref();
+        let plain = plain.and_then(|pool| pool.graph_gib);
+        let printed = scenario.ran.graph_gib.zip(plain);
+        let rows = [
+            "target: graphs",
+            "draft: graphs",
+            "graphs of target and draft",
+        ];
+        let own = rows.map(|row| with.ledger.gib_of(row)).iter().sum();
+        match printed.filter(|_| scenario.engine.kind == EngineKind::Vllm) {
+            Some((_, plain)) => Self::Graphs([own, plain]),
+            None => Self::Unknown,
+        }
+    }
 }
 
 impl DraftCost {
@@ -112,7 +139,12 @@ impl DraftCost {
         if self.in_requests_of.is_some() {
             return 0.0;
         }
-        let gib = self.rows.iter().map(|row| row.gib).sum::<f64>() - self.pool_gib();
+        let gib = match self.by_logs {
+            Some(Beside::Graphs([with, without])) => with - without,
+            Some(Beside::Unknown) => 0.0,
+            // Rows of one ledger do not add up to the difference of two printed pools.
+            None => self.rows.iter().map(|row| row.gib).sum::<f64>() - self.pool_gib(),
+        };
         match gib.abs() < WHOLE_BLOCKS_GIB {
             true => 0.0,
             false => gib,
@@ -138,7 +170,7 @@ impl DraftCost {
                 self.pool_gib()
             ),
         };
-        let basis = match self.by_logs {
+        let basis = match self.by_logs.is_some() {
             true => " by the pools of the two logs",
             false => "",
         };
@@ -241,6 +273,9 @@ impl DraftCost {
 
     /// The rows, those of the draft alone first.
     fn by_row(&self) -> String {
+        if let Some(Beside::Graphs([with, without])) = self.by_logs {
+            return format!("graphs of {with:.2} with it, {without:.2} without, as printed");
+        }
         let name = |item: &str| {
             let item = item.split_once(": ").map_or(item, |(_, of)| of);
             item.trim_start_matches("its own ").to_string()
@@ -309,7 +344,7 @@ pub(super) fn of(
         gib_per_token: without.pool_gib / without.kv_tokens as f64,
         in_requests_of: with.tokens_in_requests_of,
         steps: keeps_states(with).then(|| scenario.steps_for_memory()),
-        by_logs: false,
+        by_logs: None,
         unsaid: scenario.engine.kind == EngineKind::LlamaCpp,
         back: None,
         without_at_one: None,
@@ -331,7 +366,7 @@ pub(super) fn of(
     let chosen = choice::of(own, scenario, args, &found)?;
     if own.cost.basis == CostBasis::SeenBoth {
         choice::by_both_logs(own, scenario, args, &mut found, chosen)?;
-        found.by_logs = true;
+        found.by_logs = Some(Beside::of(scenario, with));
     } else if let Some((chosen, back)) = chosen {
         match (chosen[0].fraction - found.with.fraction).abs() < 0.001 {
             true => {
