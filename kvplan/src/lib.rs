@@ -49,8 +49,8 @@ pub use kv::{KvLayout, StateBytes};
 pub use ledger::{CostRow, Ledger, Line};
 pub use loading::{Loading, runs_out_loading};
 pub use model::{
-    Attention, CompressedMla, DraftHead, DraftKind, Ffn, Gqa, Indexer, Layer, LayerFormats,
-    LinearState, Mamba2, Mla, Model, Moe, Vision,
+    Attention, CompressedMla, DraftHead, DraftKind, Ffn, Gqa, Indexer, KvAsker, Layer,
+    LayerFormats, LinearState, Mamba2, Mla, Model, Moe, Vision,
 };
 pub use params::{ParamGroup, ParamLine};
 pub use parts::usual_sm_count;

@@ -39,6 +39,8 @@ pub struct Model {
     pub draft: Option<DraftHead>,
     /// KV format the checkpoint asks for, where it says.
     pub kv_dtype: Option<KvDtype>,
+    /// In whose words it asks.
+    pub kv_asker: KvAsker,
     /// Whether the weight format is a name's usual meaning, not a checkpoint's own description: then
     /// the size of a group is a guess.
     pub format_by_name: bool,
@@ -49,6 +51,22 @@ pub struct Model {
     pub checkpoint_scale: f64,
     /// What was assumed while reading, to be printed.
     pub assumptions: Vec<String>,
+}
+
+/// Whose checkpoint asks for a KV format: engines learnt to read these one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum KvAsker {
+    /// None of those below.
+    #[default]
+    Other,
+    /// ModelOpt, weights in NVFP4.
+    ModelOptFp4,
+    /// ModelOpt, weights in FP8 or mixed.
+    ModelOptFp8,
+    /// ModelOpt, weights in MXFP8.
+    ModelOptMxfp8,
+    /// llm-compressor.
+    CompressedTensors,
 }
 
 /// One decoder layer.

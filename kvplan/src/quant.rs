@@ -3,7 +3,7 @@
 
 use crate::formats::{KvDtype, WeightFormat};
 use crate::gguf::GgufMix;
-use crate::model::{Attention, Model};
+use crate::model::{Attention, KvAsker, Model};
 
 /// A format and the tensor groups stored in it; everything else stays in the base format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +143,14 @@ impl Model {
             layer.formats.experts = on(quant.experts);
             layer.formats.shared = on(quant.shared);
         }
-        self.kv_dtype = quant.kv_dtype.or(self.kv_dtype);
+        if quant.kv_dtype.is_some() {
+            self.kv_dtype = quant.kv_dtype;
+            // Those of the catalogue that ask for one are ModelOpt's.
+            self.kv_asker = match quant.format {
+                WeightFormat::Nvfp4 => KvAsker::ModelOptFp4,
+                _ => KvAsker::ModelOptFp8,
+            };
+        }
         self.format_by_name = true;
         // The checkpoint that was read is not stored like this.
         self.checkpoint_scale = 1.0;

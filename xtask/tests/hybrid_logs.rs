@@ -202,11 +202,11 @@ fn a_cache_format_that_nobody_says_is_the_one_that_the_printed_pool_is_of() {
         let other = written(&format!("format-{requests}"), &log(tokens, requests));
         let text = of("predict", &other);
         assert!(
-            text.contains("the checkpoint's config asks for it"),
+            text.contains("published checkpoints of that weight format ask for it"),
             "{text}"
         );
         let plan = of("plan", &other);
-        let taken = "KV dtype fp8 (the checkpoint's config asks for it)";
+        let taken = "KV dtype fp8 (published checkpoints of that weight format ask for it)";
         assert!(plan.contains(taken), "{plan}");
     }
 }

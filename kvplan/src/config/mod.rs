@@ -139,6 +139,7 @@ fn read(root: &Value, quant_root: Option<&Value>, name: &str) -> Result<Model, C
         vision: vision::read(&outer, hidden)?,
         draft: None,
         kv_dtype: scheme.kv_dtype,
+        kv_asker: scheme.kv_asker,
         format_by_name: false,
         other_params: 0,
         checkpoint_scale: 1.0,

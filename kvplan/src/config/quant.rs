@@ -10,7 +10,7 @@ use super::node::Node;
 use super::pattern::{PatternSet, bare};
 use super::{ConfigError, dtype_format};
 use crate::formats::{KvDtype, WeightFormat};
-use crate::model::LayerFormats;
+use crate::model::{KvAsker, LayerFormats};
 
 /// Which module is stored in which format.
 pub(super) struct QuantScheme {
@@ -24,6 +24,8 @@ pub(super) struct QuantScheme {
     named: HashMap<String, WeightFormat>,
     /// KV format the block asks for.
     pub(super) kv_dtype: Option<KvDtype>,
+    /// In whose words.
+    pub(super) kv_asker: KvAsker,
     /// What was assumed.
     pub(super) notes: Vec<String>,
 }
@@ -41,6 +43,7 @@ impl QuantScheme {
         let method = text("quant_method").to_ascii_lowercase();
         let algorithm = text("quant_algo").to_ascii_uppercase();
         scheme.kv_dtype = kv_dtype(block);
+        scheme.kv_asker = kv_asker(&method, &algorithm);
         let linear = match (method.as_str(), algorithm.as_str()) {
             (_, "MIXED_PRECISION") if method != "fp8" => Some(scheme.base),
             ("fp8" | "fbgemm_fp8", _) => Some(fp8(block)),
@@ -84,6 +87,7 @@ impl QuantScheme {
             excluded: PatternSet::default(),
             named: HashMap::new(),
             kv_dtype: None,
+            kv_asker: KvAsker::Other,
             notes,
         }
     }
@@ -240,6 +244,17 @@ fn kv_dtype(block: &Value) -> Option<KvDtype> {
         8 => Some(KvDtype::Fp8),
         4 => Some(KvDtype::Fp4),
         _ => None,
+    }
+}
+
+/// Whose block it is. The file that ModelOpt lays beside a config names no method.
+fn kv_asker(method: &str, algorithm: &str) -> KvAsker {
+    match (method, algorithm) {
+        ("compressed-tensors", _) => KvAsker::CompressedTensors,
+        (method, _) if !method.is_empty() && !method.starts_with("modelopt") => KvAsker::Other,
+        (_, "MXFP8") => KvAsker::ModelOptMxfp8,
+        (_, algorithm) if algorithm.contains("FP4") => KvAsker::ModelOptFp4,
+        _ => KvAsker::ModelOptFp8,
     }
 }
 

@@ -331,12 +331,12 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
         env.push(super::short_head::SGLANG.to_string());
     }
     flags.extend(at_once(scenario, head(setting).is_some(), memory.as_ref()));
+    let engine = engine_of(setting, EngineKind::Sglang);
     let graphs = memory.as_ref().and_then(|memory| memory.graphs);
     if let Some(largest) = graphs.and_then(GraphBatch::typed) {
-        let engine = engine_of(setting, EngineKind::Sglang);
         push(&mut flags, super::graphs::flag(&engine), largest);
     }
-    flags.extend(super::cache_format::flag(scenario, EngineKind::Sglang));
+    flags.extend(super::cache_format::flag(scenario, &engine));
     (env, flags)
 }
 
@@ -406,7 +406,10 @@ fn vllm(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
         push(&mut flags, "--max-model-len", tokens);
     }
     flags.extend(super::at_once::vllm(setting, memory.as_ref()));
-    flags.extend(super::cache_format::flag(scenario, EngineKind::Vllm));
+    flags.extend(super::cache_format::flag(
+        scenario,
+        &engine_of(setting, EngineKind::Vllm),
+    ));
     if scenario.dcp > 1 {
         push(&mut flags, "--decode-context-parallel-size", scenario.dcp);
     }

@@ -20,6 +20,12 @@ pub(super) fn kv_dtype(
         let rules = crate::plan::engine(choice)?;
         let (dtype, why) = kvplan::kv_by_itself(model, rules, gpu.compute_major());
         notes.input("kv_dtype", dtype.name(), why.said());
+        if why == kvplan::KvReason::UsualCheckpoint {
+            notes.assume(
+                format!("KV cache in {}: {}", dtype.name(), why.said()),
+                "the checkpoint's hf_quant_config.json or config.json, or --kv-dtype",
+            );
+        }
         return Ok(dtype);
     };
     let dtype = kvplan::KvDtype::parse(&given.value).ok_or_else(|| {

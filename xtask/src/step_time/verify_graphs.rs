@@ -49,20 +49,25 @@ pub(crate) fn is_known(backend: &str) -> bool {
 const UNNAMED: &str = "0.17.0";
 
 impl<'a> Attends<'a> {
-    /// Of a measured row whose cache is not told: NVFP4 checkpoints ask for FP8.
+    /// Of a measured row whose cache is not told: NVFP4 checkpoints ask for FP8, and vLLM takes that from
+    /// 0.14.0 on.
     pub(crate) fn of_row(model: &'a Model, family: Family, version: Option<&'a str>) -> Self {
         let formats = model.layers.iter().map(|layer| layer.formats);
         let mut all = formats.flat_map(|f| [f.dense, f.experts, f.attention_out]);
-        let own = match all.any(|format| format == WeightFormat::Nvfp4) {
+        let asked = match all.any(|format| format == WeightFormat::Nvfp4) {
             true => KvDtype::Fp8,
             false => KvDtype::Bf16,
         };
-        Self {
+        let mut row = Self {
             model,
             family,
-            cache: model.kv_dtype.unwrap_or(own),
+            cache: KvDtype::Bf16,
             version: Some(version.unwrap_or(UNNAMED)),
+        };
+        if row.since((0, 14, 0), (2026, 1)) {
+            row.cache = model.kv_dtype.unwrap_or(asked);
         }
+        row
     }
 
     fn since(&self, number: (u32, u32, u32), date: (u32, u32)) -> bool {
