@@ -1,8 +1,9 @@
-//! The format of the KV cache: what a release takes by itself, and what the paste tells it.
+//! The format of the KV cache: what a release takes by itself, what the paste tells it, and what an FP8 cache
+//! of latent attention costs where kernels cast it.
 
 mod common;
 
-use common::run;
+use common::{run, with_log};
 
 /// The pasted line of SGLang.
 fn sglang(text: &str) -> &str {
@@ -59,4 +60,118 @@ fn bf16_is_told_where_the_checkpoint_would_bring_fp8() {
     assert!(told("sglang@0.5.6") && told("vllm@0.24.0"));
     // It would take bf16 by itself; it has no word for it.
     assert!(!told("sglang@0.5.0") && !told("sglang@0.5.3"));
+}
+
+fn hopper(engine: &str, more: &str) -> String {
+    let flags = format!(
+        "--model deepseek-r1 --gpu h200 --gpus 8 --context 6k --concurrency 1,32 --engine {engine} {more}"
+    );
+    run("predict", &flags)
+}
+
+const FLASHMLA: &str = "--kv-cache-dtype fp8_e4m3 --attention-backend flashmla";
+
+/// It was 114 tok/s without a word, and FA3's line pasted, which casts 143 GB a step.
+#[test]
+fn an_fp8_latent_cache_on_hopper_names_the_kernel_that_reads_it() {
+    let text = hopper("sglang@0.5.9", "--kv-dtype fp8 --draft none");
+    assert!(sglang(&text).ends_with(FLASHMLA), "{text}");
+    let says = "fp8 KV: by itself SGLang runs fa3 here, which casts each layer's whole pool to bf16 in every pass \
+                (33.1 ms for 1,354,641 tokens); --attention-backend flashmla reads fp8 as it is";
+    assert!(text.contains(says), "{text}");
+    let mtp = hopper("sglang@0.5.9", "--kv-dtype fp8");
+    assert!(sglang(&mtp).ends_with(FLASHMLA), "{mtp}");
+    // FA3 takes no e5m2: it goes to Triton. A cache in bf16 is cast by nobody, nor one of vLLM's.
+    for other in ["--kv-dtype fp8_e5m2", "", "--kv-dtype bf16"] {
+        let text = hopper("sglang@0.5.9", other);
+        assert!(
+            !text.contains("--attention-backend") && !text.contains("casts"),
+            "{text}"
+        );
+    }
+    let vllm = hopper("vllm@0.24.0", "--kv-dtype fp8");
+    assert!(!vllm.contains("casts"), "{vllm}");
+    // FlashMLA knows no latent of another head: that keeps its own kernel.
+    let head = "--model kimi-k2.5 --gpu h200 --gpus 8 --engine sglang@0.5.10 --draft eagle3 --kv-dtype fp8";
+    let head = run("predict", head);
+    let own = format!("{FLASHMLA} --speculative-draft-attention-backend fa3");
+    assert!(sglang(&head).ends_with(&own), "{head}");
+}
+
+/// The row of a cycle: plain, draft, verify, ms.
+fn cache_ms(text: &str) -> Vec<f64> {
+    let row = text.lines().find(|line| line.starts_with("  KV cache "));
+    let words = row.unwrap_or_default().split_whitespace();
+    words.filter_map(|word| word.parse().ok()).collect()
+}
+
+#[test]
+fn a_cast_that_no_flag_avoids_is_priced_in_every_pass() {
+    let text = hopper("sglang@0.5.9", "--kv-dtype fp8 --draft ngram");
+    assert!(!text.contains("--attention-backend"), "{text}");
+    let says = "33.1 ms for 1,354,641 tokens, which the figures hold, and 1.45 GiB for it";
+    assert!(text.contains(says), "{text}");
+    assert_eq!(cache_ms(&text), [33.12, 0.0, 33.12]);
+    // FlashMLA is a package of its own there.
+    let older = hopper("sglang@0.5.4", "--kv-dtype fp8");
+    assert!(!older.contains("--attention-backend"), "{older}");
+    assert!(cache_ms(&older)[0] > 30.0, "{older}");
+}
+
+#[test]
+fn blackwell_casts_until_tensorrt_llms_kernels_run_by_themselves() {
+    let old = nvfp4("sglang@0.5.3", "");
+    assert!(
+        sglang(&old).ends_with("--attention-backend trtllm_mla"),
+        "{old}"
+    );
+    // There that kernel took no draft, or verified by the other.
+    let older = nvfp4("sglang@0.5.0", "--kv-dtype fp8");
+    assert!(older.contains("SGLang's flashinfer casts"), "{older}");
+    let new = nvfp4("sglang@0.5.4", "");
+    assert!(
+        !new.contains("casts") && !new.contains("--attention-backend"),
+        "{new}"
+    );
+    let rtx = "--model kimi-k2.5 --gpu rtx-pro-6000 --gpus 8 --engine sglang@0.5.9 --kv-dtype fp8";
+    assert!(!run("predict", rtx).contains("casts"));
+}
+
+#[test]
+fn plan_offers_no_fp8_tokens_without_their_price() {
+    let box_ = "--model deepseek-r1 --gpu h200 --gpus 8 --engine sglang@0.5.9";
+    let text = run("plan", &format!("{box_} --draft none"));
+    let says = "with fp8 KV 1,354,641 tokens; SGLang's own fa3 casts each layer's whole pool to bf16 in every \
+                pass, 33.1 ms for 1,354,641 tokens: --attention-backend flashmla reads fp8 as it is";
+    assert!(text.contains(says), "{text}");
+    let own = run("plan", &format!("{box_} --draft none --kv-dtype fp8"));
+    assert!(
+        own.contains("and 1.45 GiB for it that no line below has"),
+        "{own}"
+    );
+}
+
+/// What ran is priced as it ran: its kernels are known.
+#[test]
+fn a_log_of_a_server_that_casts_keeps_its_line() {
+    let log = |attention: &str| {
+        format!(
+            "[2026-02-27 09:14:02] server_args=ServerArgs(model_path='deepseek-ai/DeepSeek-R1', tp_size=8, \
+             context_length=32768, kv_cache_dtype='fp8_e4m3', attention_backend={attention}, \
+             mem_fraction_static=0.897)\n"
+        )
+    };
+    let of = |attention: &str| {
+        with_log("cast.log", &log(attention), |path| {
+            run(
+                "predict",
+                &format!("--from-log {path} --gpu h200 --draft none --concurrency 1"),
+            )
+        })
+    };
+    let own = of("'fa3'");
+    assert!(own.contains("SGLang's fa3 casts"), "{own}");
+    assert!(sglang(&own).contains("--attention-backend fa3"), "{own}");
+    let other = of("'flashmla'");
+    assert!(!other.contains("casts"), "{other}");
 }

@@ -5,6 +5,7 @@ use kvplan::{EngineKind, Plan, Setup, Wall};
 
 use super::{Report, fraction_flag, text};
 use crate::predict::launch;
+use crate::predict::pool_cast::PoolCast;
 use crate::scenario::Scenario;
 use crate::table::thousands;
 
@@ -174,4 +175,22 @@ pub(super) fn other_kv(
             Some((dtype.name(), plan.kv_tokens))
         })
         .collect()
+}
+
+/// Tokens in the other KV formats, and what a cache in FP8 costs where the engine's kernels cast it.
+pub(super) fn kv_formats(report: &Report, scenario: &Scenario) -> Vec<String> {
+    let cast = PoolCast::of(scenario, &scenario.engine);
+    let cast = |dtype: &str| {
+        cast.as_ref()
+            .filter(|_| dtype == kvplan::KvDtype::Fp8.name())
+    };
+    let plan = &report.cost.with;
+    let own = cast(plan.kv_dtype.name()).filter(|_| plan.kv_tokens > 0);
+    let own = own.map(|cast| cast.of_own(plan.kv_tokens));
+    let held = report.other_kv.iter().filter(|(_, tokens)| *tokens > 0);
+    let others = held.map(|(dtype, tokens)| {
+        let cost = cast(dtype).map_or_else(String::new, |cast| cast.of_other(*tokens));
+        format!("with {dtype} KV {} tokens{cost}", thousands(*tokens as f64))
+    });
+    own.into_iter().chain(others).collect()
 }

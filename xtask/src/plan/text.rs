@@ -81,7 +81,7 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
     if report.engine.kind != EngineKind::LlamaCpp {
         line(format!("         {}", wall::walls(report)));
     }
-    let moved = beside_the_log(report).chain(other_kv(report));
+    let moved = beside_the_log(report).chain(limit::kv_formats(report, scenario));
     let found = does_not_serve(report).into_iter().chain(warnings(report));
     let misfits = crate::predict::serves::misfits(scenario);
     for remark in moved.chain(found).chain(misfits) {
@@ -161,12 +161,6 @@ pub(super) fn asked_users(scenario: &Scenario) -> u32 {
         .is_some_and(|loads| loads.source.starts_with("--"));
     let most = scenario.concurrency.iter().copied().max();
     most.filter(|_| asked).unwrap_or(1)
-}
-
-/// Tokens in the other KV formats.
-fn other_kv(report: &Report) -> impl Iterator<Item = String> + '_ {
-    let held = report.other_kv.iter().filter(|(_, tokens)| *tokens > 0);
-    held.map(|(dtype, tokens)| format!("with {dtype} KV {} tokens", thousands(*tokens as f64)))
 }
 
 /// What a request is taken to hold, where nobody said it: the same here as in `predict`.

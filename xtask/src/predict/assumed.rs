@@ -45,6 +45,7 @@ pub(super) fn all(
         what,
         settled_by: String::new(),
     }));
+    all.extend(super::pool_cast::told(setting));
     all.extend(whole_experts(scenario));
     all.extend(limit_of_the_pool(setting, lines));
     all.extend(sweep_context(scenario, setting.memory));

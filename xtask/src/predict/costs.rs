@@ -140,7 +140,7 @@ impl<'a> Costs<'a> {
             };
             let server = Server::new(&scenario.model, scenario.gpu, &setup, us);
             let server = match of_engine {
-                true => scenario.waiting(server),
+                true => super::pool_cast::on(scenario.waiting(server), scenario, kv_dtype),
                 false => server,
             };
             super::links::wired(server, scenario)

@@ -336,7 +336,9 @@ fn sglang(setting: &Setting<'_>) -> (Vec<String>, Vec<String>) {
     if let Some(largest) = graphs.and_then(GraphBatch::typed) {
         push(&mut flags, super::graphs::flag(&engine), largest);
     }
+    let drafts = head(setting).is_some();
     flags.extend(super::cache_format::flag(scenario, &engine));
+    flags.extend(super::pool_cast::flags(scenario, &engine, drafts));
     (env, flags)
 }
 

@@ -28,6 +28,7 @@ mod other_flags;
 mod pasted;
 mod placeholders;
 mod points;
+pub(crate) mod pool_cast;
 mod replicas;
 pub(crate) mod serves;
 mod short_head;

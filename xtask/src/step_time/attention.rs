@@ -37,6 +37,12 @@ pub(crate) fn attention_rates(family: Family) -> AttentionRates {
     }
 }
 
+/// Time of moving so many bytes of the cache, us, at the share of bandwidth that attention reads it with.
+pub(crate) fn copy_us(gpu: &Gpu, bytes: f64) -> f64 {
+    let share = memory_share(gpu, attention_rates(gpu.family).bandwidth);
+    bytes / (gpu.bandwidth_gb_s * 1e3 * share)
+}
+
 /// Query rows that one key-value head is multiplied with at least.
 const LEAST_ROWS: f64 = 16.0;
 /// A prefix need not fit whole: sequences work on the same split at about the same time. Holds at

@@ -44,6 +44,11 @@ pub(crate) struct LayerKind {
 }
 
 impl LayerKind {
+    /// Whether its cache is a latent.
+    pub(crate) fn is_latent(&self) -> bool {
+        matches!(self.layer.attention, Attention::Mla(_))
+    }
+
     /// The kinds of `layers` in order of first appearance.
     pub(crate) fn of(layers: &[Layer]) -> Vec<Self> {
         let mut kinds: Vec<Self> = Vec::new();

@@ -30,6 +30,7 @@ use kvplan::{KvDtype, Model, Sharding};
 use spec_decode::cycle::GraphLadder;
 
 use crate::gpus::Gpu;
+pub(crate) use attention::copy_us;
 pub(crate) use host::waited_step_ms;
 use layer::{Batch, LayerKind, Rank, head_time, layer_time};
 use op::OpTime;
@@ -130,6 +131,8 @@ pub(crate) struct Server<'a> {
     kinds: Vec<LayerKind>,
     mtp_kinds: Vec<LayerKind>,
     shared_prefix: f64,
+    /// What a pass does with the cache of a layer of latent attention beside reading it, us.
+    pool_cast_us: f64,
     /// Whether several ranks talk to each other over PCIe, not over links between GPUs.
     over_pcie: bool,
     all_reduce: &'a AllReduceUs<'a>,
@@ -174,6 +177,7 @@ impl<'a> Server<'a> {
             kinds: LayerKind::of(&model.layers),
             mtp_kinds: LayerKind::of(&model.mtp_layers),
             shared_prefix: 0.0,
+            pool_cast_us: 0.0,
             over_pcie: setup.sharding.tp > 1 && !gpu.links_by_itself(setup.sharding.tp),
             all_reduce,
             all_reduce_seen: RefCell::new(HashMap::new()),
@@ -189,6 +193,12 @@ impl<'a> Server<'a> {
     /// The same server where the wiring says whether its ranks talk over links between GPUs.
     pub(crate) fn on_gpu_links(mut self, on_gpu_links: bool) -> Self {
         self.over_pcie = self.rank.sharding.tp > 1 && !on_gpu_links;
+        self
+    }
+
+    /// The same server whose kernels cast the pool of each layer of latent attention in every pass.
+    pub(crate) fn with_pool_cast(mut self, layer_us: f64) -> Self {
+        self.pool_cast_us = layer_us;
         self
     }
 
@@ -341,7 +351,7 @@ impl<'a> Server<'a> {
             let mut us = StepParts {
                 weights_ms: time.dense.memory_us,
                 experts_ms: time.experts.memory_us,
-                kv_ms: time.cache.memory_us,
+                kv_ms: time.cache.memory_us + self.cast_us(kind),
                 compute_ms: time.dense.compute_us + time.experts.compute_us + time.cache.compute_us,
                 allreduce_ms: time.all_reduces * reduce_us,
                 launch_ms: 0.0,
@@ -364,6 +374,14 @@ impl<'a> Server<'a> {
             parts = parts.plus(&us.times(kind.count * 1e-3));
         }
         parts
+    }
+
+    fn cast_us(&self, kind: &LayerKind) -> f64 {
+        if kind.is_latent() {
+            self.pool_cast_us
+        } else {
+            0.0
+        }
     }
 
     /// Launch cost beside `work_us` of work: fixed parts in a graph; without one, the host's pace
