@@ -175,3 +175,26 @@ fn a_log_of_a_server_that_casts_keeps_its_line() {
     let other = of("'flashmla'");
     assert!(!other.contains("casts"), "{other}");
 }
+
+/// Both were said to run on vLLM's first runner, and got no list from 0.29 on.
+#[test]
+fn look_up_gets_a_list_by_load_on_vllms_second_runner_and_a_draft_model_does_not() {
+    let of =
+        |flags: &str, version: &str| run("predict", &format!("{flags} --engine vllm@{version}"));
+    let list = "num_speculative_tokens_per_batch_size";
+    let first = "vLLM's first runner, which runs this draft, cuts all graphs";
+    let look_up = "--model llama-3.1-8b --gpu h100-sxm --gpus 1 --concurrency 1,8,32,128,256 --draft ngram \
+                   --accept 3@8";
+    let (old, new) = (of(look_up, "0.31.0"), of(look_up, "0.32.0"));
+    assert!(old.contains(first) && !old.contains(list), "{old}");
+    assert!(new.contains(list), "{new}");
+    let small =
+        "--model qwen3-32b --gpu h100-sxm --gpus 2 --draft qwen3-0.6b --concurrency 1,8,32,64";
+    let (old, new) = (of(small, "0.30.0"), of(small, "0.31.0"));
+    assert!(!old.contains(list) && !new.contains(list), "{old}{new}");
+    let second = "vLLM's second runner lets a small model draft the deepest of it at every load";
+    assert!(
+        new.contains(second) && !new.contains(first) && !old.contains(second),
+        "{new}"
+    );
+}

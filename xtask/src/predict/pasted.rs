@@ -29,6 +29,8 @@ pub(super) struct Pasted {
 pub(super) enum NoList {
     /// Its first runner takes none.
     Runner,
+    /// Its second runner drafts as deep at every load.
+    DraftsAll,
     /// The verify of so many users would replay a graph of another depth.
     Graphs(u32),
 }
@@ -38,6 +40,11 @@ impl NoList {
         match self {
             Self::Runner => {
                 "with a list by load vLLM's first runner, which runs this draft, cuts all graphs"
+                    .to_string()
+            }
+            Self::DraftsAll => {
+                "with a list by load vLLM's second runner lets a small model draft the deepest of it at every \
+                 load, and verifies fewer"
                     .to_string()
             }
             Self::Graphs(users) => format!(
@@ -59,17 +66,12 @@ impl Pasted {
         let day = super::map::best_of_the_day(scenario, costs).map(|day| day.fixed_depth);
         let day = day.filter(|steps| *steps > 0);
         let one = day.or_else(|| for_all_loads(scenario, costs, memory));
-        // Look-ups and draft models run on vLLM's first runner: one depth for all loads.
-        let by_load = !matches!(
-            scenario.acceptance.head,
-            HeadKind::NGram | HeadKind::DraftModel
-        );
+        let by_draft = none_with_this_draft(scenario);
         let mut list = map.map_or_else(Vec::new, Map::own_ranges);
         let without_its_graph = loses_its_graph(scenario, &list);
         let no_list = match without_its_graph {
             _ if list.len() < 2 => None,
-            _ if !by_load => Some(NoList::Runner),
-            users => users.map(NoList::Graphs),
+            users => by_draft.or(users.map(NoList::Graphs)),
         };
         if list.len() < 2 || no_list.is_some() {
             list.clear();
@@ -136,6 +138,24 @@ impl Pasted {
         let mut points: Vec<Point> = scenario.concurrency.iter().filter_map(row).collect();
         depth_room::only_carried(scenario, memory, &mut points);
         points
+    }
+}
+
+/// Why look-ups and small models get no list: until they moved to vLLM's second runner (n-gram with 0.32.0, draft
+/// models with 0.31.0) the first cuts all graphs for one (`_maybe_override_dynamic_sd_cudagraph_mode`). There
+/// look-up obeys it: `draft_tokens` beyond the list are struck out. A draft model's `propose`
+/// (`standalone_ar`) does not look at it to 0.33.0: all its steps run.
+fn none_with_this_draft(scenario: &Scenario) -> Option<NoList> {
+    let asked = scenario.engine.kind == EngineKind::Vllm;
+    let version = scenario.engine.version.as_deref().filter(|_| asked);
+    let version = version.and_then(kvplan::Version::find);
+    let second =
+        |number, date| version.is_none_or(|version: kvplan::Version| version.since(number, date));
+    match scenario.acceptance.head {
+        HeadKind::NGram if second((0, 32, 0), (2026, 11)) => None,
+        HeadKind::DraftModel if second((0, 31, 0), (2026, 10)) => Some(NoList::DraftsAll),
+        HeadKind::NGram | HeadKind::DraftModel => Some(NoList::Runner),
+        _ => None,
     }
 }
 
