@@ -231,14 +231,7 @@ fn no_sweep_is_asked_for_beyond_what_the_server_runs() {
 
 #[test]
 fn where_no_sweep_reaches_the_verify_both_speeds_are_asked_for() {
-    let flags = [
-        "--concurrency",
-        "16",
-        "--steps",
-        "15",
-        "--mem-fraction",
-        "0.5",
-    ];
+    let flags = ["--concurrency", "205", "--steps", "3"];
     let said = beside_a_sweep_to_64("never", &flags);
     let words = "measure plain and speculative speed at this load: run both; no sweep";
     assert!(said.contains(words), "{said}");

@@ -19,6 +19,27 @@ use crate::scenario::Scenario;
 /// # Errors
 /// Inputs no engine could run with.
 pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
+    let mut memory = drafting(scenario)?;
+    memory.swept_pool = swept_pool(scenario, &memory)?;
+    Ok(memory)
+}
+
+/// Tokens that the plain server of a sweep may have had: by its engine's own fraction where that holds more
+/// than the one asked for, which is that of the server that drafts.
+fn swept_pool(scenario: &Scenario, memory: &Memory) -> anyhow::Result<Option<u64>> {
+    let plain = memory.kv_tokens_without_speculation.or(memory.kv_tokens);
+    let told = scenario.mem_fraction.is_some() && !scenario.by_log("mem_fraction");
+    if scenario.draft.is_none() || !told {
+        return Ok(plain);
+    }
+    let mut alone = scenario.clone();
+    (alone.draft, alone.mem_fraction) = (None, None);
+    let cost = report(&alone, None, None)?.cost;
+    let own = Some(cost.with.kv_tokens).filter(|_| starts(&cost.with));
+    Ok(plain.max(own))
+}
+
+fn drafting(scenario: &Scenario) -> anyhow::Result<Memory> {
     let own = report(scenario, None, None)?;
     if own.engine.kind == EngineKind::LlamaCpp {
         return of_slots(own, scenario);
@@ -266,6 +287,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         never_loads: plan.loading.is_some(),
         kv_tokens: Some(plan.kv_tokens),
         kv_tokens_without_speculation: Some(report.cost.without.kv_tokens),
+        swept_pool: None,
         computed_weights_gib: plan.computed_weights_gib,
         holds_without_draft: None,
         pool: Some(plan.pool.clone()),

@@ -236,6 +236,9 @@ pub(crate) struct Memory {
     pub(crate) never_loads: bool,
     pub(crate) kv_tokens: Option<u64>,
     pub(crate) kv_tokens_without_speculation: Option<u64>,
+    /// Tokens that the plain server of a sweep may have had.
+    #[serde(skip)]
+    pub(crate) swept_pool: Option<u64>,
     /// Weights of the target as computed, whatever was observed, GiB.
     #[serde(skip)]
     pub(crate) computed_weights_gib: f64,

@@ -208,7 +208,7 @@ fn sweep_context(scenario: &Scenario, memory: &Memory) -> Option<Assumption> {
     if memory.fits == Some(false) {
         return Some(of_another_server());
     }
-    let pool = memory.kv_tokens_without_speculation.or(memory.kv_tokens);
+    let pool = memory.swept_pool;
     // Requests that the pool does not hold at once, each load's of the length that was told of it.
     let beyond = |tokens: f64| {
         let pool = pool? as f64;

@@ -109,7 +109,7 @@ fn reach(scenario: &Scenario, memory: &Memory, verified: u64) -> Reach {
     if tokens < verified && swept.is_some_and(|swept| u64::from(swept) >= tokens) {
         return Reach::Never;
     }
-    let pool = memory.kv_tokens_without_speculation.or(memory.kv_tokens);
+    let pool = memory.swept_pool;
     let Some(pool) = pool else {
         return Reach::Held;
     };
