@@ -143,6 +143,83 @@ fn a_load_left_open_under_a_gain_names_what_to_measure() {
     assert!(line.is_some_and(|line| line.contains(&wanted)), "{text}");
 }
 
+/// Without an accept length the fastest depth, 3 steps at most loads, may not pay; shallower ones surely do.
+const SURE_AND_FAST: [&str; 2] = [
+    "--model qwen3-32b --quant fp8 --box 2x-rtx-5090-am5 --engine vllm@0.24.0 --context 8k",
+    "--model qwen3-32b --quant fp8 --box 2x-rtx-5090-am5 --engine vllm@0.30.0 --context 8k",
+];
+
+/// `2 steps` of a row of the table.
+fn steps_of(row: &str) -> String {
+    let steps = row.split_whitespace().nth(5).unwrap_or_default();
+    format!("{steps} step{}", if steps == "1" { "" } else { "s" })
+}
+
+#[test]
+fn a_list_that_none_gets_for_want_of_a_sure_gain_says_so() {
+    let text = common::run(
+        "predict",
+        &format!("{} --concurrency 1,4", SURE_AND_FAST[1]),
+    );
+    let line = "1 step at every load: what gains more at a load surely pays neither there nor at the lightest";
+    assert!(
+        text.contains(line) && text.contains("measure first"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_depth_that_surely_pays_is_taken_before_a_faster_one_that_may_not() {
+    for case in SURE_AND_FAST {
+        let fast = json(&format!("{case} --steps 3 --concurrency 1"));
+        assert_eq!(fast["verdict"], "measure-first", "{case}");
+        for loads in ["1", "2", "4", "1,2,4"] {
+            let answer = json(&format!("{case} --concurrency {loads}"));
+            assert_eq!(answer["verdict"], "pays", "{case} {loads}");
+            let row = &answer["points"][0];
+            let (runs, faster) = (number(row, "speedup"), number(&row["faster"], "speedup"));
+            assert!(faster > runs && runs > 0.75 * faster, "{case}: {row}");
+            assert_eq!(row["faster"]["verdict"], "measure-first", "{case}: {row}");
+        }
+        let words = format!("predict {case} --concurrency 1");
+        let text = answers(&words.split_whitespace().collect::<Vec<_>>());
+        let row = text
+            .lines()
+            .find(|line| line.trim_start().starts_with("1 "));
+        let row = row.unwrap_or_default();
+        assert!(row.ends_with(" with 3 steps, measure first"), "{text}");
+        let measure = text.lines().find(|line| line.contains("  measure "));
+        let measure = measure.unwrap_or_default();
+        assert!(measure.contains(" with 3 steps at 1 user)"), "{text}");
+        let rule = format!("{}: it is, of depths with the best verdict", steps_of(row));
+        assert!(
+            text.contains(&rule) && !text.contains("user alone"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_row_that_may_not_pay_names_a_depth_that_surely_does_however_much_slower() {
+    let case = SURE_AND_FAST[0];
+    let sweep = std::env::temp_dir().join(format!("sure-{}.csv", std::process::id()));
+    std::fs::write(&sweep, "concurrency,tok_s\n1,58\n2,111\n4,206\n").expect("writes");
+    let given = format!("{case} --baseline {} --concurrency 1,2,4", sweep.display());
+    let answer = json(&given);
+    let rows = list(&answer["points"]);
+    let open: Vec<&Value> = rows.iter().filter(|p| p["verdict"] != "pays").collect();
+    assert!(!open.is_empty() && open.len() < rows.len(), "{answer}");
+    for row in open {
+        let (steps, told) = (&row["faster"]["steps"], &row["faster"]["verdict"]);
+        assert_eq!(told, "pays", "{row}");
+        let there = alone(
+            &format!("{given} --steps {steps}").replace(" --concurrency 1,2,4", ""),
+            &row["concurrency"],
+        );
+        assert_eq!(there["verdict"], "pays", "{there}");
+    }
+}
+
 /// Given what the tool itself predicts, so that nothing but the knowledge changes.
 #[test]
 fn the_measurement_named_narrows_the_band_as_far_as_it_says() {

@@ -313,8 +313,8 @@ fn what_one_depth_for_all_loads_costs_one_user_is_told_and_is_what_he_gets_alone
     let server: Vec<&str> = server.split_whitespace().collect();
     let all = answers(&server);
     let said = "2 steps at every load: SGLang takes no fixed depth by load, so it is, of depths with the best \
-                verdict at the lightest load, those within 3 % of the best of them in the mean over the loads, \
-                doubling from there to the heaviest, at which any gains; of these the one that surely pays at most \
+                verdict at the lightest load (a sure gain counts up to 25 % under the fastest depth), those within \
+                3 % of the best of them in the mean over the loads, doubling from there to the heaviest, at which any gains; of these the one that surely pays at most \
                 of these loads, then the shallowest; for 1 user alone it would be 3 steps (--concurrency 1)";
     assert!(all.contains(said), "{all}");
     let row = all.lines().find(|line| line.starts_with("    1 "));

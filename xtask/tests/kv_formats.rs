@@ -188,8 +188,7 @@ fn look_up_gets_a_list_by_load_on_vllms_second_runner_and_a_draft_model_does_not
     let (old, new) = (of(look_up, "0.31.0"), of(look_up, "0.32.0"));
     assert!(old.contains(first) && !old.contains(list), "{old}");
     assert!(new.contains(list), "{new}");
-    let small =
-        "--model qwen3-32b --gpu h100-sxm --gpus 2 --draft qwen3-0.6b --concurrency 1,8,32,64";
+    let small = "--model qwen3-32b --gpu h100-sxm --gpus 2 --draft qwen3-0.6b --accept 3@3 --concurrency 1,8,32,64";
     let (old, new) = (of(small, "0.30.0"), of(small, "0.31.0"));
     assert!(!old.contains(list) && !new.contains(list), "{old}{new}");
     let second = "vLLM's second runner lets a small model draft the deepest of it at every load";

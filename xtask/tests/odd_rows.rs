@@ -83,7 +83,7 @@ fn a_list_by_load_that_vllm_does_not_get_says_why() {
         "{short}"
     );
     assert!(!short.contains("at every load: "), "{short}");
-    let long = run(&format!("{QWEN} --context 8k --accept 2.6@3"));
+    let long = run(&format!("{QWEN} --context 12k --accept 2.6@3"));
     assert!(!long.contains("per_batch_size\":["), "{long}");
     let line = "2 steps at every load: with a list by load vLLM would run the verify of 12 users in a graph \
                 of another depth, cut at attention";

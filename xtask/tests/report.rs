@@ -43,7 +43,7 @@ const REPORTS: [(&str, &[&str], &[&str]); 3] = [
             "qwen3-32b",
             "4x-rtx-3090-nvlink",
             "your own sweep",
-            "leave it off): of depths with the best verdict at the lightest load, those within 3 %",
+            "leave it off): of depths with the best verdict at the lightest load (a sure gain counts",
         ],
     ),
     (

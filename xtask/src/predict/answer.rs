@@ -37,7 +37,7 @@ pub(crate) struct Answer {
     pub(crate) needs: Option<String>,
     /// One sentence.
     pub(crate) because: String,
-    /// What would settle most, where a load is left open.
+    /// What would settle most, where a load is left open, or a faster depth.
     pub(crate) measure: Option<Measure>,
     pub(crate) best: Option<Best>,
     pub(crate) break_even_accept_length: Option<f64>,
@@ -161,11 +161,11 @@ pub(crate) struct Point {
     pub(crate) speedup_measured: bool,
     /// Whether the pasted line drafts nothing at this load: the row has the best depth beside.
     pub(crate) off_in_paste: bool,
-    /// A depth that does more than a tie better here than the one that runs.
+    /// A depth that does more than a tie better here than the one that runs, or surely pays where that may not.
     pub(crate) faster: Option<Faster>,
 }
 
-/// A load at its best depth, where that is not the one that runs.
+/// A load at another depth than the one that runs.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Faster {
     pub(crate) steps: u32,
@@ -176,12 +176,12 @@ pub(crate) struct Faster {
 impl Faster {
     /// Whether it is beyond a tie of what runs, or surely pays where that may not.
     pub(crate) fn is_told(&self, speedup: f64, verdict: Verdict) -> bool {
-        let surer = self.verdict == Verdict::Pays && verdict != Verdict::Pays;
-        self.speedup > 1.0 && (surer || !self.is_near(speedup))
+        let beyond_a_tie = speedup < self.speedup * (1.0 - TIE_SHARE);
+        self.speedup > 1.0 && (self.is_surer(verdict) || beyond_a_tie)
     }
 
-    fn is_near(&self, speedup: f64) -> bool {
-        speedup >= self.speedup * (1.0 - TIE_SHARE)
+    fn is_surer(&self, verdict: Verdict) -> bool {
+        self.verdict == Verdict::Pays && verdict != Verdict::Pays
     }
 }
 
@@ -200,17 +200,24 @@ impl Point {
         }
     }
 
+    /// Whether the faster depth beside one that surely pays may not.
+    pub(crate) fn leaves_faster_open(&self) -> bool {
+        let open = |faster: Faster| faster.verdict == Verdict::MeasureFirst;
+        self.verdict == Verdict::Pays && self.faster.is_some_and(open)
+    }
+
     /// That another depth would do better here, or that none runs.
     pub(crate) fn depth_remark(&self) -> Option<String> {
         if self.off_in_paste {
             return Some("off in the paste".to_string());
         }
         let faster = self.faster?;
-        let steps = super::verdict::steps(faster.steps);
-        Some(match faster.is_near(self.speedup) {
-            // No faster, but surely a gain.
-            true => format!("pays with {steps} ({:.2})", faster.speedup),
-            false => format!("{:.2} with {steps}", faster.speedup),
+        let (speedup, steps) = (faster.speedup, super::verdict::steps(faster.steps));
+        let open = self.leaves_faster_open();
+        Some(match faster.is_surer(self.verdict) {
+            true => format!("pays with {steps} ({speedup:.2})"),
+            false if open => format!("{speedup:.2} with {steps}, measure first"),
+            false => format!("{speedup:.2} with {steps}"),
         })
     }
 }

@@ -8,7 +8,7 @@ use spec_decode::HeadKind;
 use super::answer::{Answer, Memory, Point};
 use super::kernels::{self, BOUND, Group, Switch};
 use super::links::Choice;
-use super::pasted::Pasted;
+use super::pasted::{NoList, Pasted};
 use super::{checkpoint, launch, other_flags, serves, verdict};
 use crate::scenario::file::ObservedFile;
 use crate::scenario::{EngineChoice, EngineKind, GraphBatch, Ran, Scenario, shapes};
@@ -154,11 +154,17 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
     let runs = points.iter().filter(|point| point.fits != Some(false));
     let faster = runs.filter_map(|point| point.faster).next();
     let no_list = setting.pasted.no_list;
-    let alone = !takes_depth_by_load(scenario) || no_list.is_some();
+    let alone = !takes_depth_by_load(scenario) || !setting.has_list();
     faster.filter(|_| setting.steps > 0 && alone)?;
     let engine = scenario.engine.kind;
     let takes_none = match (engine, &scenario.engine.version) {
-        (EngineKind::Vllm, _) if takes_depth_by_load(scenario) => no_list?.why(),
+        (EngineKind::Vllm, _) if takes_depth_by_load(scenario) => no_list.map_or_else(
+            || {
+                "what gains more at a load surely pays neither there nor at the lightest"
+                    .to_string()
+            },
+            NoList::why,
+        ),
         (EngineKind::Vllm, Some(version)) => {
             format!("vLLM {version} has no depth by load in whole graphs (0.29 has)")
         }
@@ -175,16 +181,22 @@ pub(super) fn one_depth(setting: &Setting<'_>, points: &[Point]) -> Option<Strin
         None => format!("so it is, {}", super::pasted::RULE),
     };
     let lightest = points.first();
-    let better = |point: &Point| point.faster.filter(|other| other.speedup > point.speedup);
+    // A faster one that may not pay would not be taken alone either.
+    let better = |point: &Point| {
+        let other = point.faster?;
+        (other.speedup > point.speedup && other.verdict == point.verdict).then_some(other)
+    };
     let deeper = lightest.and_then(|point| Some((point.concurrency, better(point)?)));
     let alone = deeper.map_or_else(String::new, |(users, faster)| {
         let (load, steps) = (verdict::users(users), verdict::steps(faster.steps));
         format!("; for {load} alone it would be {steps} (--concurrency {users})")
     });
-    Some(format!(
-        "{} at every load: {takes_none}, {over}{alone}{vllm}",
-        verdict::steps(setting.steps),
-    ))
+    let steps = verdict::steps(setting.steps);
+    Some(match points {
+        // Another depth at another load is no question.
+        [_] => format!("{steps}: it is, {}", super::pasted::RULE),
+        _ => format!("{steps} at every load: {takes_none}, {over}{alone}{vllm}"),
+    })
 }
 
 /// What the depth by load of the paste needs.

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 
 use spec_decode::economics::{DepthOption, DepthRange, DepthTable, LoadShare, goodput};
 
-use super::answer::{DepthCell, DepthRow, Goodput, Memory, Point, Verdict};
+use super::answer::{DepthCell, DepthRow, Goodput, Memory, Point};
 use super::costs::Costs;
-use super::points::{Tried, best, depths, try_depths, verdict_on};
+use super::pasted::{Judged, SureEnough};
+use super::points::{Tried, depths, try_depths, verdict_on};
 use super::short_head::drafts_at;
 use crate::scenario::Scenario;
 
@@ -41,45 +42,48 @@ fn accept_lengths(scenario: &Scenario) -> Vec<f64> {
         .collect()
 }
 
-/// The table from the very depths, costs and bands that the answer's rows have. A depth stands in
-/// for the best only where the verdict on it is the same (looked at for the scenario's context).
+/// The table from the very depths, costs and bands that the answer's rows have. At the scenario's context
+/// a depth that may not pay does not stand where another surely does; where none surely does those that the
+/// lightest load may run do.
 fn table(scenario: &Scenario, costs: &Costs<'_>, contexts: &[u32]) -> DepthTable {
-    let known: RefCell<HashMap<(u32, u32), Vec<Tried>>> = RefCell::default();
-    let tried = |load: u32, context: u32| -> Vec<Tried> {
-        let at = || try_depths(scenario, costs, load, u64::from(context));
-        known
-            .borrow_mut()
-            .entry((load, context))
-            .or_insert_with(at)
-            .clone()
+    let own = u32::try_from(scenario.context).unwrap_or(u32::MAX);
+    let sure_at = |load: u32| -> SureEnough {
+        let at = (load, scenario.context);
+        let on = |t: &Tried| Judged::new(t, verdict_on(scenario, costs, at, t));
+        let tried = try_depths(scenario, costs, at.0, at.1);
+        SureEnough::of(&tried.iter().map(on).collect::<Vec<_>>())
+    };
+    let lightest = scenario.concurrency.iter().min().map(|load| sure_at(*load));
+    let known: RefCell<HashMap<u32, SureEnough>> = RefCell::default();
+    let may = |load: u32, context: u32| -> Option<SureEnough> {
+        let new = || {
+            let mut may = sure_at(load);
+            let there = lightest.as_ref().filter(|_| !may.pay);
+            may.steps
+                .retain(|steps| there.is_none_or(|there| there.steps.contains(steps)));
+            may
+        };
+        let mut known = known.borrow_mut();
+        (context == own).then(|| known.entry(load).or_insert_with(new).clone())
     };
     let costed = |load: u32, context: u32| -> Vec<DepthOption> {
+        let may = may(load, context);
+        let drafts = drafts_at(scenario, u64::from(context));
+        let runs = |steps: u32| drafts && may.as_ref().is_none_or(|may| may.steps.contains(&steps));
         let option = |t: Tried| DepthOption {
             depth: t.depth.steps,
             accept_length: t.accept_length,
             break_even_accept_length: t.cost.break_even(),
-            speedup: match drafts_at(scenario, u64::from(context)) {
+            speedup: match runs(t.depth.steps) {
                 true => t.speedup,
                 false => 0.0,
             },
         };
-        tried(load, context).into_iter().map(option).collect()
+        let tried = try_depths(scenario, costs, load, u64::from(context));
+        tried.into_iter().map(option).collect()
     };
-    let own = u32::try_from(scenario.context).unwrap_or(u32::MAX);
     let serves = |load: u32, context: u32, depth: u32| -> bool {
-        if context != own {
-            return true;
-        }
-        let tried = tried(load, context);
-        let at = (load, u64::from(context));
-        let on = |t: &Tried| verdict_on(scenario, costs, at, t);
-        let stands_in = tried.iter().find(|t| t.depth.steps == depth);
-        match (best(&tried), stands_in) {
-            (Some(best), Some(other)) => on(best) == on(other),
-            // Off.
-            (Some(best), None) => on(best) == Verdict::DoesNotPay,
-            (None, _) => true,
-        }
+        depth > 0 || may(load, context).is_none_or(|may| may.lose)
     };
     DepthTable::of(costed, serves, &scenario.concurrency, contexts)
 }

@@ -17,7 +17,8 @@ const SHORTEST_REQUEST: u64 = 256;
 /// Doubt of the draft's host time, ln, from which it is the first thing to measure: a tenth of the cycle.
 const HOST_DECIDES: f64 = 0.1;
 
-/// For the lightest load left open among those that the pool holds.
+/// For the lightest load left open among those that the pool holds; where none is, for the lightest at which
+/// a faster depth may not pay.
 pub(super) fn of_the_open(
     scenario: &Scenario,
     costs: &Costs<'_>,
@@ -26,13 +27,19 @@ pub(super) fn of_the_open(
 ) -> Option<Measure> {
     let lightest = points.first()?.concurrency;
     let runs = |p: &&Point| p.concurrency == lightest || p.fits != Some(false);
-    let mut open = points.iter().filter(runs);
-    let point = open.find(|p| p.verdict == Verdict::MeasureFirst)?;
+    let open = |p: &Point| p.verdict == Verdict::MeasureFirst;
+    let faster = |p: &Point| p.faster.filter(|_| p.leaves_faster_open());
+    let mut held = points.iter().filter(runs);
+    let (point, faster) = match held.clone().find(|p| open(p)) {
+        Some(point) => (point, None),
+        None => held.find_map(|p| Some((p, Some(faster(p)?))))?,
+    };
     if let Some(both) = both_measured(scenario, point) {
         return Some(both);
     }
     let load = (point.concurrency, point.context);
-    let (point, conditions) = points::row(scenario, costs, load, None, Some(point.steps))?;
+    let steps = faster.map_or(point.steps, |faster| faster.steps);
+    let (point, conditions) = points::row(scenario, costs, load, None, Some(steps))?;
     let cost = costs.cycle(load.0, load.1, point.steps, point.draft_tokens);
     let mut measure = match cost.host_doubt().0 > HOST_DECIDES {
         true => Measure {
@@ -46,8 +53,15 @@ pub(super) fn of_the_open(
         },
         false => of_the_point(scenario, &point, &conditions, memory),
     };
-    if point.concurrency != lightest {
-        let at = verdict::users(point.concurrency);
+    let at = verdict::users(point.concurrency);
+    if faster.is_some() {
+        let steps = verdict::steps(point.steps);
+        let how = format!(
+            "{} (for the {:.2} with {steps} at {at})",
+            measure.how, point.speedup
+        );
+        measure.how = how;
+    } else if point.concurrency != lightest {
         measure.how = format!("{} (for what is open at {at})", measure.how);
     }
     Some(measure)

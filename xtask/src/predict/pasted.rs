@@ -10,7 +10,6 @@ use crate::scenario::{EngineKind, Scenario};
 use spec_decode::HeadKind;
 use spec_decode::cycle::GraphLadder;
 use spec_decode::economics::DepthRange;
-use spec_decode::economics::depth::TIE_SHARE;
 
 /// Depths of the pasted lines.
 pub(super) struct Pasted {
@@ -179,18 +178,22 @@ fn loses_its_graph(scenario: &Scenario, list: &[DepthRange]) -> Option<u32> {
 }
 
 /// The rule of [`for_all_loads`] in words.
-pub(crate) const RULE: &str = "of depths with the best verdict at the lightest load, those within 3 % of the \
-    best of them in the mean over the loads, doubling from there to the heaviest, at which any gains; of these \
-    the one that surely pays at most of these loads, then the shallowest";
+pub(crate) const RULE: &str = "of depths with the best verdict at the lightest load (a sure gain counts up to 25 % \
+    under the fastest depth), those within 3 % of the best of them in the mean over the loads, doubling from there \
+    to the heaviest, at which any gains; of these the one that surely pays at most of these loads, then the \
+    shallowest";
 
 /// Depths this close in the mean over the loads (a share) are one.
 const NEAR_SHARE: f64 = 0.03;
 
+/// What may be given up of the fastest depth's speedup (a share) for one that surely pays.
+const SURE_COSTS_SHARE: f64 = 0.25;
+
 /// The one depth for all loads. Loads are the doublings from the lightest asked for to the heaviest that
 /// the pool holds, at which some depth gains: which loads between are listed changes nothing. Of depths
-/// with the best verdict that is to be had at the lightest, and near the most in the mean of ln speedup,
-/// those that surely pay at most loads; of these the shallowest, which costs less memory and hangs less on
-/// the acceptance.
+/// with the best verdict that is to be had at the lightest for [`SURE_COSTS_SHARE`], and near the most in the
+/// mean of ln speedup, those that surely pay at most loads; of these the shallowest, which costs less memory
+/// and hangs less on the acceptance.
 pub(super) fn for_all_loads(
     scenario: &Scenario,
     costs: &Costs<'_>,
@@ -201,26 +204,35 @@ pub(super) fn for_all_loads(
         .into_iter()
         .map(|users| judged(scenario, costs, users))
         .collect();
-    chosen(&columns).and_then(|at| Some(columns.first()?.get(at)?.steps))
+    let judged: Vec<&[Judged]> = columns.iter().map(Vec::as_slice).collect();
+    chosen(&judged).and_then(|at| Some(columns.first()?.get(at)?.steps))
 }
 
 /// Which of the depths of each load is taken for all of them: see [`for_all_loads`].
-pub(super) fn chosen(columns: &[Vec<Judged>]) -> Option<usize> {
+fn chosen(columns: &[&[Judged]]) -> Option<usize> {
+    at_least(had_for(SURE_COSTS_SHARE, columns.first()?)?, columns)
+}
+
+/// The surest depth of a load, however much faster another may be.
+pub(super) fn surest(column: &[Judged]) -> Option<usize> {
+    at_least(had_for(1.0, column)?, &[column])
+}
+
+/// The fastest depth of a load, however unsure.
+pub(super) fn fastest(column: &[Judged]) -> Option<usize> {
+    at_least(0, &[column])
+}
+
+/// The one taken for all loads of those at least so sure at the lightest.
+fn at_least(surety: u8, columns: &[&[Judged]]) -> Option<usize> {
     let first = columns.first()?;
-    let top = |column: &[Judged]| column.iter().map(|t| t.speedup).fold(f64::MIN, f64::max);
-    let gaining: Vec<&Vec<Judged>> = columns.iter().filter(|c| top(c) > 1.0).collect();
+    let gaining: Vec<&[Judged]> = columns.iter().copied().filter(|c| top(c) > 1.0).collect();
     let counted = match gaining.is_empty() {
-        true => columns.iter().collect(),
+        true => columns.to_vec(),
         false => gaining,
     };
-    let near_top = first
-        .iter()
-        .filter(|t| t.speedup >= top(first) * (1.0 - TIE_SHARE));
-    let verdict = near_top.map(|t| t.surety).max()?;
-    let alike = first
-        .iter()
-        .enumerate()
-        .filter(|(_, t)| t.surety == verdict);
+    let alike = first.iter().enumerate();
+    let alike = alike.filter(|(_, t)| t.surety >= surety);
     let options = alike.map(|(at, _)| {
         let rows = counted.iter().filter_map(|column| column.get(at));
         let sure = rows.clone().filter(|t| t.surety == PAYS).count();
@@ -232,6 +244,39 @@ pub(super) fn chosen(columns: &[Vec<Judged>]) -> Option<usize> {
     let near = || options.iter().filter(|o| o.gain >= most - NEAR_SHARE);
     let sure = near().map(|o| o.sure).max()?;
     near().find(|o| o.sure == sure).map(|o| o.at)
+}
+
+fn top(column: &[Judged]) -> f64 {
+    column.iter().map(|t| t.speedup).fold(f64::MIN, f64::max)
+}
+
+/// The best verdict to be had at a load for a share of the fastest depth's speedup.
+fn had_for(share: f64, column: &[Judged]) -> Option<u8> {
+    let least = top(column) * (1.0 - share);
+    let near = column.iter().filter(|t| t.speedup >= least);
+    near.map(|t| t.surety).max()
+}
+
+/// The depths of a load that may be taken there: those as sure as is to be had for [`SURE_COSTS_SHARE`].
+#[derive(Debug, Clone)]
+pub(super) struct SureEnough {
+    pub(super) steps: Vec<u32>,
+    /// Whether they surely pay.
+    pub(super) pay: bool,
+    /// Whether every depth surely loses.
+    pub(super) lose: bool,
+}
+
+impl SureEnough {
+    pub(super) fn of(column: &[Judged]) -> Self {
+        let least = had_for(SURE_COSTS_SHARE, column);
+        let enough = column.iter().filter(|t| Some(t.surety) >= least);
+        Self {
+            steps: enough.map(|t| t.steps).collect(),
+            pay: least == Some(PAYS),
+            lose: column.iter().all(|t| t.surety == 0),
+        }
+    }
 }
 
 /// A depth over all loads: its mean ln speedup, and at how many it surely pays.
@@ -316,4 +361,40 @@ fn limit(scenario: &Scenario, memory: &Memory) -> Option<(u64, f64)> {
     longer.mem_fraction = memory.fraction;
     let min = crate::plan::memory(&longer).ok()?.fraction_min?;
     Some((tokens, min))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Depths from 1 on of a load, each with its speedup and how sure it is.
+    fn column(depths: &[(f64, u8)]) -> Vec<Judged> {
+        let judged = |(steps, &(speedup, surety)): (u32, &(f64, u8))| Judged {
+            steps,
+            speedup,
+            surety,
+        };
+        (1..).zip(depths).map(judged).collect()
+    }
+
+    fn steps(depths: &[(f64, u8)]) -> usize {
+        chosen(&[&column(depths)]).map_or(0, |at| at + 1)
+    }
+
+    #[test]
+    fn a_sure_gain_is_taken_up_to_a_quarter_under_the_fastest() {
+        assert_eq!(steps(&[(1.6, PAYS), (1.92, PAYS), (2.05, 1)]), 2);
+        assert_eq!(steps(&[(1.58, PAYS), (1.87, 1), (2.05, 1)]), 1);
+        assert_eq!(steps(&[(1.52, PAYS), (1.87, 1), (2.05, 1)]), 3);
+        assert_eq!(
+            surest(&column(&[(1.1, PAYS), (1.87, 1), (2.05, 1)])),
+            Some(0)
+        );
+    }
+
+    #[test]
+    fn loads_without_a_sure_depth_may_run_the_fastest() {
+        let may = SureEnough::of(&column(&[(1.1, 1), (1.2, 1), (0.8, 0)]));
+        assert_eq!((may.steps, may.pay, may.lose), (vec![1, 2], false, false));
+    }
 }

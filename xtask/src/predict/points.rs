@@ -10,7 +10,7 @@ use spec_decode::verdict::Verdict as CrateVerdict;
 
 use super::answer::{Faster, Memory, Point, Verdict};
 use super::costs::{Costs, CycleCost};
-use super::pasted::{Judged, chosen};
+use super::pasted::{Judged, fastest, surest};
 use crate::scenario::{Known, Scenario};
 
 /// Depths tried where the user fixes none.
@@ -293,16 +293,7 @@ pub(super) fn row(
     let at = (users, context);
     let band = band(scenario, costs, at, run, &conditions);
     let per_second = f64::from(users) * 1000.0;
-    let on = |t: &Tried| verdict_on(scenario, costs, at, t);
-    // What this load alone would be told.
-    let judged = tried.iter().map(|t| Judged::new(t, on(t))).collect();
-    let other = chosen(&[judged]).and_then(|at| tried.get(at));
-    let other = other.unwrap_or(fastest);
-    let faster = Faster {
-        steps: other.depth.steps,
-        speedup: other.speedup,
-        verdict: on(other),
-    };
+    let faster = told_beside(scenario, costs, at, &tried, (band.speedup, verdict(&band)));
     let point = Point {
         concurrency: users,
         context,
@@ -329,9 +320,29 @@ pub(super) fn row(
         load_measured: scenario.own_loads().contains(&users),
         speedup_measured: measured(costs, at, run).is_some(),
         off_in_paste: false,
-        faster: Some(faster).filter(|faster| faster.is_told(run.speedup, verdict(&band))),
+        faster,
     };
     Some((point, conditions))
+}
+
+/// The depth told beside the one that runs: the surest, else the fastest.
+fn told_beside(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    at: (u32, u64),
+    tried: &[Tried],
+    (speedup, verdict): (f64, Verdict),
+) -> Option<Faster> {
+    let on = |t: &Tried| verdict_on(scenario, costs, at, t);
+    let judged: Vec<Judged> = tried.iter().map(|t| Judged::new(t, on(t))).collect();
+    let others = [surest(&judged), fastest(&judged)].into_iter().flatten();
+    let others = others.filter_map(|at| tried.get(at));
+    let mut others = others.map(|other| Faster {
+        steps: other.depth.steps,
+        speedup: other.speedup,
+        verdict: on(other),
+    });
+    others.find(|other| other.is_told(speedup, verdict))
 }
 
 /// A load without any draft: the plain figures, nothing gained.
