@@ -83,6 +83,8 @@ pub(crate) struct DraftCost {
     rows: Vec<CostRow>,
     /// Requests at once that the engine allows, with and without.
     at_once: [u64; 2],
+    /// Whether the target's graphs count in the fraction beside this draft alone: vLLM's two runners differ.
+    graphs_inside: bool,
 }
 
 /// What two logs tell of the memory beside their pools.
@@ -268,7 +270,9 @@ impl DraftCost {
             (true, false) => format!("{gib:.2} GiB more"),
             (false, false) => format!("{gib:.2} GiB"),
         };
-        format!("; beside the pool {beside}{in_all}: {}", self.by_row())
+        let rows = [self.by_row(), self.moved_inside()];
+        let rows: Vec<String> = rows.into_iter().filter(|row| !row.is_empty()).collect();
+        format!("; beside the pool {beside}{in_all}: {}", rows.join("; "))
     }
 
     /// The rows, those of the draft alone first.
@@ -299,6 +303,16 @@ impl DraftCost {
         format!("{}{}", all.join(", "), self.runs())
     }
 
+    /// Why as much lies in the pool as stays free beside it, or less.
+    fn moved_inside(&self) -> String {
+        match self.graphs_inside {
+            true => "with this draft vLLM's first runner counts the target's graphs inside the fraction, without it \
+                     the second counts them outside"
+                .to_string(),
+            false => String::new(),
+        }
+    }
+
     /// Requests at once of the two servers, where these differ and with them tables and graphs.
     fn runs(&self) -> String {
         let [with, without] = self.at_once.map(|most| thousands(most as f64));
@@ -308,6 +322,14 @@ impl DraftCost {
             false => String::new(),
         }
     }
+}
+
+/// Whether graphs are captured after the pool, outside the fraction.
+fn graphs_outside(plan: &Plan) -> bool {
+    let mut lines = plan.ledger.lines.iter();
+    lines.any(|line| {
+        line.item.ends_with("graphs") && line.source.contains("outside the utilisation")
+    })
 }
 
 /// Whether states of drafted tokens take memory.
@@ -351,6 +373,7 @@ pub(super) fn of(
         otherwise: None,
         rows: with.ledger.more_than(&without.ledger),
         at_once: [with, without].map(|plan| plan.max_running),
+        graphs_inside: graphs_outside(without) && !graphs_outside(with),
     };
     for at in [&mut found.with, &mut found.without] {
         at.fraction = as_said(at.fraction, scenario);

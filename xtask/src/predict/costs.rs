@@ -210,6 +210,7 @@ impl<'a> Costs<'a> {
             host: HostTime {
                 draft_ms: self.server.draft_host_ms(chain.draft_steps),
                 bound_ms: found.host_bound_ms,
+                hosts: self.scenario.draft_hosts(),
             },
         }
     }
@@ -227,6 +228,7 @@ impl<'a> Costs<'a> {
         let host = HostTime {
             draft_ms: known.server.draft_host_ms(chain.draft_steps),
             bound_ms: known.host_bound_ms(&at, &found),
+            hosts: self.scenario.draft_hosts(),
         };
         let mut cost = CycleCost {
             plain_ms: found.plain_ms,

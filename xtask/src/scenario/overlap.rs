@@ -172,11 +172,11 @@ fn every_release(method: &str) -> bool {
 fn by_rule(version: Option<&str>, method: &str) -> String {
     let of = version.map_or_else(String::new, |version| format!(" of {version}"));
     let instead = match method {
-        "ngram" => "; 0.33.0 keeps it",
+        "ngram" => "; 0.33.0 overlaps these too",
         "ngram_gpu" => {
             "; it overlaps, and was no faster than `ngram` on one H200, docs/HARDWARE.md"
         }
-        "draft_model" => "; 0.28.0 keeps it, before that --async-scheduling",
+        "draft_model" => "; 0.28.0 overlaps these too, before that with --async-scheduling",
         _ => "",
     };
     format!("config/vllm.py{of} for `{method}`{instead}")

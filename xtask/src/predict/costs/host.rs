@@ -1,15 +1,13 @@
 //! What the host needs for a draft whose kernels it launches one by one.
 
-/// Hosts beside the one measured, by the time they need. One was measured (docs/HARDWARE.md); how far
-/// others lie from it is a choice: desktop processors launch some 2.5 times as fast as servers' do.
-const HOSTS: (f64, f64) = (0.4, 1.25);
-
 /// Host time of a cycle's draft steps, ms, and by how much the host outlasts what the GPU does; 0 where
 /// the draft runs in CUDA graphs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::predict) struct HostTime {
     pub(super) draft_ms: f64,
     pub(super) bound_ms: f64,
+    /// Hosts beside the one measured, by the time they need: the fastest and the slowest.
+    pub(super) hosts: (f64, f64),
 }
 
 impl HostTime {
@@ -24,7 +22,7 @@ impl HostTime {
             false => self.draft_ms,
         };
         let at = |factor: f64| on_gpu_ms.max(host_ms + (factor - 1.0) * self.draft_ms);
-        let (fast, slow) = HOSTS;
+        let (fast, slow) = self.hosts;
         let ln = |ratio: f64| ratio.max(1.0).ln();
         (ln(cycle_ms / at(fast)), ln(at(slow) / cycle_ms))
     }
@@ -40,6 +38,7 @@ mod tests {
         let bound = HostTime {
             draft_ms: 40.0,
             bound_ms: 30.0,
+            hosts: (0.4, 1.25),
         };
         let (shorter, longer) = bound.doubt(42.0);
         assert!((shorter - (42.0_f64 / 18.0).ln()).abs() < 1e-9, "{shorter}");
@@ -48,6 +47,7 @@ mod tests {
         let hidden = HostTime {
             draft_ms: 10.0,
             bound_ms: 0.0,
+            hosts: (0.4, 1.25),
         };
         assert_eq!(hidden.doubt(30.0), (0.0, 0.0));
     }
