@@ -58,6 +58,8 @@ pub(crate) struct LogAcceptance {
     pub(crate) notes: Vec<String>,
     /// Tensor-parallel size of its server, where the log says.
     pub(crate) tp: Option<u32>,
+    /// Tokens that a request held, where the log says.
+    pub(crate) held_tokens: Option<f64>,
     /// Speeds by load of the same run.
     pub(crate) speeds: Vec<super::speeds::LoadSpeed>,
 }
@@ -137,6 +139,9 @@ pub(crate) fn accept_from_log(text: &str, name: &str) -> anyhow::Result<LogAccep
         notes: found.notes.into_iter().chain(said).collect(),
         forced,
         tp: whole(&facts, "tp"),
+        held_tokens: ["held_tokens_per_request", "bench_held_tokens"]
+            .iter()
+            .find_map(|held| facts.number(held).filter(|tokens| *tokens > 0.0)),
         speeds: super::scenario::speeds_of_drafts(&facts),
     };
     Ok(match look_up::told(&facts) {

@@ -107,6 +107,14 @@ pub(super) fn at(scenario: &Scenario, users: u32) -> Option<Both> {
     first
 }
 
+/// The context at which a speed is taken whose lines do not say it, tokens, where it stands over a plain one.
+pub(super) fn context_taken(scenario: &Scenario, run: &Drafted, speed: &LoadSpeed) -> Option<u64> {
+    match both(scenario, run, speed)? {
+        Both::Alike(ratio) => Some(accept_at(scenario, &ratio).0),
+        Both::Unlike(..) => None,
+    }
+}
+
 /// Fixes the depth that was measured, where nothing else does: the answer is of what ran.
 pub(super) fn fix_depth(scenario: &mut Scenario) {
     let free = scenario.steps.is_none() && scenario.draft_tokens.is_none();

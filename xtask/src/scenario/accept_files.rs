@@ -16,6 +16,8 @@ pub(super) struct Found {
     pub(super) source: String,
     /// Why it is none of the model's, where it is not.
     pub(super) forced: Option<String>,
+    /// Tokens that requests held, where every file says.
+    pub(super) held_tokens: Option<f64>,
     /// Speeds by load of the same runs.
     pub(super) drafted: Vec<Drafted>,
 }
@@ -62,6 +64,7 @@ pub(super) fn read(
         )));
     }
     let mean = all.iter().map(|(log, ..)| log.accept_length).sum::<f64>() / all.len() as f64;
+    let held: Option<f64> = all.iter().map(|(log, ..)| log.held_tokens).sum();
     let (evidence, source) = match all.as_slice() {
         [(log, ..)] => (of_one(log, depth), log.source.clone()),
         _ => (
@@ -79,6 +82,7 @@ pub(super) fn read(
     Ok(Found {
         evidence,
         source,
+        held_tokens: held.map(|tokens| tokens / all.len() as f64),
         forced: all.into_iter().find_map(|(log, ..)| log.forced),
         drafted,
     })

@@ -15,6 +15,7 @@ use super::beyond::{self, Beyond, unmeasured_band};
 use super::drafted::Drafted;
 use super::engine::EngineChoice;
 use super::file::AssumedAccept;
+use super::measured_with::AcceptOf;
 use super::merge::{Given, Merged};
 use super::model::Draft;
 use super::parse::{self, AcceptFlag};
@@ -212,8 +213,7 @@ pub(super) fn resolve(
     if let Some(given) = &merged.accept {
         // Beside a log they are of its server.
         let steps = merged.ran.drafts.0.or(steps);
-        let forced = merged.accept_forced.clone();
-        return measured((given, forced), &unknown, steps, notes);
+        return measured((given, merged.accept_of.clone()), &unknown, steps, notes);
     }
     if let Some(assumed) = &merged.assumed.accept_length {
         let acceptance = from_assumption(assumed, (head, context), notes)?;
@@ -354,7 +354,7 @@ fn query(merged: &Merged, head: HeadKind, notes: &mut Notes) -> anyhow::Result<P
 }
 
 fn measured(
-    (given, mut forced): (&Given<String>, Option<String>),
+    (given, mut of): (&Given<String>, AcceptOf),
     unknown: &Unknown,
     steps: Option<u32>,
     notes: &mut Notes,
@@ -389,7 +389,8 @@ fn measured(
         ),
         AcceptFlag::File(path) => {
             let found = accept_files::read(&path, steps, head, notes)?;
-            forced = forced.or(found.forced);
+            of.forced = of.forced.or(found.forced);
+            of.held_tokens = found.held_tokens;
             drafted = found.drafted;
             (found.evidence, found.source)
         }
@@ -397,7 +398,7 @@ fn measured(
     let posterior = Posterior::new(&unknown.prior, std::slice::from_ref(&evidence))
         .map_err(|e| input::error(format!("{flag} {text}: {e}")))?;
     let (shown, depth) = read(&evidence, &posterior);
-    let acceptance = match forced {
+    let acceptance = match of.forced {
         // What a server was told to accept says nothing of a head.
         Some(why) => {
             let aside = format!("the {shown:.2} at {depth} of {source} was forced there, {why}");
@@ -405,7 +406,7 @@ fn measured(
             unknown.acceptance(Some(&aside), notes)?
         }
         None => {
-            beyond::note_typed(unknown, (shown, source == given.source), notes);
+            beyond::note_context(unknown, shown, (&source, of.held_tokens), notes);
             notes.input("accept_length", shown, source.clone());
             notes.input("accept_depth", depth, source);
             pass_warnings_on((shown, depth), head, notes);

@@ -5,6 +5,8 @@ use spec_decode::acceptance::prior::PriorQuery;
 use spec_decode::{AcceptanceBand, AcceptancePrior, Chain, HeadKind, Posterior};
 
 use super::Notes;
+use crate::explain::speeds::same_context;
+use crate::table::thousands;
 
 /// The band of the accept length where nobody measured it. Its lower end holds a head that was trained on
 /// short text, where this one may have been: `max_position_embeddings` is written by a template and says
@@ -28,10 +30,12 @@ pub(crate) fn unmeasured_band(
     AcceptanceBand { low, ..band }
 }
 
-/// Says that a typed accept length is taken for one of this context, where a head may fall with it.
-pub(super) fn note_typed(
+/// Says that an accept length is taken for one of this context, where a head may fall with it, and what its
+/// place, with the tokens that requests held there, does not show.
+pub(super) fn note_context(
     unknown: &super::acceptance::Unknown,
-    (length, typed): (f64, bool),
+    length: f64,
+    (place, held_tokens): (&str, Option<f64>),
     notes: &mut Notes,
 ) {
     let context = unknown.context;
@@ -39,16 +43,30 @@ pub(super) fn note_typed(
         context_tokens: Some(context as f64),
         ..unknown.query
     };
-    if typed && query.may_be_trained_short() {
-        let tokens = crate::table::thousands(context as f64);
-        notes.assume(
-            format!(
-                "accept length {length:.2} as measured at {tokens} tokens of context, which --accept does not say: \
-                 at 16k one accepted 1.09 that had 2.30 at 2k (speculators#684)"
-            ),
-            format!("an accept length of requests of {tokens} tokens"),
-        );
+    let as_long = |held: f64| held > context as f64 || same_context(held, context as f64);
+    if held_tokens.is_some_and(as_long) || !query.may_be_trained_short() {
+        return;
     }
+    let tokens = thousands(context as f64);
+    let place = match place.rsplit_once(':') {
+        Some((file, _)) => file,
+        None => place,
+    };
+    let taken = match held_tokens {
+        Some(held) => format!(
+            "measured at {} tokens of context ({place}), taken at {tokens}",
+            thousands(held)
+        ),
+        None => {
+            format!("as measured at {tokens} tokens of context, which {place} does not say")
+        }
+    };
+    notes.assume(
+        format!(
+            "accept length {length:.2} {taken}: at 16k one accepted 1.09 that had 2.30 at 2k (speculators#684)"
+        ),
+        format!("an accept length of requests of {tokens} tokens"),
+    );
 }
 
 /// A prior that falls beyond the head's reach.

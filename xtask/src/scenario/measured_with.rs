@@ -6,9 +6,39 @@ use spec_decode::HeadKind;
 use super::Notes;
 use super::merge::{Given, Merged, is_look_up};
 use super::model::{self, Draft};
+use crate::explain::LogScenario;
+
+/// How an accept length was measured, as far as is known.
+#[derive(Debug, Clone, Default)]
+pub(super) struct AcceptOf {
+    /// The draft, as `--draft` takes it.
+    pub(super) draft: Option<String>,
+    /// Why it is none of the model's.
+    pub(super) forced: Option<String>,
+    /// Tokens that its requests held.
+    pub(super) held_tokens: Option<f64>,
+}
+
+impl AcceptOf {
+    pub(super) fn of_log(log: &LogScenario) -> Self {
+        Self {
+            draft: super::merge::draft_of_log(log).map(|(name, _)| name),
+            forced: log.accept_forced.clone(),
+            held_tokens: log.held.as_ref().map(|held| f64::from(held.tokens)),
+        }
+    }
+
+    /// Of what `--accept` gives; its files are read once more for the rest.
+    pub(super) fn of_flag(accept: &str) -> Self {
+        Self {
+            draft: draft_of_file(accept),
+            ..Self::default()
+        }
+    }
+}
 
 /// The draft of the log that `--accept` names, as `--draft` takes it.
-pub(super) fn draft_of_file(accept: &str) -> Option<String> {
+fn draft_of_file(accept: &str) -> Option<String> {
     let path = std::path::Path::new(accept);
     let text = crate::input::read_text(path.is_file().then_some(path)?).ok()?;
     let log = crate::explain::scenario_from_log(&text, accept).ok()?;
@@ -17,7 +47,7 @@ pub(super) fn draft_of_file(accept: &str) -> Option<String> {
 
 /// Says that the accept length at hand is another draft's, where it is.
 pub(super) fn another(merged: &Merged, target: &Model, draft: &Draft, notes: &mut Notes) -> bool {
-    let Some(with) = &merged.accept_with else {
+    let Some(with) = &merged.accept_of.draft else {
         return false;
     };
     let given_none = merged.accept.is_none() && merged.assumed.accept_length.is_none();

@@ -66,10 +66,8 @@ pub(crate) struct Merged {
     pub(crate) topk: Option<Given<u32>>,
     pub(crate) draft_tokens: Option<Given<u32>>,
     pub(crate) accept: Option<Given<String>>,
-    /// The draft that it was measured with, where known.
-    pub(super) accept_with: Option<String>,
-    /// Why the log's is none of the model's.
-    pub(super) accept_forced: Option<String>,
+    /// How that was measured.
+    pub(super) accept_of: super::measured_with::AcceptOf,
     /// What of the log is left aside, and why.
     pub(super) left_aside: Vec<String>,
     pub(crate) task: Option<Given<String>>,
@@ -146,7 +144,7 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
     let number = |value: Option<u32>| value.map(|v| Given::new(v, &source));
     merged.model = text(file.model);
     merged.quant = text(file.quant);
-    merged.accept_with.clone_from(&file.draft);
+    merged.accept_of.draft.clone_from(&file.draft);
     merged.draft = text(file.draft);
     merged.hardware = BoxRequest {
         box_name: file.box_name,
@@ -342,8 +340,7 @@ fn apply_log_speculation(
             let whole = log.accept_rates.as_ref().map(|_| shown.to_string());
             let value = whole.unwrap_or_else(|| format!("{length}@{steps}"));
             merged.accept = Some(Given::new(value, at(line)));
-            merged.accept_forced.clone_from(&log.accept_forced);
-            merged.accept_with = draft_of_log(log).map(|(name, _)| name);
+            merged.accept_of = super::measured_with::AcceptOf::of_log(log);
         } else {
             notes.assume(
                 format!(
@@ -418,9 +415,8 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
     set(&mut m.topk, "--topk", &args.topk);
     set(&mut m.draft_tokens, "--draft-tokens", &args.draft_tokens);
     set(&mut m.accept, "--accept", &args.accept);
-    merged.accept_forced.take_if(|_| args.accept.is_some());
     if let Some(accept) = &args.accept {
-        merged.accept_with = super::measured_with::draft_of_file(accept);
+        merged.accept_of = super::measured_with::AcceptOf::of_flag(accept);
     }
     if args.accept_is_of_another {
         merged.accept = None;

@@ -117,7 +117,9 @@ fn row(
     let held = speed
         .held_tokens
         .map(|tokens| tokens.round().clamp(0.0, 1e9));
-    let context = held.map_or(scenario.context.min(UNSAID), |tokens| tokens as u64);
+    let taken = || measured::context_taken(scenario, run?, speed);
+    let unsaid = || taken().unwrap_or(scenario.context.min(UNSAID));
+    let context = held.map_or_else(unsaid, |tokens| tokens as u64);
     let at = (users, context);
     let (kind, computed, down, up) = computed(own, costs, at, (run.is_some(), speed))?;
     if !(computed.is_finite() && computed > 0.0) {
