@@ -10,6 +10,7 @@ mod guidellm;
 mod joined;
 mod json;
 mod labelled;
+mod lines;
 mod llama;
 mod slim;
 mod sweep;
@@ -70,6 +71,8 @@ pub(crate) struct BenchPoint {
     pub(crate) tool: &'static str,
     /// Line it begins at, from 1.
     pub(crate) line: usize,
+    /// Those of its figures.
+    pub(crate) lines: lines::Lines,
 }
 
 /// Every operating point in a text, in its order. Empty where it is no bench output.
@@ -111,7 +114,7 @@ pub(crate) fn points_from_doc(doc: &Doc, text: &str) -> Found {
 /// benchmark_serving and bench serve, InferenceX, TensorRT-LLM's copy).
 fn serving_blocks(doc: &Doc) -> Vec<BenchPoint> {
     let mut points: Vec<BenchPoint> = Vec::new();
-    let mut open: Option<(BenchPoint, Option<f64>)> = None;
+    let mut open: Option<(BenchPoint, Requests)> = None;
     for (number, line) in &doc.lines {
         if line.contains("Serving Benchmark Result") || line.contains("Benchmark Result =") {
             if let Some(done) = open.take() {
@@ -123,7 +126,7 @@ fn serving_blocks(doc: &Doc) -> Vec<BenchPoint> {
                 line: *number,
                 ..BenchPoint::default()
             };
-            open = Some((point, None));
+            open = Some((point, Requests::default()));
             continue;
         }
         let Some((point, requests)) = open.as_mut() else {
@@ -140,7 +143,13 @@ fn serving_blocks(doc: &Doc) -> Vec<BenchPoint> {
             if label.starts_with("traffic request rate") || label.starts_with("request rate") {
                 point.paced = true;
             }
-            block_line(point, requests, &label, value);
+            if label == "successful requests" {
+                *requests = Requests {
+                    count: Some(value),
+                    line: *number,
+                };
+            }
+            point.read_line(*number, |point| block_line(point, &label, value));
         }
     }
     if let Some(done) = open {
@@ -149,13 +158,21 @@ fn serving_blocks(doc: &Doc) -> Vec<BenchPoint> {
     points
 }
 
-fn close(points: &mut Vec<BenchPoint>, (mut point, requests): (BenchPoint, Option<f64>)) {
+/// Requests of a block, and the line that counts them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Requests {
+    count: Option<f64>,
+    line: usize,
+}
+
+fn close(points: &mut Vec<BenchPoint>, (mut point, requests): (BenchPoint, Requests)) {
+    let Requests { count, line } = requests;
     if point.concurrency.is_none() && !point.paced {
         // Without a limit every request is sent at once (rate inf).
-        point.concurrency = requests;
-        point.all_at_once = requests.is_some();
+        point.read_line(line, |point| point.concurrency = count);
+        point.all_at_once = count.is_some();
     }
-    let each = |sum: Option<f64>| Some(sum? / requests.filter(|n| *n >= 1.0)?);
+    let each = |sum: Option<f64>| Some(sum? / count.filter(|n| *n >= 1.0)?);
     point.prompt_tokens = each(point.prompt_tokens);
     point.generated_tokens = each(point.generated_tokens);
     if point.output_tok_s.is_some() {
@@ -171,10 +188,9 @@ fn labelled(line: &str) -> Option<(String, f64)> {
     Some((label.trim().to_lowercase(), value))
 }
 
-fn block_line(point: &mut BenchPoint, requests: &mut Option<f64>, label: &str, value: f64) {
+fn block_line(point: &mut BenchPoint, label: &str, value: f64) {
     let slot = match label {
         "max request concurrency" | "maximum request concurrency" => &mut point.concurrency,
-        "successful requests" => requests,
         // Sums over all requests until the block closes.
         "total input tokens" => &mut point.prompt_tokens,
         "total generated tokens" => &mut point.generated_tokens,

@@ -302,3 +302,30 @@ fn pythons_own_m_names_no_model() -> anyhow::Result<()> {
     assert!(!said.contains("bench_serving line"), "{said}");
     Ok(())
 }
+
+/// Every figure of a bench was said to stand where its block begins.
+#[test]
+fn each_figure_of_a_bench_is_cited_by_its_own_line() -> anyhow::Result<()> {
+    let block = "\n============ Serving Benchmark Result ============\nBackend: sglang\n\
+                 Successful requests: 64\nOutput token throughput (tok/s): 1226.05\n\
+                 Accept length: 2.27\nMean TPOT (ms): 13.28\n";
+    let said = text(&explain(&["-"], Some(block.as_bytes()))?);
+    let lines: Vec<Vec<&str>> = said
+        .lines()
+        .map(|l| l.split_whitespace().collect())
+        .collect();
+    for (name, line) in [
+        ("concurrency", "4"),
+        ("output_tok_s", "5"),
+        ("accept_length", "6"),
+        ("mean_tpot_ms", "7"),
+    ] {
+        let row = lines.iter().find(|row| row.first() == Some(&name));
+        assert_eq!(
+            row.map(|row| &row[2..4]),
+            Some(&["line", line][..]),
+            "{said}"
+        );
+    }
+    Ok(())
+}

@@ -40,7 +40,7 @@ pub(super) fn points(doc: &Doc) -> Vec<BenchPoint> {
         if slot == Slot::Output {
             open.line = *number;
         }
-        *place(&mut open, slot) = Some(value);
+        open.read_line(*number, |open| *place(open, slot) = Some(value));
     }
     if open.output_tok_s.is_some() {
         points.push(open);

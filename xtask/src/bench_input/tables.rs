@@ -57,7 +57,7 @@ fn evalscope(doc: &Doc) -> Vec<BenchPoint> {
         } else if first.starts_with("Conc") && row.iter().any(|cell| cell.starts_with("Gen.")) {
             head = row.iter().map(|cell| (*cell).to_string()).collect();
         } else if let (Some(point), [key, value]) = (open.as_mut(), row.as_slice()) {
-            evalscope_pair(point, key, value);
+            point.read_line(*number, |point| evalscope_pair(point, key, value));
         } else if row.len() == head.len() {
             let figure = |name: &str| {
                 let at = head.iter().position(|cell| cell.starts_with(name))?;
@@ -235,9 +235,11 @@ fn perf_table(doc: &Doc) -> Vec<BenchPoint> {
         let Some((value, _)) = row.get(average).and_then(|cell| leading_number(cell)) else {
             continue;
         };
-        if let Some(slot) = perf_slot(point, &head) {
-            *slot = Some(value);
-        }
+        point.read_line(*number, |point| {
+            if let Some(slot) = perf_slot(point, &head) {
+                *slot = Some(value);
+            }
+        });
     }
     points.extend(open.filter(|p| p.output_tok_s.is_some()));
     points
@@ -281,10 +283,12 @@ fn perf_csv(doc: &Doc) -> Option<BenchPoint> {
             continue;
         }
         let value = row.get(average).and_then(|cell| leading_number(cell));
-        if let (Some(point), Some((value, _))) = (point.as_mut(), value)
-            && let Some(slot) = perf_slot(point, &head)
-        {
-            *slot = Some(value);
+        if let (Some(point), Some((value, _))) = (point.as_mut(), value) {
+            point.read_line(*number, |point| {
+                if let Some(slot) = perf_slot(point, &head) {
+                    *slot = Some(value);
+                }
+            });
         }
     }
     point.filter(|point| point.output_tok_s.is_some())

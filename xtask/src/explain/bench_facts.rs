@@ -62,7 +62,9 @@ fn speeds(points: &[BenchPoint], accept_length: Option<f64>) -> Vec<LoadSpeed> {
 /// last speculative run.
 fn served(doc: &Doc, points: &[BenchPoint], facts: &mut Facts) {
     let with = points.iter().rev().find(|p| p.accept_length.is_some());
-    if let Some((length, line)) = with.and_then(|p| Some((p.accept_length?, p.line))) {
+    if let Some((length, line)) =
+        with.and_then(|p| Some((p.accept_length?, p.line_of("accept_length"))))
+    {
         facts.set("bench_accept_length", length, line);
     }
     let Some(last) = points.last() else { return };
@@ -202,24 +204,13 @@ fn pairs(points: &[BenchPoint], facts: &mut Facts) {
 }
 
 fn point(point: &BenchPoint, facts: &mut Facts) {
-    let mut put = |name: &'static str, value: Option<f64>| {
+    for (name, value) in point.figures() {
         if let Some(value) = value {
-            facts.set(name, value, point.line);
+            facts.set(name, value, point.line_of(name));
         }
-    };
-    put("concurrency", point.concurrency);
-    put("real_concurrency", point.real_concurrency);
-    put("output_tok_s", point.output_tok_s);
-    put("requests_per_s", point.requests_per_s);
-    put("mean_ttft_ms", point.mean_ttft_ms);
-    put("median_ttft_ms", point.median_ttft_ms);
-    put("mean_tpot_ms", point.mean_tpot_ms);
-    put("median_tpot_ms", point.median_tpot_ms);
-    put("mean_itl_ms", point.mean_itl_ms);
-    put("median_itl_ms", point.median_itl_ms);
-    put("max_itl_ms", point.max_itl_ms);
+    }
     if point.accept_length.is_some() {
-        put("accept_length", point.accept_length);
-        facts.set("accept_length_source", "bench accept length", point.line);
+        let line = point.line_of("accept_length");
+        facts.set("accept_length_source", "bench accept length", line);
     }
 }
