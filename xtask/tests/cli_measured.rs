@@ -481,3 +481,12 @@ fn a_typed_accept_length_is_said_to_be_taken_for_one_of_a_long_context() {
     assert!(!said("4k", "eagle3").contains("as measured at"));
     assert!(!said("16k", "qwen3-0.6b").contains("as measured at"));
 }
+
+/// The marks were lost and the bands wider by an all-reduce that is the same.
+#[test]
+fn nccl_by_name_is_as_measured_where_the_engine_runs_it_by_itself() {
+    let answer = of_two_logs(&["--allreduce", "nccl"]);
+    for users in [1, 8, 32] {
+        assert!(row(&answer, users).contains("measured"), "{answer}");
+    }
+}

@@ -467,10 +467,19 @@ pub(super) fn all_reduces<'a>(
     let time = |choice: Choice| time_on(links, choice);
     let swept = scenario.baseline.as_ref();
     let swept = swept.and_then(|_| Choice::parse(&scenario.swept_allreduce).ok());
+    let another = |swept: &Choice| *swept != choice && !alike(links, *swept, choice);
     AllReduces {
         asked: time(choice),
-        swept: swept.filter(|swept| *swept != choice).map(time),
+        swept: swept.filter(another).map(time),
     }
+}
+
+/// Whether two choices come to the same kernel at every size: an engine whose own choice is NCCL, and NCCL by name.
+fn alike(links: &Links<'_>, one: Choice, other: Choice) -> bool {
+    (8..=28_u32).all(|power| {
+        let us = |choice| links.time_us(choice, 1 << power);
+        us(one) == us(other)
+    })
 }
 
 #[cfg(test)]
