@@ -85,7 +85,7 @@ impl Plan {
         }
     }
 
-    /// Whether it starts also where the pool comes out at the low end of its band.
+    /// Whether it starts, as far as the context goes, also where the pool comes out at the low end of its band.
     pub fn surely_starts(&self) -> bool {
         let low = self.pool_low.as_ref();
         self.refusal.is_none() && low.is_none_or(|low| low.requests(self.context_tokens) >= 1.0)

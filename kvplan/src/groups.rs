@@ -262,9 +262,19 @@ impl Groups {
         share.clamp(0.0, 1.0)
     }
 
+    /// Whether layers keep a state of a request beside those that keep a cache.
+    pub(crate) fn keeps_states(&self) -> bool {
+        self.kinds.iter().any(|kind| kind.state_bytes > 0)
+    }
+
+    /// Bytes of so many blocks.
+    pub(crate) fn bytes_of(&self, blocks: u64) -> f64 {
+        blocks as f64 * self.block_bytes()
+    }
+
     /// Whether a request keeps states of its drafted tokens.
     pub(crate) fn keeps_drafted_states(&self) -> bool {
-        self.drafted > 0 && self.kinds.iter().any(|kind| kind.state_bytes > 0)
+        self.drafted > 0 && self.keeps_states()
     }
 
     /// Requests of `context` tokens that fit.

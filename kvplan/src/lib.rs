@@ -36,7 +36,7 @@ pub use engine::sglang::{sglang_graph_batch, sglang_graph_flag};
 pub use engine::vllm::{
     SecondRunner, VLLM_GRAPH_FLAG, VllmProfile, default_utilisation, vllm_graph_flag,
     vllm_graph_size, vllm_graph_tokens, vllm_head_in_targets_format, vllm_pool_of_tokens,
-    vllm_second_runner,
+    vllm_requests_told, vllm_second_runner,
 };
 pub use engine::{Engine, EngineKind, Version};
 pub use fit::{AtOnce, Fit, Wall};
@@ -58,7 +58,7 @@ pub use plan::{
     CostBasis, SpeculationCost, TargetAnswer, for_target, given_back, longest_sure, plan,
     speculation_cost, state_beside_pool, told_to_run,
 };
-pub use pool::Pool;
+pub use pool::{Pool, StateBlocks};
 pub use proven::Fate;
 pub use quant::{QUANT_NAMES, Quant};
 pub use refusal::{MORE_ROOM, Refusal};

@@ -2,6 +2,32 @@
 
 use crate::groups::Groups;
 
+/// Blocks of a pool beside the requests that each want one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StateBlocks {
+    /// Requests at once that the engine is told to run, or takes by itself.
+    pub requests: u64,
+    /// Blocks of the pool.
+    pub blocks: u64,
+    /// The same at the low end of the pool's band.
+    pub surely: u64,
+    /// The least fraction whose pool has as many blocks as requests.
+    pub fraction_min: f64,
+}
+
+impl StateBlocks {
+    /// As many requests as surely have a block, or have one at all, as they are typed: two leading digits of a
+    /// figure that rests on an estimate.
+    pub fn advised(&self) -> u64 {
+        let held = match self.surely {
+            0 => self.blocks,
+            surely => surely,
+        };
+        let step = 10_u64.pow(held.max(1).ilog10().saturating_sub(1));
+        held - held % step
+    }
+}
+
 /// A sized KV pool. Engines count a request's share in tokens, or (vLLM) in blocks of groups of
 /// layers, where a window or a state takes less or more than its tokens.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,7 +6,7 @@ use crate::groups::PrefixStates;
 use crate::ledger::Ledger;
 use crate::loading::Loading;
 use crate::model::Model;
-use crate::pool::Pool;
+use crate::pool::{Pool, StateBlocks};
 use crate::proven::Fate;
 use crate::refusal::Refusal;
 use crate::weights::Sharding;
@@ -195,6 +195,8 @@ pub struct Plan {
     pub context_tokens: u64,
     /// Longest context of one request that the pool holds.
     pub longest_context: u64,
+    /// What the states of requests at once want of the pool, where the start hangs on it (vLLM).
+    pub state_blocks: Option<StateBlocks>,
     /// Fractions that work.
     pub interval: Interval,
     /// Why it does not start.

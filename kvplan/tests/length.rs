@@ -10,6 +10,8 @@ fn server<'a>(model: &'a Model) -> Setup<'a> {
     let mut setup = common::setup(model, 2, "vllm@0.29.0", 24.0);
     setup.observed.torch_total_gib = Some(23.5);
     setup.context_tokens = Some(2048);
+    // As few as have a block for their states.
+    setup.max_running = Some(8);
     setup.speculation = Some(mtp(3));
     setup
 }

@@ -91,6 +91,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         pool: Pool::of_tokens(if fits { context } else { 0 }),
         tokens_in_requests_of: None,
         pool_low: None,
+        state_blocks: None,
         context_tokens: context,
         longest_context: longest.min(context),
         interval: ANY_FRACTION,

@@ -275,6 +275,7 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         pool: Pool::of_tokens(tokens),
         tokens_in_requests_of: None,
         pool_low: None,
+        state_blocks: None,
         context_tokens: context,
         longest_context: tokens.min(context),
         interval,

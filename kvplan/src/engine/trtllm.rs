@@ -24,8 +24,7 @@ const BATCHED_TOKENS: u64 = 8192;
 pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     setup.check()?;
     let weights = parts::target_weights(setup);
-    let computed = weights.gib();
-    let weights_gib = setup.observed.weights_gib.unwrap_or(computed);
+    let weights_gib = setup.observed.weights_gib.unwrap_or(weights.gib());
     let draft = parts::draft_of(setup, false);
     let batched = setup.batched_tokens.unwrap_or(BATCHED_TOKENS);
     let activations = parts::forward_gib(setup.model, &setup.sharding, batched);
@@ -80,13 +79,14 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
         pool: Pool::of_tokens(tokens),
         tokens_in_requests_of: None,
         pool_low: None,
+        state_blocks: None,
         context_tokens: context,
         longest_context: tokens.min(context),
         interval: interval(min),
         refusal,
         loading: None,
         weights_gib,
-        computed_weights_gib: computed,
+        computed_weights_gib: weights.gib(),
         ledger,
         assumptions: assumptions(setup),
     })

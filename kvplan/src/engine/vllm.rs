@@ -9,6 +9,7 @@ mod measured;
 mod prefixes;
 mod runner;
 mod seen;
+mod states;
 mod tokens;
 mod walls;
 mod workspace;
@@ -20,6 +21,7 @@ pub(crate) use prefixes::prefix_states;
 pub(crate) use runner::graphs_counted;
 pub use runner::{SecondRunner, vllm_second_runner};
 pub(crate) use seen::as_it_drafted;
+pub use states::vllm_requests_told;
 pub use tokens::vllm_pool_of_tokens;
 
 use budget::{Budget, of_length};
@@ -222,7 +224,8 @@ pub(crate) fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
             .longest(blocks, batched)
             .saturating_mul(dcp)
             .min(context),
-        interval: interval(setup, &b, need - shorter),
+        interval: interval(setup, &b, &groups, need - shorter),
+        state_blocks: states::blocks(setup, &b, &groups),
         refusal,
         loading: None,
         weights_gib,

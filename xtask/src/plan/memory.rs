@@ -7,7 +7,7 @@ use super::cost::{self, DraftCost};
 use super::instead::{self, good};
 use super::wall::{clear_fraction, typed};
 use super::wanted::Wanted;
-use super::{Report, fraction_flag, limit, report, starts, text};
+use super::{Report, fraction_flag, limit, report, starts, states, text};
 use crate::cli::PlanArgs;
 use crate::input;
 use crate::predict::answer::{LedgerLine, Memory, MostAtOnce, Roomier};
@@ -297,6 +297,8 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         limit: None,
         seqs_assumed: assumed(plan, |line| line.starts_with("max_num_seqs ")),
         version_assumed: assumed(plan, |line| line.contains(" version not given")),
+        for_states: report.for_states.clone(),
+        bound_by_states: states::bind(plan),
         length: report.length.clone(),
         roomier: Vec::new(),
         cap: None,

@@ -18,6 +18,7 @@ mod pool;
 mod releases;
 mod room;
 mod setup;
+mod states;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -36,6 +37,7 @@ pub(crate) use memory::memory;
 pub(crate) use releases::SameRules;
 use setup::known;
 pub(crate) use setup::{engine, setup};
+pub(crate) use states::{ToldForStates, wall as wall_of_states};
 
 use std::process::ExitCode;
 
@@ -72,6 +74,8 @@ pub(crate) struct Report {
     pub(crate) other_kv: Vec<(&'static str, u64)>,
     /// Why it must be told how many requests to run at once.
     pub(crate) to_run: Option<String>,
+    /// How many it is told for its states, where nobody said it.
+    pub(crate) for_states: Option<ToldForStates>,
     /// What would let more requests run at once, where the pool is not what stops them.
     pub(crate) more_by: limit::MoreBy,
     /// Engine with version.
@@ -152,8 +156,7 @@ fn report(
     args: Option<&PlanArgs>,
     fraction: Option<f64>,
 ) -> anyhow::Result<Report> {
-    let mut setup = setup(scenario, args)?;
-    setup.fraction = fraction.or(setup.fraction);
+    let mut setup = setup::at(scenario, args, fraction)?;
     let fail = |error: kvplan::PlanError| input::error(error.to_string());
     let mut known = known(scenario, args);
     let pool_seen = known.pool_gib.is_some();
@@ -191,6 +194,7 @@ fn report(
         engine: setup.engine,
         other_kv: limit::other_kv(&setup, cost.with.kv_dtype),
         to_run: limit::to_run(scenario, &setup),
+        for_states: states::told(scenario, &setup),
         more_by: limit::more_by(&setup, &cost.with, scenario.context),
         least_for_one: wanted::least_for_one(&setup, &cost.with, scenario.context),
         other_depth: setup::other_depth(&setup),

@@ -147,6 +147,23 @@ pub(crate) fn setup<'a>(
     scenario: &'a Scenario,
     args: Option<&PlanArgs>,
 ) -> anyhow::Result<Setup<'a>> {
+    at(scenario, args, None)
+}
+
+/// The same at a fraction, where one is given.
+pub(super) fn at<'a>(
+    scenario: &'a Scenario,
+    args: Option<&PlanArgs>,
+    fraction: Option<f64>,
+) -> anyhow::Result<Setup<'a>> {
+    let mut setup = as_told(scenario, args)?;
+    setup.fraction = fraction.or(setup.fraction);
+    super::states::tell(&mut setup, scenario);
+    Ok(setup)
+}
+
+/// The setup as flags and log tell it.
+fn as_told<'a>(scenario: &'a Scenario, args: Option<&PlanArgs>) -> anyhow::Result<Setup<'a>> {
     let torch_total = scenario.gpu.memory_gib;
     let mut sharding = Sharding::tp(u64::from(scenario.tp));
     sharding.dcp = u64::from(scenario.dcp);

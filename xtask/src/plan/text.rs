@@ -4,7 +4,7 @@ use kvplan::{CostBasis, EngineKind, Fit};
 
 use super::basis::{self, rests_on};
 use super::pool::{pool, without_it_at};
-use super::{Report, fraction_flag, limit, loading, starts, wall, wanted};
+use super::{Report, fraction_flag, limit, loading, starts, states, wall, wanted};
 use crate::predict::answer::Assumption;
 use crate::scenario::{Scenario, newer_than_known};
 use crate::table::{at_most, plain, text, thousands};
@@ -116,6 +116,7 @@ fn settings(report: &Report, scenario: &Scenario) -> Vec<String> {
         report.falls_short.clone().filter(|_| starts_with),
         report.length.to_start(),
         report.to_run.clone().filter(|_| starts_with),
+        states::to_start(report),
         assumed_context(scenario).filter(|_| starts(alone)),
         slots.filter(|_| starts_with),
         limit::words(report, capped).filter(|_| starts_with),
@@ -337,6 +338,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
             plan.computed_weights_gib, plan.weights_gib
         ));
     }
+    out.extend(states::unsure(report));
     out.extend(let_go(report));
     out.extend(warnings(report));
     let plain = report.cost.basis == CostBasis::SeenWithout;

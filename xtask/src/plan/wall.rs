@@ -22,7 +22,14 @@ pub(super) fn walls(report: &Report) -> String {
     let own = at_least(interval.min, 4);
     let context = thousands(report.context as f64);
     let of = |tokens: u64| (thousands(tokens as f64), report.length.whose(tokens));
+    let longer = report
+        .length
+        .wall
+        .is_some_and(|(_, wall)| wall > interval.min + ROUNDING);
+    let states = super::states::bind(&report.cost.with).filter(|_| !longer);
+    let states = states.map(super::states::wall);
     let from = match report.length.wall.map(|(tokens, wall)| (of(tokens), wall)) {
+        _ if states.is_some() => format!("{own} (pool wall: {})", states.unwrap_or_default()),
         // Told to serve no more than that, the engine wants room for nothing shorter.
         Some(((tokens, whose), wall)) if (wall - interval.min).abs() < ROUNDING => {
             format!("{own} (pool wall: one request of {tokens} tokens, {whose})")

@@ -272,6 +272,12 @@ pub(crate) struct Memory {
     /// Requests at once that vLLM was planned with, where nobody said how many.
     #[serde(skip)]
     pub(crate) seqs_assumed: Option<String>,
+    /// Requests at once that vLLM is told for the states of a model, where nobody said how many.
+    #[serde(skip)]
+    pub(crate) for_states: Option<crate::plan::ToldForStates>,
+    /// The same, told or not, where they ask for more of the fraction than one request does.
+    #[serde(skip)]
+    pub(crate) bound_by_states: Option<u64>,
     /// The longest request that a vLLM server takes.
     #[serde(skip)]
     pub(crate) length: crate::plan::Length,

@@ -48,6 +48,7 @@ pub(super) fn all(
     all.extend(super::pool_cast::told(setting));
     all.extend(whole_experts(scenario));
     all.extend(limit_of_the_pool(setting, lines));
+    all.extend(for_states(setting, lines));
     all.extend(sweep_context(scenario, setting.memory));
     all.extend(loads_between(scenario, points));
     let users = points.first().map_or(1, |point| point.concurrency);
@@ -110,6 +111,16 @@ fn limit_of_the_pool(
     let memory = vllm.then(|| flags::memory_of(setting, EngineKind::Vllm))??;
     let changed = launch::limit_changed(setting.scenario, &memory).is_some();
     launch::limit_of_the_pool(setting.scenario, &memory).filter(|_| !changed)
+}
+
+/// Why the vLLM line that is shown says how many requests run at once.
+fn for_states(
+    setting: &flags::Setting<'_>,
+    lines: &BTreeMap<&'static str, Vec<String>>,
+) -> Option<Assumption> {
+    let vllm = lines.contains_key("vllm") && flags::shows(setting.scenario, EngineKind::Vllm);
+    let memory = vllm.then(|| flags::memory_of(setting, EngineKind::Vllm))??;
+    launch::told_for_states(&memory)
 }
 
 /// Loads shown that the user's own steps were not measured at, and those whose verify is of more tokens

@@ -64,6 +64,10 @@ pub(super) fn max_running(
         };
         return (!same).then_some(told);
     }
+    let for_states = memory.and_then(|memory| memory.for_states.as_ref());
+    if let Some(told) = for_states.filter(|_| engine == EngineKind::Vllm) {
+        return Some(told.requests);
+    }
     let most = most_held(scenario, memory).filter(|_| asks_loads(scenario))?;
     (most > by_itself(engine, drafts)?).then_some(u64::from(most))
 }
@@ -260,6 +264,18 @@ pub(super) fn limit_of_the_pool(scenario: &Scenario, memory: &Memory) -> Option<
             memory.length.rests_on()
         ),
         settled_by: "the log of its start".to_string(),
+    })
+}
+
+/// Why vLLM is told a number of requests that nobody asked for: the states of each want a block.
+pub(super) fn told_for_states(memory: &Memory) -> Option<Assumption> {
+    let told = memory.for_states.as_ref()?;
+    Some(Assumption {
+        what: format!(
+            "--max-num-seqs {} in the paste: {}",
+            told.requests, told.why
+        ),
+        settled_by: "--max-running N".to_string(),
     })
 }
 

@@ -174,7 +174,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let (pasted, mut memory) = pasted(scenario, &costs, map.as_ref())?;
     let (points, summary) = told(scenario, &costs, &memory, &pasted);
     let on = drafts(scenario, (&summary, &points), &memory);
-    pasted::set_limit(scenario, &mut memory, on);
+    pasted.set_limit(scenario, &mut memory, on);
     let drafting = points.first().filter(|_| scenario.draft.is_some());
     let best = drafting.map(|point| best(scenario, point, costs.draft_tp));
     let map = map.map(|map| map.pasted(&memory, pasted.for_all()));

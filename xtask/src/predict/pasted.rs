@@ -117,6 +117,14 @@ impl Pasted {
         planned
     }
 
+    /// Sets what the line serves, which without its draft no head keeps short.
+    pub(super) fn set_limit(&self, scenario: &Scenario, memory: &mut Memory, drafts: bool) {
+        memory.length.let_in = memory.length.let_in.filter(|_| drafts);
+        memory.length.drafted = memory.length.drafted.filter(|_| drafts);
+        // Of the depth that the line drafts, as the rest of its ledger.
+        memory.pasted_limit = limit(&self.as_planned(scenario, self.takes_list), memory);
+    }
+
     /// The rows of the answer: at every load the depth that the line drafts there; the best one where
     /// no line drafts, or this one not at that load.
     pub(super) fn points(
@@ -336,13 +344,6 @@ pub(super) fn doublings(scenario: &Scenario, memory: &Memory) -> Vec<u32> {
         loads.extend(nearer.then_some(held));
     }
     loads
-}
-
-/// Sets what the line serves, which without its draft no head keeps short.
-pub(super) fn set_limit(scenario: &Scenario, memory: &mut Memory, drafts: bool) {
-    memory.length.let_in = memory.length.let_in.filter(|_| drafts);
-    memory.length.drafted = memory.length.drafted.filter(|_| drafts);
-    memory.pasted_limit = limit(scenario, memory);
 }
 
 /// The context that the line serves and the least fraction that holds one request of it, where

@@ -2,7 +2,7 @@
 
 use super::budget::{Budget, budget};
 use super::measured::graphs_off_gib;
-use super::{batched_tokens, counts_all_that_is_used, max_seqs, nccl_first};
+use super::{batched_tokens, counts_all_that_is_used, max_seqs, nccl_first, states};
 use crate::GIB;
 use crate::engine::sglang::first_legal;
 use crate::groups::Groups;
@@ -81,14 +81,20 @@ pub(super) fn off(setup: &Setup<'_>, b: &Budget) -> Off {
     Off::of(outside(setup, b), seen)
 }
 
-/// Least utilisation that holds one request; most that leaves room for what is not counted. The wall
-/// is where the ledger's free memory ends.
-pub(super) fn interval(setup: &Setup<'_>, b: &Budget, request_gib: f64) -> Interval {
+/// Least utilisation that holds one request, and the blocks that states want; most that leaves room for what
+/// is not counted. The wall is where the ledger's free memory ends.
+pub(super) fn interval(
+    setup: &Setup<'_>,
+    b: &Budget,
+    groups: &Groups,
+    request_gib: f64,
+) -> Interval {
     let fixed = b.total * b.utilisation - b.rest;
     let (gib, off) = (outside(setup, b).gib, off(setup, b));
     let wall = |off: f64| ((b.total - gib - off) / b.total).clamp(0.0, 1.0);
+    let for_states = states::blocks(setup, b, groups).map_or(0.0, |states| states.fraction_min);
     Interval {
-        min: ((fixed + request_gib) / b.total).max(0.0),
+        min: ((fixed + request_gib) / b.total).max(for_states).max(0.0),
         max: wall(off.middle),
         max_low: wall(off.high),
         max_high: wall(off.low),
@@ -148,7 +154,7 @@ fn remedy_without_pool(
     groups: &Groups,
     need_gib: f64,
 ) -> String {
-    let room = interval(setup, b, need_gib);
+    let room = interval(setup, b, groups, need_gib);
     let mut ways = Vec::new();
     let least = first_legal(room.min);
     if least <= room.max {
@@ -210,10 +216,10 @@ pub(super) fn refusal(
             remedy: remedy_without_pool(setup, weights_gib, b, groups, need_gib),
         });
     }
+    let room = interval(setup, b, groups, need_gib);
     if groups.concurrency(blocks, context, batched) >= 1.0 {
-        return None;
+        return states::refusal(setup, b, groups, &room);
     }
-    let room = interval(setup, b, need_gib);
     let least = first_legal(room.min);
     let longest = of_blocks(setup, groups, blocks);
     // The engine's own figure is the edge of the pool it got, which is an estimate here.

@@ -56,11 +56,11 @@ fn known(facts: &Facts, error: &str) -> Option<Known> {
             ),
         ));
     }
-    if has("the derived context_length") {
-        return context_refused(error);
-    }
-    if let Some(cut) = blocks_cut(facts, error) {
-        return Some(cut);
+    let by_its_figures = context_refused(error)
+        .or_else(|| too_few_blocks(error))
+        .or_else(|| blocks_cut(facts, error));
+    if by_its_figures.is_some() {
+        return by_its_figures;
     }
     let drafting = super::drafts(facts);
     if let Some(bound) = facts
@@ -105,6 +105,26 @@ fn known(facts: &Facts, error: &str) -> Option<Known> {
         });
     }
     None
+}
+
+/// vLLM's refusal of more requests at once than the pool of a model with states has blocks.
+fn too_few_blocks(error: &str) -> Option<Known> {
+    let (before, after) = error.split_once(") exceeds available Mamba cache blocks (")?;
+    let asked: u64 = before.rsplit('(').next()?.parse().ok()?;
+    let blocks: u64 = after.split(')').next()?.parse().ok()?;
+    let raised = "a higher --gpu-memory-utilization, which makes more blocks";
+    Some((
+        format!(
+            "since 0.20.0 vLLM starts a model with linear or Mamba layers only where each of max_num_seqs requests \
+             has a block of the pool for its states, whatever they hold: {asked} are allowed, {blocks} blocks are there"
+        ),
+        match blocks {
+            0 => raised.to_string(),
+            _ => format!(
+                "--max-num-seqs {blocks} or fewer: as many as are to be served at once; or {raised}"
+            ),
+        },
+    ))
 }
 
 /// Both engines' refusal of weights cut into parts that are no whole number of FP8 blocks.

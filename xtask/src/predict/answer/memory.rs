@@ -72,6 +72,12 @@ impl Memory {
         let Some(tokens) = self.legal_for else {
             return format!("legal fraction: {from} to {to} (from an empty pool on)");
         };
+        let longer = |least: f64| needed(least) != from;
+        let pasted_more = self.pasted_limit.is_some_and(|(_, least)| longer(least));
+        if let Some(requests) = self.bound_by_states.filter(|_| !pasted_more) {
+            let wall = crate::plan::wall_of_states(requests);
+            return format!("legal fraction: {from} to {to} ({wall})");
+        }
         let own = thousands(tokens as f64);
         let pasted = self.pasted_limit;
         match pasted.map(|(tokens, least)| (thousands(tokens as f64), least, needed(least))) {
