@@ -466,3 +466,22 @@ fn so_many_cards_on_their_usual_wiring_are_a_box_by_the_name_that_answers_give_t
     let said = "--gpus 4: the box 2x-rtx-3090 has 2 GPUs";
     assert!(why.contains(said), "{why}");
 }
+
+/// Its rows were blank in the terminal, `Does not pay` on the page and `does-not-pay` in JSON.
+#[test]
+fn a_compared_row_without_a_draft_has_no_verdict_but_no_draft() {
+    let flags = "--model qwen3-32b --quant fp8 --gpu h100 --concurrency 1 --compare eagle3,none";
+    let text = run("predict", flags);
+    let row = text.lines().find(|line| line.starts_with("none "));
+    assert!(row.is_some_and(|row| row.contains("no draft")), "{text}");
+    let found: serde_json::Value =
+        serde_json::from_str(&run("predict", &format!("{flags} --json"))).expect("JSON");
+    let rows = found["compared"].as_array().expect("rows");
+    let none = rows.iter().find(|row| row["name"] == "none");
+    assert_eq!(none.expect("a row")["verdict"], "no-draft");
+    let page = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("plain-row.html");
+    let page = page.to_str().expect("a path");
+    run("predict", &format!("{flags} --report {page}"));
+    let html = std::fs::read_to_string(page).expect("a page");
+    assert!(html.contains("<td class=\"left\">No draft</td>"), "{html}");
+}

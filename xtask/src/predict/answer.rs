@@ -99,6 +99,8 @@ pub(crate) enum Verdict {
     Pays,
     DoesNotPay,
     MeasureFirst,
+    /// Of a row without a draft: nothing that could pay.
+    NoDraft,
 }
 
 /// The measurement worth most.

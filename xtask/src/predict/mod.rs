@@ -127,7 +127,7 @@ fn exit_code(answer: &Answer) -> u8 {
             true => 10,
             false => 0,
         },
-        Verdict::Pays => 0,
+        Verdict::Pays | Verdict::NoDraft => 0,
         Verdict::DoesNotPay => 10,
         Verdict::MeasureFirst => 11,
     }
@@ -311,7 +311,9 @@ fn drafts(
         .first()
         .is_some_and(|first| match scenario.refused_cut() {
             // The pasted line cuts it so that it starts.
-            Some(_) if !does_not_fit(memory) => first.verdict != Verdict::DoesNotPay,
+            Some(_) if !does_not_fit(memory) => {
+                matches!(first.verdict, Verdict::Pays | Verdict::MeasureFirst)
+            }
             _ => summary.verdict != Verdict::DoesNotPay,
         })
 }

@@ -311,7 +311,7 @@ impl Judged {
             surety: match verdict {
                 Verdict::Pays => PAYS,
                 Verdict::MeasureFirst => 1,
-                Verdict::DoesNotPay => 0,
+                Verdict::DoesNotPay | Verdict::NoDraft => 0,
             },
         }
     }

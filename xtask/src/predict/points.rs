@@ -366,7 +366,10 @@ fn plain_point(
         speedup_low: 1.0,
         speedup_high: 1.0,
         probability_pays: 0.0,
-        verdict: Verdict::DoesNotPay,
+        verdict: match scenario.draft {
+            Some(_) => Verdict::DoesNotPay,
+            None => Verdict::NoDraft,
+        },
         baseline_step_ms: cost.plain_ms,
         cycle_ms: cost.plain_ms,
         draft_ms: 0.0,

@@ -138,7 +138,7 @@ pub(super) fn undrafted(scenario: &Scenario) -> Option<Stopped> {
 /// are taken reaches less.
 pub(super) fn needs(scenario: &Scenario, verdict: Verdict) -> Option<String> {
     match verdict {
-        Verdict::DoesNotPay => None,
+        Verdict::DoesNotPay | Verdict::NoDraft => None,
         Verdict::Pays | Verdict::MeasureFirst => needs_reach(scenario),
     }
 }

@@ -42,6 +42,7 @@ fn word(verdict: Verdict) -> &'static str {
         Verdict::Pays => "PAYS",
         Verdict::DoesNotPay => "DOES NOT PAY",
         Verdict::MeasureFirst => "MEASURE FIRST",
+        Verdict::NoDraft => "NO DRAFT",
     }
 }
 
@@ -238,7 +239,7 @@ pub(crate) fn remark(point: &Point, memory: &Memory, nothing_fits: bool) -> Stri
         remarks.push("measured".into());
     }
     match point.verdict {
-        Verdict::Pays => {}
+        Verdict::Pays | Verdict::NoDraft => {}
         // Without a draft there is no verdict.
         _ if point.steps == 0 => {}
         Verdict::DoesNotPay => remarks.push("does not pay".into()),

@@ -95,6 +95,8 @@ fn reason(
             users(first.concurrency),
             until(points, pays_up_to, memory)
         ),
+        // Judged without a draft before.
+        Verdict::NoDraft => NO_DRAFT.to_string(),
         Verdict::DoesNotPay => format!(
             "accept length {} is under the break-even of {:.2}",
             expected(scenario, first),

@@ -72,11 +72,15 @@ fn title(answer: &Answer) -> String {
     format!("{} on {}", input(answer, "model"), input(answer, "box"))
 }
 
+/// Plain serving.
+const NO_DRAFT: (&str, &str) = ("No draft", "open");
+
 fn verdict_word(verdict: Verdict) -> (&'static str, &'static str) {
     match verdict {
         Verdict::Pays => ("Pays", "good"),
         Verdict::DoesNotPay => ("Does not pay", "bad"),
         Verdict::MeasureFirst => ("Measure first", "open"),
+        Verdict::NoDraft => NO_DRAFT,
     }
 }
 
@@ -88,7 +92,7 @@ fn head(answer: &Answer) -> Markup {
         }
         (false, _) if answer.cut_refused => ("Does not start", "bad"),
         (false, _) => ("Does not fit", "bad"),
-        (true, None) => ("No draft", "open"),
+        (true, None) => NO_DRAFT,
         (true, Some(_)) => verdict_word(answer.verdict),
     };
     html! {

@@ -414,7 +414,7 @@ fn note(name: &str, rows: &[&Told]) -> String {
             counts[match row.point.verdict {
                 Verdict::Pays => 0,
                 Verdict::MeasureFirst => 1,
-                Verdict::DoesNotPay => 2,
+                Verdict::DoesNotPay | Verdict::NoDraft => 2,
             }] += 1;
         }
         counts

@@ -1,7 +1,7 @@
 //! The rows of `--compare` as text.
 
 use super::word;
-use crate::predict::answer::{Answer, Compared};
+use crate::predict::answer::{Answer, Compared, Verdict};
 use crate::table::{plain, text, thousands};
 
 /// The table, and what could not run; with how many GPUs take part where that is not the same in
@@ -51,7 +51,10 @@ pub(super) fn render(answer: &Answer, out: &mut String) {
             match (&row.stopped, row.speedup_low < row.speedup_high) {
                 (Some(stopped), _) => stopped.word.to_string(),
                 (None, true) => word(row.verdict).to_lowercase(),
-                // Nothing drafts.
+                (None, false) if row.verdict == Verdict::NoDraft => {
+                    word(row.verdict).to_lowercase()
+                }
+                // A draft that is off at this load.
                 (None, false) => String::new(),
             },
             row.pool(),
