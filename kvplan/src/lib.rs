@@ -60,7 +60,7 @@ pub use plan::{
 };
 pub use pool::{Pool, StateBlocks};
 pub use proven::Fate;
-pub use quant::{QUANT_NAMES, Quant};
+pub use quant::{QUANT_NAMES, QUANTS, Quant};
 pub use refusal::{MORE_ROOM, Refusal};
 pub use setup::{
     Interval, Observed, Plan, PlanError, Setup, SpecKind, Speculation, StateSlots,

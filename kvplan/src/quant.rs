@@ -33,6 +33,22 @@ pub const QUANT_NAMES: &str = "bf16, f16, fp8, fp8-block, mxfp8, int8, int4 (als
      int4-g32, nvfp4, mxfp4, each also with -experts to mean the experts alone; of GGUF q4_k_m, \
      q8_0, iq4_xs and the other names of llama-quantize";
 
+/// Those of [`QUANT_NAMES`] whose bytes differ, GGUF's mixes left out; the usual ones first.
+pub const QUANTS: [&str; 12] = [
+    "bf16",
+    "fp8",
+    "int4",
+    "nvfp4",
+    "mxfp4",
+    "mxfp8",
+    "int4-g32",
+    "fp8-experts",
+    "int4-experts",
+    "nvfp4-experts",
+    "mxfp4-experts",
+    "mxfp8-experts",
+];
+
 impl Quant {
     /// Every linear layer in `format`.
     pub fn everywhere(format: WeightFormat) -> Self {

@@ -16,7 +16,8 @@ fn xtask(words: &[&str], folder: &Path) -> anyhow::Result<Output> {
 /// What stands in capitals, and what a reader of any of the samples could put there. Models with
 /// MTP layers, with many heads, and small: one of them goes with each sample. Some ran on 16 cards,
 /// which few machines have.
-const FILL: [(&str, &str); 6] = [
+const FILL: [(&str, &str); 7] = [
+    ("QUANT", "int4"),
     ("GPU", "gb200"),
     ("GPUS", "8"),
     ("ENGINE", "sglang"),

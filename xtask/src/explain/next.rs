@@ -2,6 +2,7 @@
 
 mod accept;
 mod baseline;
+mod format;
 mod machine;
 mod served;
 
@@ -125,6 +126,8 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     let by_log = own.as_ref().and_then(|own| own.model.as_ref());
     if by_log.is_none_or(|(path, _)| kvplan::catalog::find(path).is_err()) {
         model(&mut line, named.as_deref(), known.clone(), log);
+        let nameless = log.filter(|_| own.is_some() && named.is_none());
+        format::ask(&mut line, &said, nameless);
     }
     if own.is_none() {
         served(&mut line, &said, bench);

@@ -25,10 +25,22 @@ const SAME_CARD: f64 = 0.02;
 
 /// Weights that a server loaded, over those computed: formats lie a factor of 1.8 and more apart, the
 /// worst of the servers met is 1.24 (docs/kvplan.md).
-const WEIGHTS_OFF: f64 = 1.33;
+pub(crate) const WEIGHTS_OFF: f64 = 1.33;
 
 /// And at least so far apart, GiB: below it tables and tilings decide.
 const WEIGHTS_APART_GIB: f64 = 1.0;
+
+/// Formats this close to the nearest, ln, are one: scales and an engine's own tables lie between them.
+const SAME_FORMAT: f64 = 0.02;
+
+/// Of formats from the usual ones on, each with how far its weights are off (ln): the first that is as near as
+/// any.
+pub(crate) fn usual_of_the_nearest<T>(formats: Vec<(T, f64)>) -> Option<T> {
+    let nearest = formats.iter().map(|(_, off)| *off).fold(f64::MAX, f64::min);
+    let mut formats = formats.into_iter();
+    let usual = formats.find(|(_, off)| *off <= nearest + SAME_FORMAT);
+    usual.map(|(format, _)| format)
+}
 
 /// What the server of a log had otherwise, and by which figures that shows.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,13 +113,35 @@ fn of_other_memory(scenario: &Scenario) -> Option<Otherwise> {
     })
 }
 
+/// Weights of one card that a log's engine prints, GiB; vLLM's hold a draft's.
+fn seen_weights(scenario: &Scenario, plan: &Plan) -> Option<f64> {
+    match scenario.engine.kind {
+        EngineKind::Vllm => scenario.ran.weights_gib,
+        EngineKind::Sglang => Some(plan.weights_gib),
+        EngineKind::TrtLlm | EngineKind::LlamaCpp => None,
+    }
+}
+
+/// Weights of one card as computed, nearest to those of the log, and their share of these; `None` where
+/// they cannot be the log's.
+pub(crate) fn weights_as_loaded(scenario: &Scenario) -> Option<(f64, f64)> {
+    let plan = kvplan::plan(&super::setup(scenario, None).ok()?).ok()?;
+    let seen = seen_weights(scenario, &plan)?;
+    if other_weights(scenario, &plan).is_some() {
+        return None;
+    }
+    let target = plan.computed_weights_gib;
+    let with_draft = match scenario.engine.kind {
+        EngineKind::Vllm => target + plan.ledger.draft_loaded_gib(),
+        _ => target,
+    };
+    let nearest = seen.clamp(target, with_draft);
+    Some((nearest, nearest / seen))
+}
+
 /// Why the weights that the server loaded are not those asked about.
 fn other_weights(scenario: &Scenario, plan: &Plan) -> Option<String> {
-    let seen = match scenario.engine.kind {
-        EngineKind::Vllm => scenario.ran.weights_gib?,
-        EngineKind::Sglang => plan.weights_gib,
-        EngineKind::TrtLlm | EngineKind::LlamaCpp => return None,
-    };
+    let seen = seen_weights(scenario, plan)?;
     let target = plan.computed_weights_gib;
     let draft = plan.ledger.draft_loaded_gib();
     let other = seen * WEIGHTS_OFF < target || seen > (target + draft) * WEIGHTS_OFF;

@@ -25,7 +25,9 @@ mod text;
 mod wall;
 mod wanted;
 
-pub(crate) use card::{Otherwise, not_of_this_server};
+pub(crate) use card::{
+    Otherwise, WEIGHTS_OFF, not_of_this_server, usual_of_the_nearest, weights_as_loaded,
+};
 pub(crate) use cost::DraftCost;
 use json::to_json;
 pub(crate) use knobs::{Knobs, asked_load, within_limit};

@@ -6,6 +6,7 @@ use super::basis::{self, rests_on};
 use super::pool::{pool, without_it_at};
 use super::{Report, fraction_flag, limit, loading, starts, states, wall, wanted};
 use crate::predict::answer::Assumption;
+use crate::scenario::log_weights::CONTRADICTED;
 use crate::scenario::{Scenario, newer_than_known};
 use crate::table::{at_most, plain, text, thousands};
 
@@ -51,6 +52,12 @@ fn headline(report: &Report, scenario: &Scenario, out: &mut String) {
         fraction_flag(report),
         with.fraction_source
     ));
+    let contradicted = scenario
+        .input(CONTRADICTED)
+        .and_then(|input| input.value.as_str());
+    if let Some(contradicted) = contradicted {
+        line(format!("         {contradicted}"));
+    }
     for why in does_not_start(report, scenario) {
         line(format!("         {why}"));
     }

@@ -15,6 +15,7 @@ use spec_decode::economics::depth::TIE_SHARE;
 use super::answer::{AllReduceTime, Answer, Assumption, Goodput, Memory, Parts, Point, Verdict};
 use crate::scenario::EngineKind;
 use crate::scenario::aside::LEFT_ASIDE;
+use crate::scenario::log_weights::CONTRADICTED;
 use crate::table::{bytes, plain, text as table_text, thousands, three};
 
 /// The whole answer as people read it.
@@ -120,6 +121,9 @@ fn head(answer: &Answer, out: &mut String) {
     );
     if let Some(left) = input(answer, LEFT_ASIDE).and_then(serde_json::Value::as_str) {
         let _ = writeln!(out, "       {left}");
+    }
+    if let Some(line) = input(answer, CONTRADICTED).and_then(serde_json::Value::as_str) {
+        let _ = writeln!(out, "       {line}");
     }
     if let Some(lack) = super::serves::of_asked(answer) {
         let _ = writeln!(out, "       {lack}");

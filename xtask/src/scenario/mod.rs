@@ -20,6 +20,7 @@ mod head;
 mod heads;
 mod hosts;
 pub(crate) mod lists;
+pub(crate) mod log_weights;
 mod measured_with;
 pub(crate) mod merge;
 pub(crate) mod model;
@@ -228,9 +229,7 @@ impl Scenario {
             let Some(otherwise) = crate::plan::not_of_this_server(&scenario) else {
                 break;
             };
-            let left = aside::of_a_log(&mut merged, scenario.engine.kind, &otherwise);
-            told.assume(left.clone(), "a log of this server");
-            merged.left_aside.push(left);
+            log_weights::leave_aside(&mut merged, &scenario, &otherwise, &mut told);
             notes = told.clone();
             scenario = Self::from_merged(&merged, &mut notes)?;
         }
