@@ -66,10 +66,82 @@ fn a_diffusion_model_is_refused_by_predict_and_plan_whatever_names_it() {
 fn a_log_of_another_model_says_what_of_it_is_left_aside() {
     let of = log("aside.log", "x-fp8", "DiffusionGemmaForBlockDiffusion");
     let asked = ["--from-log", &of, "--model", "qwen3-32b", "--quant", "int4"];
-    let aside = "is of another model (x-fp8): its weight format, draft, memory, speeds and further flags are left aside, kept: ";
+    let aside = "is of another model (x-fp8); its weight format, draft, accept length, memory, speeds and \
+                 further flags are left aside, kept: ";
     for command in ["predict", "plan"] {
         let shown = answers(&[&[command], &asked[..], &BOX].concat());
         assert!(shown.contains(aside), "{shown}");
+    }
+}
+
+/// A drafting server on one card of 141 GB that names its model by a folder.
+const DRAFTING: &str = "\
+INFO 11-29 14:42:34 [api_utils.py:273] non-default args: {'max_model_len': 10240, 'gpu_memory_utilization': 0.9, 'max_num_seqs': 128, 'kv_cache_dtype': 'fp8', 'speculative_config': {'method': 'eagle3', 'model': 'FOLDER-e3', 'num_speculative_tokens': 5}, 'model': 'FOLDER'}
+INFO 11-29 14:42:34 [model.py:598] Resolved architecture: CLASS
+INFO 11-29 14:42:57 [core.py:114] Initializing a V1 LLM engine (v0.24.0) with config: model='FOLDER', tensor_parallel_size=1
+INFO 11-29 14:43:02 [model_runner.py:302] Model loading took 15.58 GiB and 2.417308 seconds
+INFO 11-29 14:43:12 [gpu_worker.py:508] Available KV cache memory: 107.79 GiB
+INFO 11-29 14:43:12 [kv_cache_utils.py:2146] GPU KV cache size: 856,288 tokens
+INFO 11-29 14:43:17 [model_runner.py:726] Graph capturing finished in 5 secs, took 1.14 GiB
+INFO 11-29 14:43:33 [metrics.py:120] SpecDecoding metrics: Mean acceptance length: 3.45, Accepted throughput: 1230.02 tokens/s, Drafted throughput: 2508.54 tokens/s, Accepted: 12452 tokens, Drafted: 25395 tokens, Per-position acceptance rate: 0.783, 0.594, 0.456, 0.347, 0.272, Avg Draft acceptance rate: 49.0%
+";
+
+fn beside(folder: &str, class: &str, model: &str) -> [String; 2] {
+    let text = DRAFTING.replace("FOLDER", folder).replace("CLASS", class);
+    let of = file(&format!("{class}-{}.log", folder.len()), &text);
+    ["predict", "plan"].map(|command| {
+        let asked = [command, "--from-log", &of, "--model", model];
+        let shown = answers(&[&asked[..], &["--gpu", "h200", "--sources"]].concat());
+        shown.replace(&of, "LOG")
+    })
+}
+
+/// The pool, weights and accept length of a Llama stood as those of the Qwen3 asked for, silently.
+#[test]
+fn a_log_whose_class_has_other_layers_is_of_another_model_whatever_its_folder_is_called() {
+    let said = "LOG:2 is of another model: it names LlamaForCausalLM, --model qwen3-8b is Qwen3ForCausalLM; its \
+                weight format, draft, accept length, memory, speeds and further flags are left aside, kept: engine, \
+                TP, fraction";
+    for folder in ["models/mine", "models/qwen3-8b"] {
+        for text in beside(folder, "LlamaForCausalLM", "qwen3-8b") {
+            assert_eq!(text.matches(said).count(), 1, "{text}");
+            assert!(!text.contains("107.79") && !text.contains("3.45"), "{text}");
+            assert!(!text.contains("observed less computed"), "{text}");
+        }
+    }
+}
+
+/// Beside a log of another name the accept length was taken as measured, and its KV format as asked for.
+#[test]
+fn what_a_log_of_another_model_accepted_is_not_this_models() {
+    let class = "LlamaForCausalLM";
+    for text in beside("meta-llama/Llama-3.1-8B-Instruct", class, "qwen3-8b") {
+        assert!(text.contains("is of another model (Llama-3.1-8B-Instruct)"));
+        assert!(!text.contains("3.45") && !text.contains("LOG:8"), "{text}");
+    }
+    let [predict, _] = beside("meta-llama/Llama-3.1-8B-Instruct", class, "qwen3-8b");
+    assert!(predict.contains("(not measured)"), "{predict}");
+    let format = predict.lines().find(|line| line.contains("kv_dtype"));
+    assert!(
+        format.is_some_and(|line| line.contains("bf16")),
+        "{predict}"
+    );
+}
+
+/// Drafts' own classes, pictures around the model, its code under another name, code for any model.
+#[test]
+fn another_class_of_the_same_layers_is_no_other_model() {
+    for (class, model) in [
+        ("LlamaForCausalLM", "llama-3.1-8b"),
+        ("Eagle3LlamaForCausalLM", "qwen3-8b"),
+        ("Qwen3VLForConditionalGeneration", "qwen3-8b"),
+        ("TransformersForCausalLM", "qwen3-8b"),
+        ("LlamaForCausalLM", "mistral-7b"),
+        ("SomeonesForCausalLM", "qwen3-8b"),
+    ] {
+        for text in beside("models/mine", class, model) {
+            assert!(!text.contains("another model"), "{class}: {text}");
+        }
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct LogScenario {
     pub(crate) denoises: Option<(String, usize)>,
     /// Model path or name as given to the engine.
     pub(crate) model: Option<(String, usize)>,
+    /// Class of the model that it loaded.
+    pub(crate) class: Option<(String, usize)>,
     /// `sglang`, `vllm`, `trtllm`, `llamacpp`.
     pub(crate) engine: Option<(String, usize)>,
     /// Version as printed.
@@ -309,8 +311,6 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
     let (stands, came_up) = (pool_stands(facts), came_up(facts));
     LogScenario {
         file: facts.file.clone(),
-        denoises: facts.denoises().map(|(f, name)| (name.to_string(), f.line)),
-        model: text("model"),
         engine: text("engine"),
         engine_version: text("engine_version"),
         version_by_lines: version_by_lines(facts),
@@ -322,8 +322,6 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         data_parallel: super::starts::of_facts(facts),
         mem_fraction: super::fraction::told(facts),
         kv_dtype: text("kv_dtype"),
-        quant: text("quant"),
-        quant_by_kernels: facts.get("quant").is_some_and(|f| f.how.is_some()),
         context: whole("context_len").or_else(|| whole("max_model_len")),
         held: super::held::held(facts),
         hybrid_block: whole("attention_block_tokens"),
@@ -340,7 +338,6 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         prefix_states: prefix_states(facts),
         accept_rates: facts.get("accept_rates").map(|_| facts.file.clone()),
         accept_forced: super::forced::words(facts),
-        random_weights: facts.get("random_weights").is_some(),
         max_running_requests: whole("max_running_requests"),
         max_running_taken: facts.get("max_running_taken").is_some(),
         batched_tokens: whole("chunked_prefill_size").or_else(|| whole("max_num_batched_tokens")),
@@ -369,6 +366,20 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         outside_graph: outside_graph(facts),
         overlap: super::overlap::of_facts(facts),
         carried: facts.carried.clone(),
+        ..of_the_model(facts)
+    }
+}
+
+/// What a log says of its model and the weights of it.
+fn of_the_model(facts: &Facts) -> LogScenario {
+    let text = |name: &str| Some((facts.text(name)?.to_string(), facts.get(name)?.line));
+    LogScenario {
+        denoises: facts.denoises().map(|(f, name)| (name.to_string(), f.line)),
+        model: text("model"),
+        class: text("model_class"),
+        quant: text("quant"),
+        quant_by_kernels: facts.get("quant").is_some_and(|f| f.how.is_some()),
+        random_weights: facts.get("random_weights").is_some(),
         ..super::reduce::said(facts)
     }
 }

@@ -356,14 +356,7 @@ fn apply_log_speculation(
 /// Takes back what flags say is of another model or server than the one that is asked about.
 fn take_back(merged: &mut Merged, args: &ScenarioArgs) {
     if args.model.is_some() && !merged.log_is_of_the_model {
-        // What was observed of another model says nothing of this one.
-        merged.observed = ObservedFile::default();
-        merged.assumed = Assumed::default();
-        merged.quant = None;
-        merged.draft = None;
-        merged.steps = None;
-        merged.topk = None;
-        merged.draft_tokens = None;
+        super::other_model::take_back(merged, args.from_log.is_some());
     }
     let cut = args.tp.or(args.ep).is_some();
     if cut || args.quant.is_some() || args.engine.is_some() {

@@ -2,8 +2,9 @@
 //! where they are not.
 
 use super::Notes;
-use super::merge::{Given, weight_format};
+use super::merge::{Given, Merged, weight_format};
 use super::model::{config_files, read_config};
+use super::releases::layers_of;
 use crate::cli::ScenarioArgs;
 use crate::explain::LogScenario;
 use crate::input;
@@ -15,11 +16,17 @@ pub(super) fn last(path: &str) -> &str {
 }
 
 /// Whether `--model` asks for another model than a log's. Beside a log that names none, or one that
-/// is not known here, it says which that is; a diffusion language model's log is of none that is.
+/// is not known here, it says which that is, unless the log's class has other layers; a diffusion language
+/// model's log is of none that is.
 pub(super) fn other_model(args: &ScenarioArgs, log: &LogScenario) -> bool {
     if log.denoises.is_some() {
         return args.model.is_some();
     }
+    named_otherwise(args, log) || of_other_class(args, log).is_some()
+}
+
+/// Whether the log's model has another name than the one asked for.
+fn named_otherwise(args: &ScenarioArgs, log: &LogScenario) -> bool {
     let Some((asked, (said, _))) = args.model.as_ref().zip(log.model.as_ref()) else {
         return false;
     };
@@ -28,6 +35,23 @@ pub(super) fn other_model(args: &ScenarioArgs, log: &LogScenario) -> bool {
         (_, None) => std::path::Path::new(said).exists() && asked != said,
         (None, Some(_)) => true,
         (Some(asked), Some(said)) => asked.model.name != said.model.name,
+    }
+}
+
+/// The class that the log names, its line, and the class of the model asked for, where they surely are of
+/// other layers.
+fn of_other_class(args: &ScenarioArgs, log: &LogScenario) -> Option<(String, usize, String)> {
+    let ((said, line), asked) = (log.class.as_ref()?, args.model.as_ref()?);
+    let class = model_named(asked)?.architecture;
+    let own = layers_of(said)?;
+    (layers_of(&class)? != own).then(|| (said.clone(), *line, class))
+}
+
+/// The model of a config's path or of the catalogue.
+fn model_named(named: &str) -> Option<kvplan::Model> {
+    match config_files(named) {
+        Ok(Some(files)) => read_config(&files, named).ok(),
+        _ => Some(kvplan::catalog::find(last(named)).ok()?.model),
     }
 }
 
@@ -53,13 +77,38 @@ pub(super) fn check(
     }
     let named = log.model.as_ref().or(log.denoises.as_ref());
     let named = named.map_or("", |(name, _)| last(name));
+    let classes = of_other_class(args, log).filter(|_| !named_otherwise(args, log));
+    let of = match (classes, &args.model) {
+        (Some((said, line, class)), Some(asked)) => format!(
+            "{shown}:{line} is of another model: it names {said}, --model {asked} is {class}"
+        ),
+        _ => format!("{shown} is of another model ({named})"),
+    };
     let left = format!(
-        "{shown} is of another model ({named}): its weight format, draft, memory, speeds and further flags are left \
-         aside{}",
+        "{of}; its weight format, draft, accept length, memory, speeds and further flags are left aside{}",
         kept(args, log)
     );
     notes.assume(left.clone(), "a log of this model");
     Ok(Some(left))
+}
+
+/// Takes back what a scenario or a log says of another model than the one asked for: what was observed of it
+/// says nothing of this one.
+pub(super) fn take_back(merged: &mut Merged, by_log: bool) {
+    merged.observed = super::ObservedFile::default();
+    merged.assumed = super::Assumed::default();
+    merged.quant = None;
+    merged.draft = None;
+    merged.steps = None;
+    merged.topk = None;
+    merged.draft_tokens = None;
+    merged.accept = None;
+    merged.accept_of = super::measured_with::AcceptOf::default();
+    if by_log {
+        // Some models choose their own, and a log does not say who did.
+        merged.kv_dtype = None;
+        merged.dcp = None;
+    }
 }
 
 /// What of a server does not hang on its model, and no flag says otherwise.
@@ -111,12 +160,8 @@ pub(super) fn format_said(
 /// Whether what a model is named by stores its experts plain.
 fn experts_are_plain(named: &str) -> bool {
     use kvplan::WeightFormat::{Bf16, F16, F32};
-    let model = match config_files(named) {
-        Ok(Some(files)) => read_config(&files, named).ok(),
-        _ => kvplan::catalog::find(named).ok().map(|found| found.model),
-    };
     let plain = |layer: &kvplan::Layer| matches!(layer.formats.experts, Bf16 | F16 | F32);
-    model.is_some_and(|model| model.layers.iter().all(plain))
+    model_named(named).is_some_and(|model| model.layers.iter().all(plain))
 }
 
 /// The weight format that the name of a log's model ends in, where `--model` says which model of the

@@ -19,6 +19,8 @@ struct Catalog {
     vllm: Releases,
     /// Class in a published config, class that the engines serve it by.
     same_as: BTreeMap<String, String>,
+    /// Class, class whose layers it has.
+    layers_of: BTreeMap<String, String>,
 }
 
 /// What was read of one engine.
@@ -219,12 +221,32 @@ pub(crate) struct Draft<'a> {
 
 /// The class by which the engines serve a model, where any release read knows it.
 pub(crate) fn class_of(model: &Model) -> Option<&'static str> {
-    let name = model.architecture.as_str();
+    served_as(&model.architecture)
+}
+
+/// The same of a class as a config or a log names it.
+fn served_as(class: &str) -> Option<&'static str> {
     let catalog = catalog();
-    let name = catalog.same_as.get(name).map_or(name, String::as_str);
+    let name = catalog.same_as.get(class).map_or(class, String::as_str);
     let of = |releases: &'static Releases| releases.classes.get_key_value(name);
     let (name, _) = of(&catalog.sglang).or_else(|| of(&catalog.vllm))?;
     Some(name)
+}
+
+/// Names between a class and the one whose layers it has, at most.
+const MOST_NAMES: usize = 4;
+
+/// The text class whose layers a model of `class` has; `None` of drafts' own classes, of code that runs any
+/// model, and of pictures around a text model that only the config names.
+pub(crate) fn layers_of(class: &str) -> Option<&'static str> {
+    let inner = |class: &&'static str| {
+        let stem = class.strip_suffix("ForConditionalGeneration");
+        let text = || served_as(&format!("{}ForCausalLM", stem?));
+        let named = catalog().layers_of.get(*class);
+        named.map(String::as_str).or_else(text)
+    };
+    let names = std::iter::successors(served_as(class), inner).take(MOST_NAMES);
+    names.last().filter(|name| name.ends_with("ForCausalLM"))
 }
 
 #[cfg(test)]
@@ -261,5 +283,49 @@ mod tests {
         assert_eq!(has((0, 16, 0), Some("0.14.1..0.16.0 0.17.0")), no("0.17.0"));
         assert_eq!(has((0, 17, 0), Some("0.14.1..0.16.0")), Has::No(None));
         assert_eq!(has((0, 17, 0), None), Has::No(None));
+    }
+
+    #[test]
+    fn layers_are_those_of_the_text_model_and_of_the_code() {
+        let catalog: Catalog = toml::from_str(CATALOG).expect("reads");
+        for (class, layers) in &catalog.layers_of {
+            for name in [class, layers] {
+                assert!(served_as(name).is_some(), "{name}");
+            }
+            assert!(layers_of(class).is_some(), "{class}");
+        }
+        for alike in [
+            [
+                "Qwen3_5MoeForConditionalGeneration",
+                "Qwen3_5MoeForCausalLM",
+            ],
+            ["KimiK25ForConditionalGeneration", "DeepseekV3ForCausalLM"],
+            ["Step3p7FlashForCausalLM", "Step3p7ForConditionalGeneration"],
+            ["MiniMaxM3ForCausalLM", "MiniMaxM3SparseForCausalLM"],
+            ["DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM"],
+            ["QuantMixtralForCausalLM", "MixtralForCausalLM"],
+            ["TorchNativePhi3ForCausalLM", "LlamaForCausalLM"],
+        ] {
+            let [a, b] = alike.map(layers_of);
+            assert!(a.is_some() && a == b, "{alike:?}: {a:?} {b:?}");
+        }
+        let other = [
+            "LlamaForCausalLM",
+            "Qwen3ForCausalLM",
+            "Qwen3MoeForCausalLM",
+        ];
+        let layers = other.map(layers_of);
+        assert!(layers.iter().all(Option::is_some));
+        assert!(layers[0] != layers[1] && layers[1] != layers[2]);
+        for unknown in [
+            "LlamaForCausalLMEagle3",
+            "Qwen3_5MoeMTP",
+            "DeepseekV3ForCausalLMNextN",
+            "TransformersForCausalLM",
+            "Mistral3ForConditionalGeneration",
+            "InternVLForConditionalGeneration",
+        ] {
+            assert_eq!(layers_of(unknown), None, "{unknown}");
+        }
     }
 }
