@@ -21,7 +21,8 @@ pub fn plan(setup: &Setup<'_>) -> Result<Plan, PlanError> {
     }?;
     if setup.ran() {
         with_its_pool(&mut plan, setup);
-        if setup.observed.fate.is_some_and(|fate| fate.stayed_up) {
+        let stayed_up = setup.observed.fate.is_some_and(|fate| fate.stayed_up);
+        if stayed_up && !setup.gains_graphs() {
             as_it_ran(&mut plan, setup);
         }
     }

@@ -367,8 +367,15 @@ impl<'a> Setup<'a> {
     pub(crate) fn ran(&self) -> bool {
         let passes = self.batched_tokens.zip(self.observed.batched_tokens);
         let passes = passes.is_some_and(|(asked, ran)| asked != ran);
-        let moved = self.fraction_moved() != 0.0 || self.running_moved() || passes;
+        // What graphs take comes out of vLLM's pool, and how many run at once is checked beside them.
+        let graphs = self.engine.kind == crate::EngineKind::Vllm && self.gains_graphs();
+        let moved = self.fraction_moved() != 0.0 || self.running_moved() || passes || graphs;
         self.observed.served && self.pool_is_its_own() && !moved
+    }
+
+    /// Whether graphs are to be captured where the server that was seen had none.
+    pub fn gains_graphs(&self) -> bool {
+        self.observed.graph_max_batch == Some(0) && self.graph_max_batch != Some(0)
     }
 
     /// Whether another number of requests at once is asked for than ran.

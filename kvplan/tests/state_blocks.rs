@@ -74,6 +74,27 @@ fn more_requests_at_once_than_blocks_are_refused_since_0_20_0_unless_nothing_is_
     );
 }
 
+/// A server that served without graphs was taken for proof of one that captures them.
+#[test]
+fn a_server_seen_without_graphs_proves_nothing_of_one_that_captures_them() {
+    let qwen = hybrid();
+    let mut setup = server(&qwen, "vllm@0.28.0");
+    setup.fraction = Some(0.56);
+    setup.max_running = Some(1024);
+    let seen = &mut setup.observed;
+    (seen.pool_gib, seen.pool_fraction) = (Some(18.2), Some(0.56));
+    (seen.tokens, seen.running) = (Some(221_000), Some(1024));
+    (seen.served, seen.pool_with_draft) = (true, true);
+    assert!(common::plan(&setup).refusal.is_none(), "it ran so");
+    setup.observed.graph_max_batch = Some(0);
+    let plan = common::plan(&setup);
+    assert!(plan.refusal.is_some(), "{:?}", plan.state_blocks);
+    assert!(plan.pool_gib < 18.0, "graphs come out of it");
+    setup.graph_max_batch = Some(0);
+    let plan = common::plan(&setup);
+    assert!(plan.refusal.is_none() && plan.pool_gib == 18.2);
+}
+
 #[test]
 fn the_least_fraction_is_the_larger_of_the_walls_of_states_and_of_one_request() {
     let qwen = hybrid();

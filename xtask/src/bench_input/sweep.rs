@@ -45,6 +45,8 @@ pub(crate) struct RanOn {
     pub(crate) pool: Option<PlainPool>,
     /// What spreads its requests over ranks, in words.
     pub(crate) data_parallel: Option<(String, usize)>,
+    /// Line that says that it captures no CUDA graphs.
+    pub(crate) eager: Option<usize>,
 }
 
 /// The pool of a plain server.
@@ -87,6 +89,7 @@ impl RanOn {
                 .map(|dtype| (dtype.to_string(), line("kv_dtype"))),
             pool: PlainPool::of(facts),
             data_parallel: crate::explain::scenario_from_facts(facts).data_parallel,
+            eager: facts.eager().map(|fact| fact.line),
         }
     }
 
@@ -95,6 +98,7 @@ impl RanOn {
         Self {
             tp: start.tp().map(|tp| (tp, start.line)),
             data_parallel: start.data_parallel().map(|what| (what, start.line)),
+            eager: start.eager().then_some(start.line),
             ..Self::default()
         }
     }

@@ -118,6 +118,7 @@ const SGLANG_LEFT: &[(&str, &[&str])] = &[
     ("pp_size", &["1"]),
     ("enable_dp_attention", &["False"]),
     ("disable_cuda_graph", &["False"]),
+    ("disable_decode_cuda_graph", &["False"]),
     ("cpu_offload_gb", &["0"]),
     ("enable_hierarchical_cache", &["False"]),
     ("enable_two_batch_overlap", &["False"]),

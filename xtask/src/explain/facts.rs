@@ -99,6 +99,9 @@ pub(crate) struct Facts {
     pub(crate) wired: bool,
 }
 
+/// Name of the fact that [`Facts::eager`] gives.
+pub(crate) const EAGER: &str = "cuda_graph_disabled";
+
 impl Facts {
     /// No facts yet.
     pub(crate) fn new(file: &str) -> Self {
@@ -114,6 +117,11 @@ impl Facts {
             Some(_) => &self.bench_speeds,
             None => &[],
         }
+    }
+
+    /// That the server captures no CUDA graphs, whichever of its settings says so.
+    pub(crate) fn eager(&self) -> Option<&Fact> {
+        self.get(EAGER)
     }
 
     /// The fact whose name or class is that of a diffusion language model, and what it says.

@@ -146,6 +146,8 @@ pub(crate) struct LogScenario {
     pub(crate) speeds: Vec<LoadSpeed>,
     /// Share of the decode lines that ran outside a graph.
     pub(crate) outside_graph: f64,
+    /// Line that says that it captures no graphs at all.
+    pub(crate) eager: Option<usize>,
     /// What vLLM says of its scheduler, which may overlap the step.
     pub(crate) overlap: Option<super::overlap::Said>,
     /// What a start line of the same engine takes over.
@@ -364,6 +366,7 @@ pub(crate) fn scenario_from_facts(facts: &Facts) -> LogScenario {
         kv_tokens: pool_tokens(facts).filter(|(n, _)| stands && *n >= 1.0),
         speeds: speeds(facts),
         outside_graph: outside_graph(facts),
+        eager: facts.eager().map(|fact| fact.line),
         overlap: super::overlap::of_facts(facts),
         carried: facts.carried.clone(),
         ..of_the_model(facts)

@@ -7,7 +7,7 @@ mod run;
 mod traces;
 
 use super::args::{argument, argument_number, flag, flag_number};
-use super::facts::Facts;
+use super::facts::{EAGER, Facts};
 use super::speeds::{self, Interval};
 use super::text::{Doc, cut, number_after};
 
@@ -310,7 +310,8 @@ fn server_args(rest: &str, line: usize, facts: &mut Facts) {
     let device = argument(rest, "device").unwrap_or("cuda");
     for (key, name) in [
         ("disable_custom_all_reduce", "custom_all_reduce_disabled"),
-        ("disable_cuda_graph", "cuda_graph_disabled"),
+        ("disable_cuda_graph", EAGER),
+        ("disable_decode_cuda_graph", EAGER),
         ("enable_dp_attention", "dp_attention"),
     ] {
         // Of another device there is no such kernel.

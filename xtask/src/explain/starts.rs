@@ -1,7 +1,7 @@
 //! Start lines of servers in a text, as notes of several runs have them: which flag is whose.
 
 use super::args::flag_number;
-use super::facts::Facts;
+use super::facts::{EAGER, Facts};
 use super::text::Doc;
 
 /// Words that a start line holds.
@@ -25,6 +25,11 @@ const RANKS: [&str; 5] = [
 ];
 const EXPERT_RANKS: [&str; 3] = ["--ep-size", "--expert-parallel-size", "--ep"];
 const DATA_RANKS: [&str; 4] = ["--data-parallel-size", "--dp-size", "--dp", "-dp"];
+const EAGER_FLAGS: [&str; 3] = [
+    "--enforce-eager",
+    "--disable-cuda-graph",
+    "--disable-decode-cuda-graph",
+];
 const DATA_ATTENTION: &str = "--enable-dp-attention";
 
 /// One start line, its continuations joined.
@@ -62,6 +67,12 @@ impl Start {
 
     fn data_attention(&self) -> bool {
         self.text.contains(DATA_ATTENTION)
+    }
+
+    /// Whether it is to capture no CUDA graphs.
+    pub(crate) fn eager(&self) -> bool {
+        let mut words = self.text.split_whitespace();
+        words.any(|word| EAGER_FLAGS.contains(&word))
     }
 
     /// What spreads its requests over ranks, in words.
@@ -145,6 +156,9 @@ pub(super) fn read(doc: &Doc, end: usize, facts: &mut Facts) {
     if own.data_attention() {
         facts.set_if_absent("dp_attention", "true", own.line);
     }
+    if own.eager() {
+        facts.set_if_absent(EAGER, "true", own.line);
+    }
     let other = drafting.and(plain);
     let differs = other.map(|other| differences(own, other));
     if let Some((other, differs)) = other.zip(differs.filter(|found| !found.is_empty())) {
@@ -170,7 +184,8 @@ fn differences(own: &Start, other: &Start) -> Vec<String> {
         .then(|| format!("data parallelism ({}, {})", said(data.0), said(data.1)));
     let cut = number("tp", own.tp(), other.tp());
     let experts = number("expert ranks", own.expert_ranks(), other.expert_ranks());
-    [cut, experts, data].into_iter().flatten().collect()
+    let graphs = (own.eager() != other.eager()).then(|| "CUDA graphs".to_string());
+    [cut, experts, data, graphs].into_iter().flatten().collect()
 }
 
 #[cfg(test)]

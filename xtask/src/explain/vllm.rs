@@ -10,7 +10,7 @@ pub(super) use limits::pool_tokens;
 
 use super::args::{argument, argument_number, flag, flag_number};
 use super::carried;
-use super::facts::Facts;
+use super::facts::{EAGER, Facts};
 use super::text::Doc;
 
 /// What a line is about.
@@ -356,13 +356,16 @@ fn arguments(rest: &str, line: usize, facts: &mut Facts) {
         facts.set_if_absent("kv_dtype", dtype, line);
     }
     for (key, name) in [
-        ("enforce_eager", "cuda_graph_disabled"),
         ("enable_expert_parallel", "ep"),
         ("disable_custom_all_reduce", "custom_all_reduce_disabled"),
     ] {
         if argument(rest, key).is_some_and(|v| v.eq_ignore_ascii_case("true")) {
             facts.set_if_absent(name, "true", line);
         }
+    }
+    // A draft may have one of its own.
+    if argument(&outer, "enforce_eager").is_some_and(|v| v.eq_ignore_ascii_case("true")) {
+        facts.set_if_absent(EAGER, "true", line);
     }
     if let Some(method) = argument(inner, "method") {
         facts.set_if_absent("spec_algorithm", method, line);

@@ -135,7 +135,7 @@ fn sentence(doc: &Doc, end: usize) -> String {
 /// Lines that say WARNING or ERROR and are read by nothing here.
 fn not_judged(doc: &Doc, judged: &[usize], facts: &mut Facts) {
     let ended = facts.text("error").is_some();
-    let eager = facts.text("cuda_graph_disabled").is_some();
+    let eager = facts.eager().is_some();
     let (mut count, mut first) = (0.0, 0);
     for (line, text) in &doc.lines {
         let head = super::text::cut(text, 120);

@@ -111,6 +111,8 @@ pub(crate) struct Report {
     pub(crate) falls_short: Option<String>,
     /// What is left aside of a log whose server had another card or other weights.
     pub(crate) left_aside: Vec<String>,
+    /// What is kept of a log whose server captured no graphs.
+    pub(crate) gained_graphs: Option<String>,
     /// Whether the figures cannot be of these.
     pub(crate) foreign: bool,
     /// Why the engine refuses the weights cut like this, whatever room there is.
@@ -172,13 +174,12 @@ fn report(
     }
     let mut inferred = sglang_backwards(&known, setup.engine.kind);
     let seen = known.pool_gib.is_some() && pool_wins(scenario, args);
-    let drafted = setup.observed.pool_with_draft;
     if seen {
         by_the_pool(&mut setup, &known, inferred.known.fraction);
     }
     let mut cost = kvplan::speculation_cost(&setup).map_err(fail)?;
     slots_for_one(&setup, &cost.with)?;
-    if seen && drafted && inferred.known.fraction.is_some() {
+    if seen && setup.observed.pool_with_draft && inferred.known.fraction.is_some() {
         // The draft's pool came out of the same fraction.
         inferred.known.fraction = Some(cost.with.fraction);
     }
@@ -214,6 +215,7 @@ fn report(
         taken: basis::shapes_taken(scenario).cloned().collect(),
         falls_short: crate::predict::falls_short(scenario),
         left_aside: scenario.left_aside.clone(),
+        gained_graphs: setup::gained_graphs(scenario, &setup),
         foreign,
         ran,
         ran_with: setup::ran_with(&setup),

@@ -275,7 +275,10 @@ fn of_the_log(setup: &mut Setup<'_>, scenario: &Scenario, ran: &Ran) {
     let seen = &mut setup.observed;
     seen.running = ran.max_running;
     seen.batched_tokens = ran.batched_tokens;
-    seen.graph_max_batch = ran.graph_max_batch;
+    seen.graph_max_batch = match ran.eager {
+        Some(_) => Some(0),
+        None => ran.graph_max_batch,
+    };
     seen.graphs_with_draft = ran.speculates;
     seen.prefill_graph_gib = ran.prefill_graph_gib;
     let target_alone = ran.target_graphs && setup.engine.kind == EngineKind::Sglang;
@@ -370,8 +373,26 @@ pub(super) fn other_depth(setup: &Setup<'_>) -> Option<(u64, u64)> {
 
 /// Whether the server asked about came to take requests, where a log shows it past its pool.
 pub(super) fn ran(scenario: &Scenario, setup: &Setup<'_>) -> Option<bool> {
-    let own = scenario.ran.as_asked() && ran_with(setup).is_none();
+    let moved = setup.engine.kind == EngineKind::Vllm && setup.gains_graphs();
+    let own = scenario.ran.as_asked() && ran_with(setup).is_none() && !moved;
     own.then_some(scenario.ran.stayed_up)
+}
+
+/// What is kept of a log whose server captured no graphs, beside a server that does.
+pub(super) fn gained_graphs(scenario: &Scenario, setup: &Setup<'_>) -> Option<String> {
+    let at = scenario.ran.eager.as_ref();
+    let at = at.filter(|_| setup.gains_graphs())?;
+    let pool = match setup.engine.kind {
+        EngineKind::Vllm if setup.observed.pool_gib.is_some() => {
+            "its pool is kept, less what they take where the release counts them in it"
+        }
+        EngineKind::Sglang if scenario.ran.as_asked() => "its pool is kept",
+        _ => "its pool is planned",
+    };
+    Some(format!(
+        "{at}: the log's server captured no CUDA graphs, this one does (plan --graph-max-batch 0 is of one that does \
+         not): {pool}"
+    ))
 }
 
 /// Requests at once of a log's server that came up, where others are asked for.

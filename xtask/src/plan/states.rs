@@ -16,31 +16,58 @@ pub(crate) struct ToldForStates {
     pub(crate) why: String,
 }
 
+/// What a log's server was told to run at once, where nobody else says so and it captured no graphs: no word
+/// on a server that does.
+fn without_graphs(scenario: &Scenario, setup: &Setup<'_>) -> Option<u64> {
+    let told = scenario.max_running.or(scenario.running_for_loads);
+    let open = told.is_none() && setup.gains_graphs();
+    scenario.ran.told_running().filter(|_| open)
+}
+
 /// Tells a setup how many requests to run at once, where the engine's own default may be refused: no fewer
 /// than the heaviest load shown, as far as the pool goes.
 pub(super) fn tell(setup: &mut Setup<'_>, scenario: &Scenario) {
     let load = scenario.concurrency.last().copied().map_or(1, u64::from);
-    if setup.engine.kind == EngineKind::Vllm {
-        setup.max_running = kvplan::vllm_requests_told(setup, load).or(setup.max_running);
+    if setup.engine.kind != EngineKind::Vllm {
+        return;
     }
+    let sure = |plan: Plan| {
+        plan.state_blocks
+            .is_none_or(|own| own.surely >= own.requests)
+    };
+    let mut untold = setup.clone();
+    if without_graphs(scenario, setup).is_some() && !kvplan::plan(setup).is_ok_and(sure) {
+        untold.max_running = None;
+    }
+    setup.max_running = kvplan::vllm_requests_told(&untold, load).or(setup.max_running);
 }
 
 /// What a setup was told so, in words.
 pub(super) fn told(scenario: &Scenario, setup: &Setup<'_>) -> Option<ToldForStates> {
-    let vllm = setup.engine.kind == EngineKind::Vllm && scenario.running().is_none();
+    let by_log = without_graphs(scenario, setup);
+    let other = scenario.running().is_none() || by_log.is_some() && setup.max_running != by_log;
+    let vllm = setup.engine.kind == EngineKind::Vllm && other;
     let requests = setup.max_running.filter(|_| vllm)?;
     let mut untold = setup.clone();
-    untold.max_running = None;
+    untold.max_running = by_log;
     let own = kvplan::plan(&untold).ok()?.state_blocks?;
     let figure = |count: u64| thousands(count as f64);
     let band = match own.surely < own.blocks {
         true => format!(", {} at the low end of its band", figure(own.surely)),
         false => String::new(),
     };
+    let takes = match by_log {
+        Some(_) => "the log's server, without CUDA graphs, took",
+        None => "by itself vLLM takes",
+    };
     let why = format!(
-        "by itself vLLM takes {} at once and starts only with a block of the pool for the states of each; there \
-         are {}{band}",
+        "{takes} {} at once{} starts only with a block of the pool for the states of each; there are {}{band}",
         figure(own.requests),
+        if by_log.is_some() {
+            "; with them vLLM"
+        } else {
+            " and"
+        },
         figure(own.blocks),
     );
     Some(ToldForStates { requests, why })

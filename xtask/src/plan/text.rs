@@ -220,6 +220,7 @@ fn beside_the_log(report: &Report) -> impl Iterator<Item = String> {
         .chain(depth)
         .chain(back)
         .chain(of_tokens)
+        .chain(report.gained_graphs.clone())
         .chain(report.beyond_flags.iter().cloned())
 }
 
@@ -349,6 +350,8 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     out.extend(let_go(report));
     out.extend(warnings(report));
     let plain = report.cost.basis == CostBasis::SeenWithout;
+    let same = report.other_depth.is_none() && report.gained_graphs.is_none();
+    let own = report.ran.filter(|_| same);
     if report.ran.is_some() && plain {
         let all = report.cost.with.kv_tokens == report.cost.without.kv_tokens;
         let with = match all {
@@ -358,7 +361,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
         out.push(format!(
             "the pool without the draft is the log's own: that server had none; {with}"
         ));
-    } else if let Some(stayed_up) = report.ran.filter(|_| report.other_depth.is_none()) {
+    } else if let Some(stayed_up) = own {
         out.push(
             match stayed_up {
                 true => "the pool and the graphs are the log's own: that server ran",

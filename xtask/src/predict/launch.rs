@@ -52,6 +52,10 @@ pub(super) fn max_running(
     if scenario.max_running.is_some() {
         return scenario.max_running;
     }
+    let for_states = memory.and_then(|memory| memory.for_states.as_ref());
+    if let Some(told) = for_states.filter(|_| engine == EngineKind::Vllm) {
+        return Some(told.requests);
+    }
     if let Some(told) = scenario
         .running()
         .filter(|_| scenario.engine.kind == engine)
@@ -63,10 +67,6 @@ pub(super) fn max_running(
             EngineKind::Vllm | EngineKind::TrtLlm | EngineKind::LlamaCpp => false,
         };
         return (!same).then_some(told);
-    }
-    let for_states = memory.and_then(|memory| memory.for_states.as_ref());
-    if let Some(told) = for_states.filter(|_| engine == EngineKind::Vllm) {
-        return Some(told.requests);
     }
     let most = most_held(scenario, memory).filter(|_| asks_loads(scenario))?;
     (most > by_itself(engine, drafts)?).then_some(u64::from(most))

@@ -63,6 +63,9 @@ pub(super) fn both(scenario: &Scenario, run: &Drafted, speed: &LoadSpeed) -> Opt
     if scenario.input("accept_forced").is_some() {
         return unlike("what is accepted was forced in that server".to_string());
     }
+    if run.in_log && scenario.ran.eager.is_some() {
+        return unlike("that server captured no CUDA graphs".to_string());
+    }
     if scenario.swept_kv_dtype != scenario.kv_dtype {
         return unlike("the plain sweep is of another KV format".to_string());
     }

@@ -193,6 +193,11 @@ fn by_itself(ran: &RanOn, (tp, card): (u32, &str), file: &str) -> Option<String>
             "it ran over {hosts} hosts ({file}:{line}), this answer is of one box"
         ));
     }
+    if let Some(line) = ran.eager {
+        return Some(format!(
+            "its server captured no CUDA graphs ({file}:{line}), this answer is of one that does"
+        ));
+    }
     let (own, line) = ran.gpu.as_ref()?;
     let known = crate::gpus::find(own).ok()?;
     (known.name != card)

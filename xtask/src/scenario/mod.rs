@@ -12,6 +12,7 @@ mod context;
 mod default_draft;
 mod draft_graphs;
 pub(crate) mod drafted;
+mod ended;
 mod engine;
 pub(crate) mod file;
 mod first_serving;

@@ -2,7 +2,7 @@
 
 use super::speculation::{others, same};
 use super::{Finding, Severity, show};
-use crate::explain::facts::Facts;
+use crate::explain::facts::{EAGER, Facts};
 
 /// Pools of one setting lie closer than this, as a share: pages, fragments, rounding.
 const ALIKE: f64 = 0.05;
@@ -52,6 +52,7 @@ fn one_setting(small: &Facts, other: &Facts) -> bool {
         "max_model_len",
         "attention_backend",
         "cuda_graphs",
+        EAGER,
         "total_gib",
         "spec_algorithm",
         "draft_model",

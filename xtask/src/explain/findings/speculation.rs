@@ -5,7 +5,7 @@ mod undrafted;
 
 use super::super::vllm::pool_tokens;
 use super::{Finding, Severity, count, show};
-use crate::explain::facts::Facts;
+use crate::explain::facts::{EAGER, Facts};
 
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     denoises(facts, found);
@@ -188,14 +188,14 @@ fn outside_graphs(facts: &Facts, found: &mut Vec<Finding>) {
                 ),
             ));
         }
-    } else if speculative && facts.text("cuda_graph_disabled").is_some() {
+    } else if speculative && facts.eager().is_some() {
         found.push(Finding::new(
             Severity::Costly,
             facts,
-            "cuda_graph_disabled",
+            EAGER,
             "CUDA graphs are off while speculation is on",
             "draft steps are all launch cost: several passes of a small head per cycle",
-            "remove --enforce-eager (vLLM) or --disable-cuda-graph (SGLang)",
+            super::warnings::WITH_GRAPHS,
         ));
     }
 }
@@ -205,7 +205,7 @@ fn narrow_graphs(facts: &Facts, found: &mut Vec<Finding>) {
     let of_vllm = facts.text("engine") == Some("vllm") && super::drafts(facts);
     let version = facts.text("engine_version").and_then(kvplan::Version::find);
     let (Some(version), Some(steps), Some(told)) = (
-        version.filter(|_| of_vllm && facts.text("cuda_graph_disabled").is_none()),
+        version.filter(|_| of_vllm && facts.eager().is_none()),
         facts.number("spec_tokens"),
         facts.number("max_running_requests"),
     ) else {

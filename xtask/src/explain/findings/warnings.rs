@@ -1,8 +1,11 @@
 //! What the engine itself warned of, where it weighs on speed.
 
 use super::{Finding, Severity, count, show};
-use crate::explain::facts::Facts;
+use crate::explain::facts::{EAGER, Facts};
 use crate::explain::overlap::DRAFT_WAITS;
+
+/// How to have graphs again.
+pub(super) const WITH_GRAPHS: &str = "remove --enforce-eager (vLLM), or --disable-cuda-graph and --disable-decode-cuda-graph (SGLang)";
 
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     kernels(facts, found);
@@ -54,14 +57,11 @@ fn kernels(facts: &Facts, found: &mut Vec<Finding>) {
     }
     // With speculation or decode lines beside it, the check of those says more.
     let told = ["spec_algorithm", "accept_length", "decode_lines"];
-    let eager = facts.text("cuda_graph_disabled").is_some();
+    let eager = facts.eager().is_some();
     if eager && told.iter().all(|name| facts.get(name).is_none()) {
         // What that costs a model of another kind is not known here.
         let (severity, mend) = match facts.denoises() {
-            None => (
-                Severity::Costly,
-                "remove --enforce-eager (vLLM) or --disable-cuda-graph (SGLang)",
-            ),
+            None => (Severity::Costly, WITH_GRAPHS),
             Some(_) => (
                 Severity::Note,
                 "measure it with graphs and without: nothing here says what they gain for such a model",
@@ -70,7 +70,7 @@ fn kernels(facts: &Facts, found: &mut Vec<Finding>) {
         found.push(Finding::new(
             severity,
             facts,
-            "cuda_graph_disabled",
+            EAGER,
             "CUDA graphs are off",
             "every kernel of every step is launched by the host; its speeds are no baseline for a \
              server with graphs",

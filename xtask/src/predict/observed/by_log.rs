@@ -248,7 +248,11 @@ pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Opt
         .max_by(|a, b| a.ln().abs().total_cmp(&b.ln().abs()))?;
     let slower = worst < 1.0;
     let mut reasons = Vec::new();
-    if slower && scenario.ran.outside_graph > 0.1 {
+    if let Some(at) = scenario.ran.eager.as_ref().filter(|_| slower) {
+        reasons.push(format!(
+            "it captured no CUDA graphs ({at}), this answer is of a server that does"
+        ));
+    } else if slower && scenario.ran.outside_graph > 0.1 {
         reasons.push(format!(
             "{:.0} % of its decode lines ran outside CUDA graphs",
             100.0 * scenario.ran.outside_graph
