@@ -69,3 +69,38 @@ fn a_log_that_names_a_class_alone_asks_for_the_format_where_the_usual_one_cannot
     let usual = next(158.4);
     assert!(!usual.contains("--quant"), "{usual}");
 }
+
+/// Nothing was said of a log that ends there: "no fault found" stood above a server that was not seen to start.
+#[test]
+fn a_log_that_ends_once_the_weights_are_loaded_says_what_it_does_not_show() {
+    let explained = |name: &str, text: &str| {
+        with_log(name, text, |file| {
+            let text = answers(&["explain", file]);
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        })
+    };
+    let vllm = "INFO 11-29 14:42:57 [core.py:114] Initializing a V1 LLM engine (v0.24.0) with config: model='Qwen/Qwen3-8B'\n\
+                INFO 11-29 14:43:02 [model_runner.py:302] Model loading took 15.27 GiB and 2.4 seconds\n";
+    let ends =
+        "the log ends once the weights are loaded, before the KV pool was sized, without an error";
+    let lacks = "not in it, so that predict estimates it: the KV pool, what graphs take, whether its fraction holds;";
+    for log in [log(158.4), vllm.to_string()] {
+        let text = explained("ends-at-weights", &log);
+        assert!(text.contains(ends) && text.contains(lacks), "{text}");
+        assert!(
+            text.contains("read the log on, to where it takes requests"),
+            "{text}"
+        );
+    }
+    let begun = log(158.4);
+    let begun = begun.lines().next().unwrap_or_default();
+    let text = explained("ends-in-loading", begun);
+    assert!(text.contains("the log ends while weights load"), "{text}");
+    assert!(
+        text.contains("estimates it: the weights on a card, the KV pool,"),
+        "{text}"
+    );
+    // A server that went on is not said to have ended.
+    let served = explained("goes-on", common::SGLANG_LOG);
+    assert!(!served.contains("the log ends"), "{served}");
+}

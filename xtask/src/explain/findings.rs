@@ -14,6 +14,7 @@ mod warnings;
 
 use serde::Serialize;
 
+pub(super) use failed::BEFORE_POOL;
 pub(crate) use pool::fraction_in_use;
 
 use super::facts::Facts;

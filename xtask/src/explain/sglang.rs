@@ -439,9 +439,14 @@ fn alive(kind: Kind) -> bool {
 
 /// A log that stops in the middle of a step: no error line, and no later step.
 fn silent_end(events: &[Event], facts: &mut Facts) {
+    let sized = events
+        .iter()
+        .any(|event| matches!(event.kind, Kind::Pool | Kind::Ready));
     let stage = match events.last().map(|event| (event.kind, event.line)) {
         Some((Kind::GraphBegin, line)) => ("during graph capture", line),
         Some((Kind::Begin, line)) => ("while weights load", line),
+        Some((Kind::End, line)) if sized => ("once the draft's weights are loaded", line),
+        Some((Kind::End, line)) => (super::findings::BEFORE_POOL, line),
         _ => return,
     };
     facts.set("ends_in", stage.0, stage.1);

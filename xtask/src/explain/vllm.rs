@@ -150,7 +150,7 @@ pub(crate) fn read(doc: &Doc, facts: &mut Facts) {
         memory::read(run, facts);
         limits::limits(run, facts);
         limits::ready(doc, run, facts);
-        limits::failure(doc, run, facts);
+        limits::failure(run, facts);
         limits::hybrid_blocks(doc, facts);
         limits::speed(run, facts);
         load::read(run, facts);

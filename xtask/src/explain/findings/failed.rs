@@ -68,13 +68,15 @@ fn unnamed(facts: &Facts, before: usize, found: &mut Vec<Finding>) {
     ));
 }
 
+/// Where a log ends that shows its weights and no more.
+pub(in crate::explain) const BEFORE_POOL: &str =
+    "once the weights are loaded, before the KV pool was sized";
+
 /// No error is not success.
 fn silent_end(facts: &Facts, found: &mut Vec<Finding>) {
     let (name, stage) = match (facts.text("ends_in"), facts.text("error_kind")) {
-        (Some(stage), _) => ("ends_in", stage.to_string()),
-        (None, Some("ends-before-kv-sizing")) => {
-            ("error_kind", "before the KV pool was sized".into())
-        }
+        (Some(stage), _) => ("ends_in", stage),
+        (None, Some("ends-before-kv-sizing")) => ("error_kind", BEFORE_POOL),
         _ => return,
     };
     found.push(Finding::new(
@@ -82,8 +84,28 @@ fn silent_end(facts: &Facts, found: &mut Vec<Finding>) {
         facts,
         name,
         format!("the log ends {stage}, without an error and without `ready`"),
-        "an engine that fails prints why; one that is killed from outside does not",
+        format!(
+            "not in it, so that predict estimates it: {}; an engine that fails prints why, one that is killed from \
+             outside does not",
+            lacking(facts).join(", ")
+        ),
         "if the process is gone: dmesg for the OOM killer (unified memory, container limit), then \
-         a lower fraction or fewer graph sizes; if it is alive, wait and read on",
+         a lower fraction or fewer graph sizes; if it is alive, wait and read the log on, to where it takes requests",
     ));
+}
+
+/// What a log does not show that ends before its server took requests.
+fn lacking(facts: &Facts) -> Vec<&'static str> {
+    let shown = |names: &[&str]| names.iter().any(|name| facts.get(name).is_some());
+    let found = [
+        (
+            "the weights on a card",
+            shown(&["weights_gib", "free_after_gib"]),
+        ),
+        ("the KV pool", shown(&["kv_gib", "kv_tokens"])),
+        ("what graphs take", shown(&["graph_gib"])),
+        ("whether its fraction holds", false),
+    ];
+    let found = found.into_iter().filter(|(_, shown)| !shown);
+    found.map(|(what, _)| what).collect()
 }

@@ -228,19 +228,20 @@ pub(super) fn ready(doc: &Doc, run: &[Event], facts: &mut Facts) {
 }
 
 /// How it ended, where it ended badly.
-pub(super) fn failure(doc: &Doc, run: &[Event], facts: &mut Facts) {
+pub(super) fn failure(run: &[Event], facts: &mut Facts) {
     let Some(event) = run.iter().rev().find(|e| match e.kind {
         Kind::NoMemory | Kind::TooLong | Kind::TooLongV0 | Kind::OutOfMemory => true,
         Kind::FreeMemory => e.rest.contains("less than"),
         _ => false,
     }) else {
-        let sized = run
-            .iter()
-            .any(|e| matches!(e.kind, Kind::Tokens | Kind::Blocks | Kind::Available));
+        let sized = run.iter().any(|e| {
+            matches!(
+                e.kind,
+                Kind::Tokens | Kind::Blocks | Kind::Available | Kind::Speed
+            )
+        });
         let started = run.iter().find(|e| e.kind == Kind::Weights);
-        if let (Some(weights), false) = (started, sized)
-            && doc.line_at(doc.flat.len()) > weights.line
-        {
+        if let (Some(weights), false) = (started, sized) {
             facts.set("error_kind", "ends-before-kv-sizing", weights.line);
         }
         return;
