@@ -153,3 +153,25 @@ fn a_length_of_the_tools_own_choice_lets_in_nothing_that_ends_drafting() {
     );
     assert!(paste(&said("vllm@0.33.0")).contains("--max-model-len 65536"));
 }
+
+/// The head refused the length told, and the row beside it, planned at the context alone, paid.
+#[test]
+fn a_compared_row_serves_the_length_that_the_head_does() {
+    let cards = "--model llama-3.3-70b --quant fp8 --box 4x-rtx-4090 --engine vllm --concurrency 1";
+    let pool = "--model gpt-oss-20b --box 2x-h100 --engine vllm@0.22.0 --concurrency 1,8";
+    for (flags, context) in [(cards, "2k"), (pool, "4k")] {
+        let flags = format!("{flags} --context {context} --max-model-len 128k --compare engine");
+        let found = answers(
+            &format!("predict {flags} --json")
+                .split(' ')
+                .collect::<Vec<_>>(),
+        );
+        let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
+        let (head, point) = (&found["memory"], &found["points"][0]);
+        let row = &found["compared"][0];
+        assert_eq!(row["name"], "engine", "{flags}");
+        assert_eq!(row["kv_tokens"], head["kv_tokens"], "{flags}");
+        assert_eq!(row["steps"], point["steps"], "{flags}");
+        assert_eq!(row["stopped"], found["stopped"], "{flags}");
+    }
+}

@@ -251,6 +251,7 @@ fn of_a_name<'a>(
     }
     other.max_running = scenario.max_running;
     other.state_slots = scenario.state_slots;
+    other.max_model_len = scenario.max_model_len;
     if other_box && !alike {
         // What the log shows of its own cards says nothing of these.
         other.ran = crate::scenario::Ran::default();
