@@ -355,6 +355,17 @@ pub fn longest_sure(setup: &Setup<'_>, limit: u64) -> Result<u64, PlanError> {
     Ok(if starts { typed } else { most })
 }
 
+/// Tokens of the shortest request that a remedy is named with: fewer hold no prompt and its answer.
+const LEAST_REMEDY_TOKENS: u64 = 256;
+
+/// A length that a remedy may be named with; 0 where it is too short to serve with.
+pub(crate) fn usable(tokens: u64) -> u64 {
+    match tokens < LEAST_REMEDY_TOKENS {
+        true => 0,
+        false => tokens,
+    }
+}
+
 /// Tokens of a block: lengths are typed in whole ones.
 const LENGTH_STEP: u64 = 16;
 
@@ -448,7 +459,7 @@ pub fn for_target(
             reached: false,
             fraction: safe,
             requests: (most.max_concurrency as u64).min(slots(&most)),
-            context_tokens: longest,
+            context_tokens: usable(longest),
             plan: most,
         });
     };

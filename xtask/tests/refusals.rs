@@ -127,3 +127,57 @@ fn predict_names_the_sequences_nobody_asked_for_where_they_take_room() {
     let roomy = "--model qwen3-8b --gpu h100-sxm --engine vllm --context 2k --concurrency 1,2";
     assert!(!run("predict", roomy).contains(word));
 }
+
+/// "At least 0.707" was said of a server refused at 0.707: the pool there was less than a page.
+#[test]
+fn the_least_fraction_that_a_refusal_names_starts() {
+    let flags = "--model qwen3-8b --quant bf16 --gpu rtx-3090 --gpus 1 --engine sglang@0.5.16 \
+                 --context 8k --draft qwen3-0.6b --mem-fraction";
+    for fraction in ["0.700", "0.707"] {
+        let text = run("plan", &format!("{flags} {fraction}"));
+        assert!(text.starts_with("REFUSED"), "{text}");
+        let least = after(&text, "--mem-fraction-static to at least");
+        let followed = run("plan", &format!("{flags} {least:.3}"));
+        assert!(!followed.starts_with("REFUSED"), "{least}: {followed}");
+    }
+}
+
+/// "Serve with --max-model-len 0", and a load "out of reach; at most 64 requests of 16 tokens".
+#[test]
+fn no_remedy_is_a_length_too_short_to_serve_with() {
+    let model = "--model qwen3-next-80b-a3b --quant fp8 --box 4x-rtx-3090 --engine vllm";
+    for more in ["--max-running 128", "--context 4k --concurrency 64"] {
+        for command in ["plan", "predict"] {
+            let flags = format!("{model} {more}");
+            let text = run(command, &flags);
+            let lengths = text.split("--max-model-len ").skip(1).filter_map(|rest| {
+                let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                digits.parse::<u64>().ok()
+            });
+            assert!(
+                lengths.into_iter().all(|tokens| tokens >= 256),
+                "{command} {flags}: {text}"
+            );
+        }
+    }
+}
+
+/// 688,128 tokens were advised for a model of 262,144, where the states of 1,024 requests did not fit.
+#[test]
+fn blocks_for_states_that_do_not_fit_are_no_matter_of_the_length() {
+    let flags = "--model qwen3-next-80b-a3b --quant bf16 --gpu b200 --gpus 1 --engine vllm@0.29.0 \
+                 --concurrency 1,8,64 --mem-fraction";
+    let text = run("plan", &format!("{flags} 0.85"));
+    assert!(text.starts_with("REFUSED"), "{text}");
+    assert!(!text.contains("serve with --max-model-len"), "{text}");
+    let fraction = after(&text, "raise --gpu-memory-utilization to");
+    let told = after(&text, "and start with --max-num-seqs");
+    let followed = run(
+        "plan",
+        &format!("{flags} {fraction:.3} --max-running {told}"),
+    );
+    assert!(
+        !followed.starts_with("REFUSED"),
+        "{fraction} {told}: {followed}"
+    );
+}

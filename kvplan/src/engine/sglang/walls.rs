@@ -102,19 +102,23 @@ fn crossing(guess: f64, below: impl Fn(f64) -> f64) -> f64 {
     low
 }
 
-/// The fraction up to which it is refused: nothing left for the pool, or for the states of one
-/// request beside it.
+/// The fraction up to which it is refused: less than a page left for the pool, or for the states of
+/// one request beside it.
 fn least(setup: &Setup<'_>, b: &Budget) -> f64 {
     // Above 1 where the weights alone, or the states beside them, are more than what is free before.
     let wall = |rest: f64| (1.0 - (b.after - rest) / b.before).max(0.0);
+    let page_bytes = b.cell * setup.page_tokens.unwrap_or(1).max(1) as f64;
     let starts = |rest: f64| {
         let state = state_pool(setup, rest);
         let slots = state.slots.is_none_or(|slots| slots.requests() > 0);
-        slots && (rest - state.reserved_gib) * GIB >= b.cell
+        slots && (rest - state.reserved_gib) * GIB >= page_bytes
     };
     let stateful = setup.model.state_bytes_per_request(&setup.sharding).total() > 0;
-    if !stateful || setup.served_tokens().is_some() {
+    if setup.served_tokens().is_some() {
         return wall(0.0);
+    }
+    if !stateful {
+        return wall(page_bytes / GIB);
     }
     let (mut low, mut high) = (0.0, b.after.max(1.0));
     while !starts(high) && high < 1e6 {

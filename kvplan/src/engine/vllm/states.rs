@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 use crate::setup::{Interval, Setup};
 
 /// Requests at once that vLLM takes by itself on a small card: what a large one is told before fewer.
-const TOLD_AT_MOST: u64 = 256;
+pub(super) const TOLD_AT_MOST: u64 = 256;
 
 /// Whether a start is refused whose pool has fewer blocks than requests may run at once: 0.20.0 to 0.33.0
 /// (`resolve_cudagraph_mode_and_sizes`; 0.19.1 captures smaller graphs instead). Not without graphs, and not

@@ -7,7 +7,7 @@ use crate::GIB;
 use crate::engine::sglang::first_legal;
 use crate::groups::Groups;
 use crate::parts;
-use crate::plan::{typed_fraction, typed_length};
+use crate::plan::{typed_fraction, typed_length, usable};
 use crate::proven::{self, Off, SeenBeside};
 use crate::refusal::{MORE_ROOM, Refusal};
 use crate::setup::{Interval, Setup};
@@ -126,7 +126,9 @@ fn shorter(
         let mut other = setup.clone();
         other.fraction = Some(fraction);
         let b = budget(&other, weights_gib, other.context());
-        surely_held(&other, &b, groups)
+        // Where it holds the length asked for, that is not what it falls short of.
+        let tokens = usable(surely_held(&other, &b, groups));
+        if tokens < setup.context() { tokens } else { 0 }
     };
     let (clear, most) = (typed_fraction(room.max_low), typed_fraction(room.max));
     let (at_clear, at_most) = (held(clear), held(most));
@@ -146,7 +148,33 @@ fn shorter(
     Some(words)
 }
 
-/// What helps where nothing is left for the pool: each named only where it does.
+/// The fraction that starts with fewer requests at once, where each wants a block for its state: the most of
+/// them, from what vLLM takes on a small card down by halves.
+fn fewer_at_once(
+    setup: &Setup<'_>,
+    weights_gib: f64,
+    groups: &Groups,
+    need_gib: f64,
+) -> Option<String> {
+    let seqs = max_seqs(setup);
+    let halves = std::iter::successors(Some(states::TOLD_AT_MOST), |n| Some(n / 2));
+    let mut fewer = halves.take_while(|n| *n > 0).filter(|n| *n < seqs);
+    fewer.find_map(|n| {
+        let mut told = setup.clone();
+        told.max_running = Some(n);
+        let b = budget(&told, weights_gib, told.context());
+        states::blocks(&told, &b, groups)?;
+        let room = interval(&told, &b, groups, need_gib);
+        let least = first_legal(room.min);
+        let raise = match least <= b.utilisation {
+            true => String::new(),
+            false => format!("raise --gpu-memory-utilization to {least:.3} and "),
+        };
+        (least <= room.max_low).then(|| format!("{raise}start with --max-num-seqs {n}"))
+    })
+}
+
+/// What helps where nothing is left for the pool, or too little to serve with: each named only where it does.
 fn remedy_without_pool(
     setup: &Setup<'_>,
     weights_gib: f64,
@@ -159,6 +187,8 @@ fn remedy_without_pool(
     let least = first_legal(room.min);
     if least <= room.max {
         ways.push(format!("raise --gpu-memory-utilization to {least:.3}"));
+    } else if let Some(words) = fewer_at_once(setup, weights_gib, groups, need_gib) {
+        ways.push(words);
     } else if let Some(words) = shorter(setup, weights_gib, groups, &room) {
         // Up to the wall the card has this much free.
         let lacking = (room.min - room.max) * b.total;
@@ -171,7 +201,9 @@ fn remedy_without_pool(
         let mut other = setup.clone();
         change(&mut other);
         other.fraction = Some(b.utilisation);
-        budget(&other, weights_gib, other.context()).rest >= need_gib
+        let b = budget(&other, weights_gib, other.context());
+        let states = states::blocks(&other, &b, groups);
+        b.rest >= need_gib && states.is_none_or(|states| states.blocks >= states.requests)
     };
     let (tokens, seqs) = (2048.min(batched_tokens(setup)), 64.min(max_seqs(setup)));
     let small = |other: &mut Setup<'_>| {
@@ -238,7 +270,9 @@ pub(super) fn refusal(
              length is {longest}.",
             b.rest
         ),
-        remedy: if least > room.max {
+        remedy: if usable(advised) == 0 {
+            remedy_without_pool(setup, weights_gib, b, groups, need_gib)
+        } else if least > room.max {
             format!(
                 "serve with --max-model-len {advised}; no --gpu-memory-utilization holds one request of {context}"
             )
