@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::answers;
+use common::{answers, run};
 
 /// A vLLM server of one request at a time, up to its pool.
 const ONE_AT_A_TIME: &str = "(APIServer pid=1) INFO 06-19 05:50:41 [api_utils.py:339]  █ version 0.22.1\n\
@@ -309,9 +309,10 @@ fn a_lighter_load_that_fits_is_run_whole_below_one_beyond_the_pool() {
     let alone = of("1,500");
     assert!(alone.contains("--max-num-seqs 500"), "{alone}");
     let beyond = of("1,500,1000");
-    assert!(beyond.contains("--max-num-seqs 500"), "{beyond}");
+    // As many more as a server told to run them holds.
+    assert!(beyond.contains("--max-num-seqs 504"), "{beyond}");
     assert!(
-        beyond.contains("runs 500 requests at once, of 1,000 asked for"),
+        beyond.contains("runs 504 requests at once, of 1,000 asked for"),
         "{beyond}"
     );
     assert!(!alone.contains("asked for:"), "{alone}");
@@ -462,4 +463,27 @@ fn what_holds_more_is_named_whatever_the_verdict_and_as_plan_names_it() {
         "{said}"
     );
     assert!(said.contains(&format!("; 8 with {fp8}")), "{said}");
+}
+
+/// The head and the paste ran 64 users, and the line under them and the rows 123.
+#[test]
+fn a_load_above_what_fits_is_cut_to_one_number_throughout() {
+    let qwen = "--model qwen3.6-27b --box 4x-h100 --quant";
+    for flags in [
+        format!("{qwen} fp8 --engine sglang@0.5.10 --concurrency 1,64,256 --context 4k"),
+        format!("{qwen} int4 --engine sglang --concurrency 1,8,64 --context 32k --steps 1"),
+        "--model deepseek-r1 --quant fp8 --box wrx90-2vs-1s-8x --engine sglang@0.5.16 --concurrency \
+         1,32,128,256 --context 2k"
+            .to_string(),
+    ] {
+        let text = run("predict", &flags);
+        let after = |word: &str| -> Option<u64> {
+            let number = text.split_once(word)?.1.split([' ', ',', ':']).next()?;
+            number.parse().ok()
+        };
+        let runs = after("runs ").expect("a head");
+        assert_eq!(after("beyond ").unwrap_or(runs), runs, "{flags}: {text}");
+        assert_eq!(after("this server runs ").unwrap_or(runs), runs, "{flags}: {text}");
+        assert_eq!(after("--max-running-requests ").unwrap_or(runs), runs, "{flags}: {text}");
+    }
 }

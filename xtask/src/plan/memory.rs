@@ -11,7 +11,7 @@ use super::{Report, fraction_flag, limit, report, starts, states, text};
 use crate::cli::PlanArgs;
 use crate::input;
 use crate::predict::answer::{LedgerLine, Memory, MostAtOnce, Roomier};
-use crate::predict::launch::flag_at_once;
+use crate::predict::launch::{self, flag_at_once};
 use crate::scenario::Scenario;
 
 /// The memory part of a prediction.
@@ -254,18 +254,9 @@ fn for_load(report: &Report, scenario: &Scenario) -> Memory {
         fraction: Some(as_said(plan.fraction, scenario)),
         graphs: scenario.graphs,
         limit: limit::in_head(report, scenario),
-        cap: cap(scenario),
+        cap: launch::cap(scenario, plan.running_setting),
         ..to_memory(report)
     }
-}
-
-/// Requests at once that a flag allows, as the engine takes it.
-fn cap(scenario: &Scenario) -> Option<(u64, String)> {
-    let most = scenario.max_running?;
-    Some((
-        most,
-        format!("{} {most}", scenario.engine.kind.running_flag()),
-    ))
 }
 
 /// A log's figures are rounded, so the fraction that they give backwards differs in the fourth

@@ -102,21 +102,48 @@ fn at_once_for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
     let Some(limit) = limit else {
         return Ok(scenario);
     };
-    let mut most = None;
-    for users in scenario.concurrency.clone().into_iter().rev() {
-        // Fewer at once leave the pool more room, so a lighter load may fit where a heavier one leaves less.
-        if u64::from(users) <= most.unwrap_or(limit) {
-            break;
-        }
-        scenario.running_for_loads = Some(u64::from(users));
-        let memory = crate::plan::memory(&scenario)?;
-        let held = u64::from(memory.held(scenario.context).unwrap_or(0).min(users));
-        if memory.fits != Some(false) && held > most.unwrap_or(limit) {
-            most = Some(held);
-        }
-    }
-    scenario.running_for_loads = most;
+    let heaviest = scenario.concurrency.last().copied().map_or(1, u64::from);
+    scenario.running_for_loads = most_run(&scenario, limit, heaviest)?;
     Ok(scenario)
+}
+
+/// The most requests at once, above a limit and up to a load, that a server told to run as many holds.
+fn most_run(scenario: &Scenario, limit: u64, load: u64) -> anyhow::Result<Option<u64>> {
+    let mut told = scenario.clone();
+    let (mut low, mut high, mut tried) = (limit, load, load);
+    while high > low {
+        told.running_for_loads = Some(tried);
+        let memory = crate::plan::memory(&told)?;
+        let room = match memory.fits {
+            Some(false) => 0,
+            _ => memory.room(told.context).unwrap_or(0),
+        };
+        // Fewer at once leave the pool more room: no more are held than a lighter load leaves.
+        (low, high) = match room >= tried {
+            true => (tried, high.min(room)),
+            false => (low, tried - 1),
+        };
+        tried = match (low + 1..tried).contains(&room) {
+            true => room.min(high),
+            false => low + (high - low).div_ceil(2),
+        };
+    }
+    Ok(Some(low).filter(|most| *most > limit))
+}
+
+/// Requests at once that the planned server runs, and by which word: told by a flag, by a log or for the loads
+/// asked for, else what its engine takes by itself, where loads were asked for.
+pub(crate) fn cap(scenario: &Scenario, runs: u64) -> Option<(u64, String)> {
+    let engine = scenario.engine.kind;
+    let told = scenario.max_running.or(scenario.running_for_loads);
+    if let Some(most) = told {
+        return Some((most, format!("{} {most}", engine.running_flag())));
+    }
+    by_itself(engine, scenario.draft.is_some()).filter(|_| asks_loads(scenario))?;
+    Some(match scenario.ran.told_running() {
+        Some(_) => (runs, format!("{} {runs}", engine.running_flag())),
+        None => (runs, format!("{} by itself", engine.title())),
+    })
 }
 
 /// Says that the paste runs another number of requests at once than the log's server.
@@ -295,10 +322,13 @@ pub(super) fn loads_not_run(scenario: &Scenario, memory: &Memory) -> Option<Stri
         Some(_) => format!("the server runs {limit} at once"),
         None => format!("{} runs {limit} at once by itself", engine.title()),
     };
-    Some(format!(
-        "{most} users: {runs}, as pasted; adding --max-running {most} to this command makes memory and \
-         pasted line those of {most}"
-    ))
+    let more = match most_run(scenario, limit, u64::from(most)).ok()? {
+        Some(more) => format!(
+            "adding --max-running {more} to this command makes memory and pasted line those of {more}"
+        ),
+        None => "told more, it holds no more".to_string(),
+    };
+    Some(format!("{most} users: {runs}, as pasted; {more}"))
 }
 
 /// A fraction asked for or in a log above the legal range, with one below that fits: the lines to paste are of

@@ -24,11 +24,11 @@ impl Memory {
 
     /// What stops so many requests of a context, which do not fit.
     pub(crate) fn wall_of(&self, users: u32, context: u64) -> LoadWall<'_> {
-        let pool = self.pool.as_ref();
-        let pool = pool.is_none_or(|pool| pool.requests(context) >= f64::from(users));
+        let room = self.room(context).unwrap_or(u64::MAX);
         match &self.cap {
+            // The first wall, as `Plan::at_once` has it.
+            Some((most, flag)) if *most < room => LoadWall::Cap(flag),
             _ if !self.slots_carry(users) => LoadWall::Slots,
-            Some((_, flag)) if pool => LoadWall::Cap(flag),
             _ => LoadWall::Pool,
         }
     }
@@ -113,10 +113,15 @@ impl Memory {
     /// Whole requests of a context that run at once: what pool and state slots hold, no more than a flag
     /// allows; `None` where there is no pool.
     pub(crate) fn held(&self, context: u64) -> Option<u32> {
-        let slots = self.state_slots.map_or(u64::MAX, |slots| slots.requests());
         let cap = self.cap.as_ref().map_or(u64::MAX, |(most, _)| *most);
-        let requests = self.pool.as_ref()?.requests(context);
-        Some(requests.min(slots.min(cap) as f64) as u32)
+        let held = self.room(context)?.min(cap);
+        Some(held.min(u64::from(u32::MAX)) as u32)
+    }
+
+    /// The same without a flag: what pool and state slots hold.
+    pub(crate) fn room(&self, context: u64) -> Option<u64> {
+        let slots = self.state_slots.map_or(u64::MAX, |slots| slots.requests());
+        Some((self.pool.as_ref()?.requests(context) as u64).min(slots))
     }
 
     /// Whether that many requests of a context run at once; `None` where there is no pool.
