@@ -145,8 +145,8 @@ fn a_load_left_open_under_a_gain_names_what_to_measure() {
 
 /// Without an accept length the fastest depth, 3 steps at most loads, may not pay; shallower ones surely do.
 const SURE_AND_FAST: [&str; 2] = [
-    "--model qwen3-32b --quant fp8 --box 2x-rtx-5090-am5 --engine vllm@0.24.0 --context 8k",
-    "--model qwen3-32b --quant fp8 --box 2x-rtx-5090-am5 --engine vllm@0.30.0 --context 8k",
+    "--model qwen3-32b --quant fp8 --box 2x-rtx-5090-am5 --engine vllm@0.24.0 --context 8k --kv-dtype fp8",
+    "--model qwen3-32b --quant fp8 --box 2x-rtx-5090-am5 --engine vllm@0.30.0 --context 8k --kv-dtype fp8",
 ];
 
 /// `2 steps` of a row of the table.
@@ -203,7 +203,7 @@ fn a_depth_that_surely_pays_is_taken_before_a_faster_one_that_may_not() {
 fn a_row_that_may_not_pay_names_a_depth_that_surely_does_however_much_slower() {
     let case = SURE_AND_FAST[0];
     let sweep = std::env::temp_dir().join(format!("sure-{}.csv", std::process::id()));
-    std::fs::write(&sweep, "concurrency,tok_s\n1,58\n2,111\n4,206\n").expect("writes");
+    std::fs::write(&sweep, "concurrency,tok_s\n1,67\n2,130\n4,251\n").expect("writes");
     let given = format!("{case} --baseline {} --concurrency 1,2,4", sweep.display());
     let answer = json(&given);
     let rows = list(&answer["points"]);
@@ -377,7 +377,7 @@ fn plan_and_predict_plan_one_server_for_the_loads_asked_for() {
 /// two restarts.
 #[test]
 fn the_depth_advised_is_the_one_taken_where_none_is_fixed_and_the_last_advised() {
-    let words = "predict --model qwen3-14b --quant awq --gpu rtx-5090 --engine vllm@0.10.2 --context 8k \
+    let words = "predict --model qwen3-14b --quant awq --gpu rtx-5090 --engine vllm@0.10.2 --context 8k --kv-dtype fp8 \
                  --accept rates:.695,.44,.275,.157 --concurrency 1,2,4,8";
     let of = |more: &[&str]| {
         answers(

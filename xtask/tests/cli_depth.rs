@@ -58,7 +58,7 @@ fn the_depth_table_has_the_pasted_depth() {
 #[test]
 fn the_padding_of_a_verify_is_told_where_it_matters_and_no_log_tells() {
     let of = |engine: &str| {
-        let server = "predict --model qwen3-235b-a22b --quant awq --gpu rtx-pro-6000 --gpus 2 \
+        let server = "predict --model qwen3-235b-a22b --quant awq --gpu h100-sxm --gpus 2 \
                       --context 32k --concurrency 1,2,3,4 --engine";
         let words: Vec<&str> = server.split_whitespace().chain([engine]).collect();
         answers(&words)

@@ -356,7 +356,7 @@ fn a_graph_file_for_nccl_is_advised_beside_a_sweep_of_the_same_box_too() {
     let path = std::env::temp_dir().join(format!("graph-file-{}.csv", std::process::id()));
     std::fs::write(&path, "concurrency,tok_s\n1,41.7\n4,107\n16,262\n").expect("a file");
     let file = path.display().to_string();
-    let flags = "predict --model glm-4.6 --quant fp8 --tp 8 --engine vllm@0.22 --draft mtp --context 32k \
+    let flags = "predict --model glm-4.6 --quant fp8 --tp 8 --engine vllm@0.22 --draft mtp --context 32k --kv-dtype fp8 \
                  --concurrency 1,4,16 --box 8x-rtx-pro-6000-direct --nccl-p2p-level SYS";
     let flags: Vec<&str> = flags.split_whitespace().collect();
     let gain = |more: &[&str]| {

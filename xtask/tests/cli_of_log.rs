@@ -391,9 +391,9 @@ fn a_depth_that_gains_more_than_the_logs_is_told_with_its_load() {
         "--gpu",
         "rtx-pro-6000",
         "--context",
-        "4k",
+        "512",
         "--accept",
-        "2.2@3",
+        "1.8@3",
     ];
     let told = |more: &[&str]| {
         let text = answers(&[&log[..], more].concat());

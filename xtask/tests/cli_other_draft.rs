@@ -170,12 +170,12 @@ fn counters_of_vllm_are_read_over_all_passes_for_look_up_alone() {
         )
     };
     assert!(
-        with("ngram").contains("accept length 1.76 at 5 steps"),
+        with("ngram").contains(" 1.76 at 5 steps"),
         "{}",
         with("ngram")
     );
     assert!(
-        with("eagle3").contains("accept length 3.24 at 5 steps"),
+        with("eagle3").contains(" 3.24 at 5 steps"),
         "{}",
         with("eagle3")
     );
@@ -220,7 +220,7 @@ fn the_config_of_the_logs_own_head_keeps_what_was_measured_and_what_drafted_ther
     std::fs::remove_dir_all(&folder).ok();
     for text in [own, given] {
         assert!(text.contains("log: speculative, 1 user"), "{text}");
-        assert!(text.contains("accept length 2.56"), "{text}");
+        assert!(text.contains("expected 2.56 at 4 steps"), "{text}");
         assert!(!text.contains("needs a head"), "{text}");
     }
 }

@@ -212,7 +212,9 @@ fn whole_graphs_run_the_tokens_of_one_user_and_cut_ones_the_next_size() {
     let more = [cut[1] / cut[0], cut[2] / cut[1]];
     assert!(more[0] > 1.1 && more[1] > 1.0 && more[1] < 1.01, "{cut:?}");
     let told = verifies("INFO compilation_config={'cudagraph_mode': <CUDAGraphMode.PIECEWISE: 1>}");
-    assert_eq!(told, cut);
+    // The same of a backend that does not split a verify, which adds as much to each of them.
+    let more = told[2] / told[1];
+    assert!(told[0] < told[1] && more > 1.0 && more < 1.01, "{told:?}");
 }
 
 /// One server's two logs, of which one showed what a plain server captures, gave other rows.

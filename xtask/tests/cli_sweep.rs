@@ -207,8 +207,8 @@ fn a_sweep_that_the_pool_does_not_hold_is_asked_for_with_shorter_requests() {
 
 #[test]
 fn the_sweep_asked_for_reaches_the_verify_of_the_depth_that_is_open() {
-    // One user and 32 are decided at three steps, 64 are not.
-    let said = beside_a_sweep_to_64("open", &["--concurrency", "1,32,64", "--steps", "3"]);
+    // One user and 8 are decided at three steps, 64 are not.
+    let said = beside_a_sweep_to_64("open", &["--concurrency", "1,8,64", "--steps", "3"]);
     let words = "reaches 256 users, the tokens of a verify";
     assert!(said.contains(words), "{said}");
 }
@@ -231,7 +231,7 @@ fn no_sweep_is_asked_for_beyond_what_the_server_runs() {
 
 #[test]
 fn where_no_sweep_reaches_the_verify_both_speeds_are_asked_for() {
-    let flags = ["--concurrency", "205", "--steps", "3"];
+    let flags = ["--concurrency", "410", "--steps", "3", "--kv-dtype", "fp8"];
     let said = beside_a_sweep_to_64("never", &flags);
     let words = "measure plain and speculative speed at this load: run both; no sweep";
     assert!(said.contains(words), "{said}");
@@ -340,7 +340,7 @@ fn of_depths_alike_in_the_mean_the_one_that_surely_gains_at_most_loads_is_pasted
     .expect("written");
     let sweep = sweep.to_str().expect("a path");
     let server = "predict --model llama-3.3-70b --engine vllm@0.13.0 --gpu a100-80gb-sxm --gpus 4 \
-                  --draft eagle3 --accept 2.4@3 --context 4k --baseline";
+                  --draft eagle3 --accept 2.4@3 --context 4k --kv-dtype fp8 --baseline";
     let mut server: Vec<&str> = server.split_whitespace().collect();
     server.push(sweep);
     let chosen = common::answers(&server);

@@ -232,8 +232,8 @@ fn no_flip_names_a_context_that_is_not_served_or_holds_a_measured_length_flat() 
     let measured = of("32768", &["--accept", "1.4@3"]);
     assert!(!measured.contains(flip), "{measured}");
     // A loss there is one at the latest.
-    let layers = "predict --model qwen3.5-27b --gpu h200 --gpus 8 --context 1k --concurrency 16 --steps 3 \
-                  --accept 1.47@3";
+    let layers = "predict --model qwen3.5-27b --quant fp8 --gpu rtx-5090 --gpus 2 --engine vllm@0.30.0 --context 1k \
+                  --concurrency 1 --steps 3 --accept 1.65@3";
     let loss = answers(&layers.split_whitespace().collect::<Vec<_>>());
     let held = "x with 3 steps, if as much is accepted there\n";
     assert!(loss.contains(flip) && loss.contains(held), "{loss}");

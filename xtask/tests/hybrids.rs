@@ -191,7 +191,7 @@ fn the_report_has_the_limit_the_marks_and_the_states_by_name() {
 /// beside 214,537 tokens of 2 KiB.
 #[test]
 fn a_drafts_pool_in_vllm_is_its_bytes_of_the_tokens_that_the_pool_holds() {
-    let line = "predict --model qwen3.5-27b --quant int4 --draft mtp --engine vllm@0.22.1 --context 32k \
+    let line = "predict --model qwen3.5-27b --quant int4 --draft mtp --steps 3 --engine vllm@0.22.1 --context 32k \
                 --gpu rtx-3090 --gpus 2 --json";
     let text = answers(&line.split_whitespace().collect::<Vec<_>>());
     let said: serde_json::Value = serde_json::from_str(&text).expect("JSON");

@@ -73,7 +73,7 @@ fn the_fraction_of_a_plain_server_that_ran_bounds_the_wall_with_a_draft() {
 /// without a word.
 #[test]
 fn a_fraction_inside_the_band_is_told_with_one_that_is_clear_of_it_in_both_halves() {
-    let flags = "--gpu rtx-3090 --context 8k --draft eagle3 --accept 2.9@3 --concurrency 1,2";
+    let flags = "--gpu rtx-3090 --context 2k --draft eagle3 --accept 2.9@3 --concurrency 1,2";
     let log = format!("{CAPTURED}{READY}");
     for (fraction, word, half) in [
         (0.925, "PAYS", "inside the band"),

@@ -103,7 +103,7 @@ fn a_limit_of_a_log_that_no_longer_fits_is_told() {
     let log = log("limit.log", ONE_AT_A_TIME);
     let text = predict(
         &log,
-        "--model qwen3.5-27b --quant int4 --draft mtp --max-running 256",
+        "--model qwen3.5-27b --quant int4 --draft mtp --steps 3 --max-running 256",
     );
     assert!(!paste(&text).contains("--max-model-len 262144"), "{text}");
     assert!(
@@ -158,8 +158,8 @@ fn other_engines_run_the_loads_asked_for_beyond_those_of_a_log() {
 /// A pool that is full beyond three users holds four where the engine is told to run no more.
 #[test]
 fn fewer_requests_at_once_are_named_where_they_make_room_for_the_loads_shown() {
-    let line = "predict --model qwen3.5-27b --quant int4 --draft mtp --engine vllm@0.22.1 --context 64k \
-                --gpu rtx-3090 --gpus 2 --concurrency 1,2,3,4";
+    let line = "predict --model qwen3.5-27b --quant int4 --draft mtp --engine vllm@0.22.1 --context 128k \
+                --kv-dtype fp8 --gpu rtx-3090 --gpus 2 --concurrency 3,4";
     let text = answers(&line.split_whitespace().collect::<Vec<_>>());
     assert!(
         text.contains("of 4 asked for: the KV pool holds no more (4 with --max-num-seqs 4)"),

@@ -61,7 +61,7 @@ fn a_number_above_the_blocks_is_refused_and_the_legal_fraction_starts_where_it_h
     );
     let predict = run(
         "predict",
-        "--engine vllm@0.28.0 --mem-fraction 0.56 --max-running 1024",
+        "--engine vllm@0.28.0 --steps 4 --mem-fraction 0.56 --max-running 1024",
     );
     assert!(predict.contains("refused at 0.560"), "{predict}");
     // Beside the four drafted tokens that its line has.
@@ -74,7 +74,10 @@ fn a_number_above_the_blocks_is_refused_and_the_legal_fraction_starts_where_it_h
         "{predict}"
     );
     // Inside the band of the blocks it is no more than likely.
-    let likely = run("predict", "--engine vllm@0.28.0 --max-running 1024");
+    let likely = run(
+        "predict",
+        "--engine vllm@0.28.0 --steps 3 --max-running 1024",
+    );
     assert!(
         likely.contains("should it be refused, --max-num-seqs 1000"),
         "{likely}"

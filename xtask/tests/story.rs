@@ -60,7 +60,7 @@ fn without_the_pinned_verify_the_answer_from_scratch_stands_beside() {
         .expect("the verify row");
     assert_eq!(verify["observed"].as_f64(), Some(30.0));
     let computed = verify["computed"].as_f64().expect("a computed verify");
-    assert!(computed > 5.0 && computed < 30.0, "{computed}");
+    assert!((computed / 30.0).ln().abs() < 0.25, "{computed}");
     let pinned = answer["points"][0]["verify_ms"].as_f64().expect("a verify");
     assert!((pinned - 30.0).abs() < 0.01, "{pinned}");
 }

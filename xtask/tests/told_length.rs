@@ -131,7 +131,7 @@ fn a_length_of_the_tools_own_choice_lets_in_nothing_that_ends_drafting() {
         "num_hidden_layers":1,"head_dim":128,"vocab_size":151936,"draft_vocab_size":32000}"#;
     std::fs::write(&config, head).expect("written");
     let config = config.display().to_string();
-    let flags = "--model qwen3-coder-30b-a3b --gpu rtx-5090 --quant int4 --context 32k --concurrency 1,2,3 --accept 1.9@3";
+    let flags = "--model qwen3-coder-30b-a3b --gpu rtx-5090 --quant int4 --context 32k --kv-dtype fp8 --concurrency 1,2,3 --accept 1.9@3";
     let said = |engine: &str| {
         let words = flags
             .split(' ')

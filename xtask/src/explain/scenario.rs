@@ -294,15 +294,13 @@ fn version_by_lines(facts: &Facts) -> Option<(String, String, usize)> {
 
 /// How verifies were captured, else the backend that decides it.
 fn verify_graphs(facts: &Facts) -> Option<Seen> {
-    match facts.text("cuda_graphs") {
-        Some("whole") => Some(Seen::Whole),
-        Some(_) => Some(Seen::Cut),
-        None => {
-            let told = || facts.carried.value(ATTENTION).filter(|name| is_known(name));
-            let named = facts.text("attention_backend").or_else(told);
-            named.map(|name| Seen::Backend(name.to_string()))
-        }
-    }
+    let told = || facts.carried.value(ATTENTION).filter(|name| is_known(name));
+    let named = facts.text("attention_backend").or_else(told);
+    let seen = Seen {
+        whole: facts.text("cuda_graphs").map(|how| how == "whole"),
+        backend: named.map(str::to_string),
+    };
+    seen.some()
 }
 
 /// The scenario among facts already read.

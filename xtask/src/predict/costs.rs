@@ -2,6 +2,8 @@
 //! architecture and the box, or from the user's own sweep.
 
 mod host;
+mod law;
+mod walk;
 
 use kvplan::Sharding;
 use spec_decode::HeadKind;
@@ -9,13 +11,14 @@ use spec_decode::cycle::Speculation;
 use spec_decode::economics::{OperatingPoint, StepCost};
 
 use self::host::HostTime;
+use self::law::{law, ran_at};
+use self::walk::WalkTime;
 use super::answer::Parts;
 use super::links::{Choice, Links};
 use super::measured::Measured;
-use crate::input;
 use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::cycle::{self as scratch, Chain};
-use crate::step_time::sweep::{BySequence, Constants, Known, SweepLaw, growth, steps_ms};
+use crate::step_time::sweep::{Known, SweepLaw};
 use crate::step_time::{Draft, Engine, Overhead, Server, Setup, StepParts};
 use crate::verify_hw::stand_in_overhead;
 
@@ -35,6 +38,8 @@ pub(super) struct CycleCost {
     /// Host time of the draft's steps, ms, and by how much the host outlasts what the GPU does; 0 where
     /// they run in CUDA graphs.
     pub(super) host: HostTime,
+    /// What a verify that walks the cache takes.
+    pub(super) walk: WalkTime,
 }
 
 /// Where the time goes.
@@ -92,6 +97,8 @@ pub(super) struct Pin {
     pub(super) excess_ms: f64,
     /// The modelled verify at that point, ms.
     pub(super) modelled_ms: f64,
+    /// What it held of walking the cache, ms.
+    pub(super) walked_ms: f64,
     /// A plain step of one user on other boxes of the class, ms, where one was published.
     pub(super) public_plain_ms: Option<f64>,
 }
@@ -140,7 +147,10 @@ impl<'a> Costs<'a> {
             };
             let server = Server::new(&scenario.model, scenario.gpu, &setup, us);
             let server = match of_engine {
-                true => super::pool_cast::on(scenario.waiting(server), scenario, kv_dtype),
+                true => {
+                    let server = scenario.waiting(server).with_walk(scenario.walk());
+                    super::pool_cast::on(server, scenario, kv_dtype)
+                }
                 false => server,
             };
             super::links::wired(server, scenario)
@@ -212,6 +222,14 @@ impl<'a> Costs<'a> {
                 bound_ms: found.host_bound_ms,
                 hosts: self.scenario.draft_hosts(),
             },
+            walk: self.walk_time(found.walked_ms),
+        }
+    }
+
+    fn walk_time(&self, ms: f64) -> WalkTime {
+        WalkTime {
+            ms,
+            band: self.scenario.walk_band(),
         }
     }
 
@@ -239,6 +257,7 @@ impl<'a> Costs<'a> {
             slower: law.slower(Some(&known), at.concurrency),
             moved: 0.0,
             host,
+            walk: self.walk_time(self.modelled(chain).walked_ms),
         };
         // Whole tokens are asked for; a sweep's own context has a half where outputs are odd.
         if (chain.context - known.context).abs() >= 1.0 {
@@ -356,56 +375,6 @@ fn sharding(scenario: &Scenario) -> Sharding {
         ep: u64::from(scenario.ep),
         ..Sharding::tp(u64::from(scenario.tp))
     }
-}
-
-/// Tokens of context at which the plain steps were measured: the scenario's own where the sweep's
-/// file does not say.
-fn ran_at(scenario: &Scenario) -> f64 {
-    let saved = scenario.served.as_ref().map(|served| served.held_tokens);
-    saved
-        .or(scenario.sweep_context)
-        .unwrap_or(scenario.context as f64)
-}
-
-/// Refuses a plain sweep that no card can reach: a step in less than half of the time that reading
-/// its weights takes.
-fn possible(scenario: &Scenario, server: &Server<'_>, points: &[(f64, f64)]) -> anyhow::Result<()> {
-    for &(users, tok_s) in points {
-        let step = server.plain(users, ran_at(scenario));
-        let least_ms = step.weights_ms + step.experts_ms;
-        let most_tok_s = 1000.0 * users / least_ms;
-        if tok_s > 2.0 * most_tok_s {
-            return Err(input::error(format!(
-                "--baseline: {tok_s:.0} tok/s at a load of {users:.0}; reading the weights of {} allows \
-                 about {most_tok_s:.0}: check the figure, that speculation was off, and --quant, --gpu and --tp",
-                scenario.model.name
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// The law on the user's own sweep, or on the plain steps saved in the box file.
-fn law(scenario: &Scenario, server: &Server<'_>) -> anyhow::Result<Option<SweepLaw>> {
-    let Some(points) = &scenario.baseline else {
-        let Some(served) = &scenario.served else {
-            return Ok(None);
-        };
-        let growth = growth(&scenario.model);
-        return SweepLaw::of_stand_in(&served.steps_ms(), served.attention(), growth)
-            .map(Some)
-            .map_err(|e| input::error(format!("--box: [[served]]: {e}")));
-    };
-    possible(scenario, server, points)?;
-    let constants = Constants::of(server);
-    SweepLaw::of_engine(
-        &steps_ms(points),
-        server.ladder(),
-        constants,
-        Some(BySequence::of(server, ran_at(scenario))),
-    )
-    .map(Some)
-    .map_err(|e| input::error(format!("--baseline: {e}")))
 }
 
 fn parts(step: &StepParts) -> Parts {

@@ -196,7 +196,10 @@ fn cut_otherwise(
     }
     let whole = scenario.attends().whole(None);
     let mut other = scenario.clone();
-    other.ran.verify_graphs = Some(if whole { Seen::Cut } else { Seen::Whole });
+    other.ran.verify_graphs = Some(Seen {
+        whole: Some(!whole),
+        backend: None,
+    });
     if other.graph_ladder() == scenario.graph_ladder() {
         return Ok(None);
     }

@@ -51,6 +51,15 @@ pub(super) fn of_the_open(
             width_now: Some(point.speedup_high / point.speedup_low),
             width_after: None,
         },
+        false if cost.walk_doubt(costs.pin.as_ref()).0 > HOST_DECIDES => Measure {
+            what: BOTH.to_string(),
+            how: "run both at this context: what the verify's attention kernel takes decides, which neither a plain \
+                  sweep nor an accept length shows"
+                .to_string(),
+            concurrency: point.concurrency,
+            width_now: Some(point.speedup_high / point.speedup_low),
+            width_after: None,
+        },
         false => of_the_point(scenario, &point, &conditions, memory),
     };
     let at = verdict::users(point.concurrency);

@@ -36,6 +36,7 @@ mod stopped;
 pub(crate) mod text;
 mod told_length;
 mod verdict;
+mod walk;
 
 use std::process::ExitCode;
 
@@ -195,7 +196,9 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let mut assumptions = assumed::all(&setting, links, &points, &engine_flags);
     let observed = observed::rows(scenario, links, &memory)?;
     let padding = graphs::padding(scenario, links, &all_reduce, &points)?;
-    assumptions.extend(padding.into_iter().chain(seen(scenario, &costs, &observed)));
+    let walked = walk::told(scenario, &costs, &points);
+    let more = padding.into_iter().chain(walked);
+    assumptions.extend(more.chain(seen(scenario, &costs, &observed)));
     drop(map);
     if scenario.refused_cut().is_some() {
         // It does not start as it is cut, whatever room there is.
@@ -371,7 +374,14 @@ fn pin(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Option<Pin>> {
         .filter(|p| p.what == PublicKind::PlainTokS)
         .map(|p| 1000.0 / p.value)
         .next();
+    let walked = costs.cycle(
+        1,
+        scenario.observed_context,
+        tokens.saturating_sub(1),
+        tokens,
+    );
     Ok(Some(Pin {
+        walked_ms: walked.walk.ms,
         excess_ms: observed.value - modelled_ms,
         modelled_ms,
         public_plain_ms,

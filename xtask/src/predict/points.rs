@@ -219,6 +219,10 @@ fn band(
     if shorter > 0.0 || longer > 0.0 {
         band = widened(&band, longer, shorter, most);
     }
+    let (shorter, longer) = tried.cost.walk_doubt(costs.pin.as_ref());
+    if shorter > 0.0 || longer > 0.0 {
+        band = widened(&band, longer, shorter, most);
+    }
     if tried.cost.moved > 0.0 {
         // The difference of two modelled all-reduces, each within a third to a half: from nothing
         // to twice of it.

@@ -38,6 +38,7 @@ pub(crate) mod served;
 pub(crate) mod shapes;
 mod sweep;
 pub(crate) mod tree;
+mod walk;
 
 pub(crate) use accept_files::named as named_files;
 pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH, training_of};

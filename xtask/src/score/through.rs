@@ -154,9 +154,9 @@ impl Flags<'_> {
         scenario.engine.version = self.version.map(String::from);
         // As its log would say.
         let attends = Attends::of_row(&scenario.model, scenario.gpu.family, self.version);
-        scenario.ran.verify_graphs = Some(match attends.whole(None) {
-            true => Seen::Whole,
-            false => Seen::Cut,
+        scenario.ran.verify_graphs = Some(Seen {
+            whole: Some(attends.whole(None)),
+            backend: Some(attends.backend().to_string()),
         });
         Ok(scenario)
     }

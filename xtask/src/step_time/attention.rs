@@ -52,8 +52,21 @@ const CACHE_SPAN: f64 = 2.0;
 const MIB: f64 = 1_048_576.0;
 /// MLA: share of bandwidth. Assumption of the order of the published FlashMLA figures.
 const MLA_BANDWIDTH: f64 = 0.70;
+/// The same on Hopper: FlashAttention 3 and FlashMLA with 16 users at 32k on an H200 (docs/HARDWARE.md).
+const MLA_BANDWIDTH_HOPPER: f64 = 0.83;
 /// MLA: share of the bf16 rate.
 const MLA_COMPUTE: f64 = 0.50;
+/// Share of the data sheet's bandwidth at which FlashAttention 3 and FlashMLA read an FP8 cache: 2.5 to 3.0 TB/s on
+/// an H200 from 32k of context on, where the same kernels read bf16 at 4.0 to 4.4 (docs/HARDWARE.md).
+const FP8_BANDWIDTH_HOPPER: f64 = 0.62;
+
+/// The share of bandwidth at which attention reads the cache: `wide` for 16 bits an element.
+fn cache_bandwidth(gpu: &Gpu, wide: f64, kv_bytes: f64) -> f64 {
+    match gpu.family {
+        Family::Hopper if kv_bytes < 1.5 => FP8_BANDWIDTH_HOPPER.min(wide),
+        _ => wide,
+    }
+}
 /// MLA: more fixed time than GQA (cache write of latent and rope, two reshapes), us.
 const MLA_FIXED_US: f64 = 4.0;
 /// State layers read and write their state at this share of bandwidth.
@@ -79,7 +92,13 @@ pub(crate) struct Reading {
     pub(crate) passes: f64,
     /// Share of the context that is one prefix common to all sequences, 0 to 1.
     pub(crate) shared_prefix: f64,
+    /// Most parts that the cache of one sequence and head is split into, each read by one block of threads.
+    pub(crate) splits: f64,
 }
+
+/// What one block of threads reads of a cache, GB/s: one user's latent of 98,304 tokens in 32 parts takes 80 us
+/// more than an empty one on an H200 (docs/HARDWARE.md).
+pub(crate) const BLOCK_GB_S: f64 = 44.0;
 
 /// The last-level cache delivers this many times the memory bandwidth: on 8x RTX PRO 6000, 128
 /// sequences with one common prefix of 16k to 64k tokens are read 3.3 to 3.7 times as fast as
@@ -97,6 +116,11 @@ impl Reading {
         let shared = first + (1.0 - first) * again;
         let prefix = self.shared_prefix.clamp(0.0, 1.0);
         (1.0 - prefix) + prefix * shared + (passes - 1.0).max(0.0) * again
+    }
+
+    /// The least that reading one sequence's cache for one head takes, us: no more blocks than parts read it.
+    fn by_blocks_us(&self, head_bytes: f64) -> f64 {
+        head_bytes / (self.splits.max(1.0) * BLOCK_GB_S * 1e3)
     }
 
     fn doublings(&self) -> f64 {
@@ -117,7 +141,10 @@ pub(crate) fn gqa(
     let elements = read.sequences * read.context * kv_heads * kv_row;
     let layer_bytes = read.context * kv_heads * kv_row * kv_bytes;
     let memory_us = elements * kv_bytes * read.memory_factor(gpu, layer_bytes, read.passes)
-        / (gpu.bandwidth_gb_s * 1e3 * memory_share(gpu, r.bandwidth));
+        / (gpu.bandwidth_gb_s
+            * 1e3
+            * memory_share(gpu, cache_bandwidth(gpu, r.bandwidth, kv_bytes)));
+    let memory_us = memory_us.max(read.by_blocks_us(read.context * kv_row * kv_bytes));
     let rows = (heads / kv_heads * read.tokens).max(LEAST_ROWS);
     let compute_us = 2.0 * elements * rows / (gpu.tflops_bf16.max(1.0) * 1e6 * r.compute);
     let fixed_us = r.fixed_us + r.doubling_us * read.doublings();
@@ -149,9 +176,14 @@ pub(crate) fn mla(
     // A kernel that takes few query rows at a time reads the latent again for the others.
     let passes = (rows / mla_rows(gpu.family)).max(1.0);
     let layer_bytes = read.context * (latent + rope) * kv_bytes;
+    let share = match gpu.family {
+        Family::Hopper => MLA_BANDWIDTH_HOPPER,
+        _ => MLA_BANDWIDTH,
+    };
     let memory_us =
         cached * (latent + rope) * kv_bytes * read.memory_factor(gpu, layer_bytes, passes)
-            / (gpu.bandwidth_gb_s * 1e3 * MLA_BANDWIDTH);
+            / (gpu.bandwidth_gb_s * 1e3 * cache_bandwidth(gpu, share, kv_bytes));
+    let memory_us = memory_us.max(read.by_blocks_us(layer_bytes));
     let compute_us = 2.0 * cached * rows * (2.0 * latent + rope)
         / (gpu.tflops_bf16.max(1.0) * 1e6 * MLA_COMPUTE);
     let fixed_us = r.fixed_us + MLA_FIXED_US + r.doubling_us * read.doublings();
@@ -194,6 +226,7 @@ mod tests {
             context,
             passes: 1.0,
             shared_prefix: 0.0,
+            splits: f64::INFINITY,
         }
     }
 

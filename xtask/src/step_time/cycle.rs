@@ -30,6 +30,8 @@ pub(crate) struct CycleParts {
     pub(crate) draft: StepParts,
     /// Of those, what they last longer because the host launches them one by one, ms.
     pub(crate) host_bound_ms: f64,
+    /// Of verify and draft, what they last longer because the kernel does not split the cache, ms.
+    pub(crate) walked_ms: f64,
 }
 
 impl CycleParts {
@@ -98,7 +100,7 @@ pub(crate) fn cycle(
     // NCCL may cross to a faster protocol between the two payloads; where exactly is not sure enough
     // to call a pass of more tokens the shorter one.
     verify.allreduce_ms = verify.allreduce_ms.max(plain.allreduce_ms);
-    if cache_per_token(server.model, server.rank.gpu) {
+    if cache_per_token(server.model, server.rank.gpu) && !server.walks() {
         verify.kv_ms = verify.kv_ms.max(verified * plain.kv_ms);
     }
     if has_experts(server.model) {
@@ -118,7 +120,12 @@ pub(crate) fn cycle(
     let beside_cache_ms = step.total() - step.kv_ms;
     let measured = draft_step(server);
     step.other_ms += (measured.ms(plain.total()) - beside_cache_ms).max(0.0);
+    let drafts = draft
+        .filter(|_| chain.draft_steps >= 1.0)
+        .map(|draft| (draft, draft_tp));
+    let walked = server.walk_more_ms(drafts, (sequences, verified), chain.context);
     let mut draft = step.times(chain.draft_steps.max(0.0));
+    super::walk::add(walked, &mut verify, &mut draft);
     let cycle_ms = verify.total() + draft.total();
     let host_bound_ms = server.host_bound_ms(chain.draft_steps, sequences, cycle_ms);
     draft.launch_ms += host_bound_ms;
@@ -127,5 +134,6 @@ pub(crate) fn cycle(
         verify,
         draft,
         host_bound_ms,
+        walked_ms: walked.0 + walked.1,
     }
 }

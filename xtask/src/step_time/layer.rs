@@ -36,7 +36,7 @@ pub(crate) struct LayerTime {
 /// A layer kind with what is computed once for it.
 #[derive(Debug, Clone)]
 pub(crate) struct LayerKind {
-    layer: Layer,
+    pub(super) layer: Layer,
     /// How many layers of the model are of this kind.
     pub(crate) count: f64,
     /// Experts that tokens touch, of layers that route.
@@ -129,6 +129,8 @@ pub(crate) struct Rank<'a> {
     pub(crate) kv_dtype: KvDtype,
     /// Width of the residual stream.
     pub(crate) hidden: f64,
+    /// Most parts that the cache of one sequence and head is split into.
+    pub(crate) splits: f64,
 }
 
 impl Rank<'_> {
@@ -147,13 +149,18 @@ impl Rank<'_> {
         heads as f64 * share.min(1.0)
     }
 
+    /// This rank's share of `heads`, at least one.
+    pub(super) fn heads(&self, heads: u64) -> f64 {
+        (heads as f64 / self.attention_ranks()).max(1.0)
+    }
+
     /// Bytes of a cached element.
-    fn kv_bytes(&self) -> f64 {
+    pub(super) fn kv_bytes(&self) -> f64 {
         self.kv_dtype.bytes(4096) as f64 / 4096.0
     }
 
     /// The cache as this rank reads it; `window` bounds what a query sees.
-    fn reading(&self, batch: &Batch, window: Option<u64>) -> Reading {
+    pub(super) fn reading(&self, batch: &Batch, window: Option<u64>) -> Reading {
         let seen = window.map_or(batch.context, |w| batch.context.min(w as f64));
         Reading {
             sequences: batch.sequences / self.sharding.dp_attention.max(1) as f64,
@@ -161,6 +168,7 @@ impl Rank<'_> {
             context: (seen / self.sharding.dcp.max(1) as f64).max(1.0),
             passes: batch.passes,
             shared_prefix: batch.shared_prefix,
+            splits: self.splits,
         }
     }
 }
@@ -272,7 +280,7 @@ impl Mixer<'_, '_> {
 
     /// This rank's share of `heads`, at least one.
     fn heads(&self, heads: u64) -> f64 {
-        (heads as f64 / self.ranks).max(1.0)
+        self.rank.heads(heads)
     }
 }
 

@@ -22,6 +22,7 @@ mod overhead;
 mod serving;
 pub(crate) mod sweep;
 pub(crate) mod verify_graphs;
+pub(crate) mod walk;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -29,7 +30,7 @@ use std::collections::HashMap;
 use kvplan::{KvDtype, Model, Sharding};
 use spec_decode::cycle::GraphLadder;
 
-use crate::gpus::Gpu;
+use crate::gpus::{Family, Gpu};
 pub(crate) use attention::copy_us;
 pub(crate) use host::waited_step_ms;
 use layer::{Batch, LayerKind, Rank, head_time, layer_time};
@@ -133,6 +134,8 @@ pub(crate) struct Server<'a> {
     shared_prefix: f64,
     /// What a pass does with the cache of a layer of latent attention beside reading it, us.
     pool_cast_us: f64,
+    /// The kernel that verifies, where it does not split the cache.
+    walk: Option<walk::Walk>,
     /// Whether several ranks talk to each other over PCIe, not over links between GPUs.
     over_pcie: bool,
     all_reduce: &'a AllReduceUs<'a>,
@@ -169,6 +172,10 @@ impl<'a> Server<'a> {
                 sharding: setup.sharding,
                 kv_dtype: setup.kv_dtype,
                 hidden: model.hidden as f64,
+                splits: match gpu.family {
+                    Family::Hopper => setup.overhead.most_splits,
+                    _ => f64::INFINITY,
+                },
             },
             overhead: setup.overhead,
             host: host::Waits::default(),
@@ -178,6 +185,7 @@ impl<'a> Server<'a> {
             mtp_kinds: LayerKind::of(&model.mtp_layers),
             shared_prefix: 0.0,
             pool_cast_us: 0.0,
+            walk: None,
             over_pcie: setup.sharding.tp > 1 && !gpu.links_by_itself(setup.sharding.tp),
             all_reduce,
             all_reduce_seen: RefCell::new(HashMap::new()),

@@ -38,7 +38,6 @@ impl OpTime {
     }
 
     /// All of it.
-    #[cfg(test)]
     pub(crate) fn total_us(&self) -> f64 {
         self.fixed_us + self.work_us()
     }

@@ -68,11 +68,17 @@ pub(crate) struct Overhead {
     /// Each query token beyond the first reads the cache again to this share (see
     /// [`super::Server::verify`]).
     pub(crate) verify_pass_share: f64,
+    /// Most parts that the cache of one sequence and head is split into.
+    pub(crate) most_splits: f64,
 }
 
 /// Host time of vLLM whose scheduler does not overlap the step (ms a step, us a sequence and step):
 /// fitted on its 0.12, which overlaps nothing by itself (`async_scheduling` is on from 0.14.0).
 const VLLM_ALONE: (f64, f64) = (1.0, 20.3);
+
+/// vLLM lets FlashAttention 3 split a cache into at most so many parts in a CUDA graph
+/// (`flash_attn_max_num_splits_for_cuda_graph`).
+const VLLM_SPLITS: f64 = 32.0;
 
 /// Time of a kernel launched by Python and the driver one by one: eager llama-class steps on a
 /// DGX Spark and an RTX 5090 (59 to 26 and 62 to 24 tok/s) give 6 to 8 us a kernel.
@@ -93,18 +99,23 @@ impl Overhead {
             eager_launch_us: EAGER_LAUNCH_US,
             // 64 users x 4 tokens against 128 x 1 on an H200 (`data/engine`).
             verify_token_us: 3.0,
-            verify_pass_share: 0.10,
+            verify_pass_share: 0.01,
+            most_splits: f64::INFINITY,
         };
         match engine {
             // Scheduling overlaps the step from 0.20 on (asynchronous scheduling is the default).
             Engine::Vllm if before(version, (0, 20, 0)) => Self {
+                most_splits: VLLM_SPLITS,
                 fixed_factor: 0.90,
                 host_ms: VLLM_ALONE.0,
                 sequence_us: VLLM_ALONE.1,
                 prefill_share: 1.265,
                 ..base
             },
-            Engine::Vllm => base,
+            Engine::Vllm => Self {
+                most_splits: VLLM_SPLITS,
+                ..base
+            },
             Engine::Sglang => Self {
                 fixed_factor: 0.935,
                 host_ms: 0.53,

@@ -222,6 +222,9 @@ impl SweepLaw {
         law.verify_ms = law.verify_ms.max(law.plain_ms);
         // The sweep is of the server without the draft, whose host time may overlap the step.
         law.verify_ms += known.map_or(0.0, |k| k.server.waited_ms(at.concurrency));
+        let walked = known.map_or((0.0, 0.0), |k| k.walked_ms(at));
+        law.verify_ms += walked.0;
+        law.draft_ms += walked.1;
         law
     }
 
@@ -285,6 +288,16 @@ impl Known<'_> {
             .host_bound_ms(at.draft_steps, at.concurrency, cycle_ms)
     }
 
+    /// What verify and draft last longer because the kernel does not split the cache, ms: a plain sweep,
+    /// whose kernel does, does not show it.
+    fn walked_ms(&self, at: &Speculation) -> (f64, f64) {
+        let draft = self.draft.filter(|_| at.draft_steps >= 1.0);
+        let draft = draft.map(|draft| (draft, self.draft_tp));
+        let tokens = at.verified_tokens.max(1.0);
+        self.server
+            .walk_more_ms(draft, (at.concurrency, tokens), self.context)
+    }
+
     /// What the first draft step of a cycle costs beyond the others, ms.
     fn first_draft_more_ms(&self, at: &Speculation) -> Option<f64> {
         let tokens = at.verified_tokens.max(1.0);
@@ -335,7 +348,8 @@ impl BySequence {
         let kv_bytes = server.model.kv_bytes_per_token(sharding, &layout) as f64;
         let state_bytes = server.model.state_bytes_per_request(sharding).total() as f64;
         let bytes_per_ms = gpu.bandwidth_gb_s * 1e6;
-        let holds_cache = own_tokens > 0.0 && reads_cache_once(gpu, server.model);
+        let once = server.walks() || reads_cache_once(gpu, server.model);
+        let holds_cache = own_tokens > 0.0 && once;
         let tokens = if holds_cache {
             own_tokens.max(0.0)
         } else {

@@ -7,14 +7,19 @@ use kvplan::{Attention, KvDtype, Layer, Model, Version, WeightFormat};
 use crate::gpus::Family;
 
 /// What a log says of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// That verifies were captured whole.
-    Whole,
-    /// That graphs were cut at attention.
-    Cut,
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Whether verifies were captured whole, not in graphs cut at attention.
+    pub(crate) whole: Option<bool>,
     /// The backend, by its name.
-    Backend(String),
+    pub(crate) backend: Option<String>,
+}
+
+impl Seen {
+    /// Anything at all.
+    pub(crate) fn some(self) -> Option<Self> {
+        (self != Self::default()).then_some(self)
+    }
 }
 
 /// What vLLM chooses its attention by.
@@ -153,17 +158,19 @@ impl<'a> Attends<'a> {
 
     /// Whether a verify is one whole graph: as seen, else by the backend.
     pub(crate) fn whole(&self, seen: Option<&Seen>) -> bool {
-        match seen {
-            Some(Seen::Whole) => true,
-            Some(Seen::Cut) => false,
-            Some(Seen::Backend(name)) => self.whole_by(name),
-            None => self.whole_by(self.backend()),
-        }
+        let whole = seen.and_then(|seen| seen.whole);
+        whole.unwrap_or_else(|| self.whole_by(self.backend_or(seen)))
+    }
+
+    /// The backend as seen, else the one that it takes by itself.
+    pub(crate) fn backend_or<'b>(&self, seen: Option<&'b Seen>) -> &'b str {
+        let seen = seen.and_then(|seen| seen.backend.as_deref());
+        seen.unwrap_or_else(|| self.backend())
     }
 }
 
 /// Whether the heads of a model have a learned weight that no token holds (GPT-OSS).
-fn has_sinks(model: &Model) -> bool {
+pub(crate) fn has_sinks(model: &Model) -> bool {
     model.architecture.starts_with("GptOss")
 }
 

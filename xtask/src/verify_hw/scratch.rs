@@ -59,7 +59,7 @@ impl<'a> Scratch<'a> {
         };
         let server = Server::new(&scenario.model, scenario.gpu, &setup, all_reduce_us);
         let server = match runs {
-            Runs::Engine => scenario.waiting(server),
+            Runs::Engine => scenario.waiting(server).with_walk(scenario.walk()),
             Runs::StandIn => server,
         };
         Self {

