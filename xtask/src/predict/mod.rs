@@ -195,10 +195,12 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     };
     let mut assumptions = assumed::all(&setting, links, &points, &engine_flags);
     let observed = observed::rows(scenario, links, &memory)?;
-    let padding = graphs::padding(scenario, links, &all_reduce, &points)?;
-    let walked = walk::told(scenario, &costs, &points);
-    let more = padding.into_iter().chain(walked);
-    assumptions.extend(more.chain(seen(scenario, &costs, &observed)));
+    assumptions.extend(of_rows(
+        scenario,
+        (links, &all_reduce),
+        &costs,
+        (&points, &observed),
+    )?);
     drop(map);
     if scenario.refused_cut().is_some() {
         // It does not start as it is cut, whatever room there is.
@@ -386,6 +388,20 @@ fn pin(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<Option<Pin>> {
         modelled_ms,
         public_plain_ms,
     }))
+}
+
+/// What is assumed of the rows beside what each input assumes.
+fn of_rows(
+    scenario: &Scenario,
+    (links, all_reduce): (&Links<'_>, &AllReduces<'_>),
+    costs: &Costs<'_>,
+    (points, observed): (&[Point], &[observed::Observed]),
+) -> anyhow::Result<Vec<Assumption>> {
+    let padding = graphs::padding(scenario, links, all_reduce, points)?;
+    let told = padding
+        .into_iter()
+        .chain(walk::told(scenario, costs, points));
+    Ok(told.chain(seen(scenario, costs, observed)).collect())
 }
 
 /// Payload of the verify at the heaviest load asked for.
