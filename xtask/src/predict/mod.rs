@@ -195,13 +195,8 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     };
     let mut assumptions = assumed::all(&setting, links, &points, &engine_flags);
     let observed = observed::rows(scenario, links, &memory)?;
-    assumptions.extend(of_rows(
-        scenario,
-        (links, &all_reduce),
-        &costs,
-        (&points, &observed),
-    )?);
-    drop(map);
+    let rows = (&points[..], &observed[..]);
+    assumptions.extend(of_rows(scenario, (links, &all_reduce), &costs, rows)?);
     if scenario.refused_cut().is_some() {
         // It does not start as it is cut, whatever room there is.
         memory.fits = Some(false);

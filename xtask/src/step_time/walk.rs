@@ -3,7 +3,7 @@
 //!
 //! Source: FlashAttention 2 splits for one query token alone (`num_splits > 1` is refused for more, vLLM 0.11.1
 //! to 0.33.0); vLLM's unified Triton kernel takes its 3D grid for one query token alone to 0.32.0;
-//! SGLang's Triton backend verifies by `extend_attention_fwd`, grid (sequences, heads, 1), 0.4.9 to 0.5.23
+//! SGLang's Triton backend verifies by `extend_attention_fwd`, grid (sequences, heads, 1), 0.5.9 to 0.5.23
 //! (its kernel that splits runs on AMD's gfx95 alone). Measured on an H200 (docs/HARDWARE.md "Verifying over a long context").
 
 use kvplan::Attention;
