@@ -192,7 +192,8 @@ fn verifies(line: &str) -> Vec<f64> {
     );
     let of = |steps: &str| {
         let more = ["--draft", "eagle3", "--concurrency", "1", "--steps", steps];
-        let answer = json(&[&["--from-log", &log], &CARD[..], &more].concat());
+        let card = ["--gpu", "h100", "--gpus", "8"];
+        let answer = json(&[&["--from-log", &log], &card[..], &more].concat());
         answer["points"][0]["verify_ms"].as_f64().expect("a verify")
     };
     ["3", "4", "7"].map(of).to_vec()
@@ -210,11 +211,9 @@ fn whole_graphs_run_the_tokens_of_one_user_and_cut_ones_the_next_size() {
     let cut = backend("FLASHINFER");
     // 5 and 8 tokens both run as 8, and only those asked for read a cache.
     let more = [cut[1] / cut[0], cut[2] / cut[1]];
-    assert!(more[0] > 1.1 && more[1] > 1.0 && more[1] < 1.01, "{cut:?}");
+    assert!(more[0] > 1.05 && more[1] > 1.0 && more[1] < 1.01, "{cut:?}");
     let told = verifies("INFO compilation_config={'cudagraph_mode': <CUDAGraphMode.PIECEWISE: 1>}");
-    // The same of a backend that does not split a verify, which adds as much to each of them.
-    let more = told[2] / told[1];
-    assert!(told[0] < told[1] && more > 1.0 && more < 1.01, "{told:?}");
+    assert_eq!(told, cut);
 }
 
 /// One server's two logs, of which one showed what a plain server captures, gave other rows.

@@ -204,6 +204,10 @@ impl<'a> Costs<'a> {
             // The excess may be negative: the machine was faster than the model.
             let least_ms = found.plain.total() - found.verify.total();
             found.verify.other_ms += pin.excess_ms.max(least_ms);
+            // What was computed too much is most likely of the kernel that walks the cache.
+            let lacking_ms = (-found.verify.other_ms).clamp(0.0, found.verify.kv_ms);
+            found.verify.other_ms += lacking_ms;
+            found.verify.kv_ms -= lacking_ms;
         }
         CycleCost {
             plain_ms: found.plain.total(),
