@@ -81,7 +81,7 @@ fn how_far_an_unknown_head_reaches_is_not_known_for_any_engine_and_asked_first()
     let mut verdicts = Vec::new();
     let head = "RedHatAI/Qwen3-30B-A3B-Instruct-2507-speculator.eagle3";
     for engine in ["vllm", "vllm@0.26"] {
-        let server = "--model qwen3-30b-a3b --quant fp8 --gpu h100-sxm --gpus 2 --concurrency 1 --context 16k";
+        let server = "--model qwen3-30b-a3b --quant fp8 --gpu h100-sxm --gpus 1 --concurrency 1 --context 16k";
         let text = run(
             "predict",
             &format!("{server} --engine {engine} --draft {head}"),
@@ -90,15 +90,8 @@ fn how_far_an_unknown_head_reaches_is_not_known_for_any_engine_and_asked_first()
         assert!(!text.contains("the head's config reaches less"), "{text}");
         verdicts.push(text.lines().next().unwrap_or_default().to_string());
     }
-    let [newest, older] = [0, 1].map(|n: usize| {
-        let (_, said) = verdicts[n]
-            .split_once("MEASURE FIRST   ")
-            .expect("a verdict");
-        let (speedup, _) = said.split_once('x').expect("a speedup");
-        speedup.parse::<f64>().expect("a number")
-    });
-    // Their verifies are padded otherwise.
-    assert!((newest / older - 1.0).abs() < 0.03, "{verdicts:?}");
+    assert!(verdicts[0].starts_with("MEASURE FIRST"), "{verdicts:?}");
+    assert_eq!(verdicts[0], verdicts[1]);
 }
 
 fn at_context(flags: &str) -> Value {

@@ -224,11 +224,11 @@ fn flag_name(words: &str) -> &str {
 /// "(1 with --gpu-memory-utilization 0.975)" beside "beyond 1 user the KV pool is full".
 #[test]
 fn a_fraction_that_holds_no_more_requests_is_not_named() {
-    let flags = "--model qwen3-32b --quant fp8 --gpu rtx-pro-6000 --gpus 2 --tp 1 --context 128k \
-                 --concurrency 1,8 --engine vllm --steps 3 --accept 3@3";
+    let flags = "--model qwen3-32b --quant fp8 --gpu rtx-pro-6000 --gpus 2 --tp 1 --context 256k \
+                 --kv-dtype fp8 --concurrency 1,8 --engine vllm --accept 3@3";
     let predict = run("predict", flags);
     assert!(
-        predict.contains("runs 1 request at once, of 8 asked for"),
+        predict.contains("beyond 1 user the KV pool is full"),
         "{predict}"
     );
     assert!(

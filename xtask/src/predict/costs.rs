@@ -208,6 +208,7 @@ impl<'a> Costs<'a> {
             let lacking_ms = (-found.verify.other_ms).clamp(0.0, found.verify.kv_ms);
             found.verify.other_ms += lacking_ms;
             found.verify.kv_ms -= lacking_ms;
+            found.walked_ms = (found.walked_ms - lacking_ms).max(0.0);
         }
         CycleCost {
             plain_ms: found.plain.total(),

@@ -12,7 +12,7 @@ pub(in crate::predict) struct WalkTime {
 impl WalkTime {
     /// How much shorter and longer a cycle may be by it, ln. What an observed verify held of it is known.
     pub(super) fn doubt(self, cycle_ms: f64, seen_ms: f64) -> (f64, f64) {
-        let open_ms = (self.ms - seen_ms).abs();
+        let open_ms = (self.ms - seen_ms).max(0.0);
         if open_ms <= 0.0 || cycle_ms <= 0.0 {
             return (0.0, 0.0);
         }
