@@ -14,8 +14,9 @@ use crate::table::thousands;
 /// that most steps run with every request in them.
 const SHORTEST_REQUEST: u64 = 256;
 
-/// Doubt of the draft's host time, ln, from which it is the first thing to measure: a tenth of the cycle.
-const HOST_DECIDES: f64 = 0.1;
+/// Doubt of the draft's host time, or of the verify's kernel, ln, from which it is the first thing to measure: a
+/// tenth of the cycle.
+const TIME_DECIDES: f64 = 0.1;
 
 /// For the lightest load left open among those that the pool holds; where none is, for the lightest at which
 /// a faster depth may not pay.
@@ -41,26 +42,26 @@ pub(super) fn of_the_open(
     let steps = faster.map_or(point.steps, |faster| faster.steps);
     let (point, conditions) = points::row(scenario, costs, load, None, Some(steps))?;
     let cost = costs.cycle(load.0, load.1, point.steps, point.draft_tokens);
-    let mut measure = match cost.host_doubt().0 > HOST_DECIDES {
-        true => Measure {
+    let decides = |(shorter, _): (f64, f64)| shorter > TIME_DECIDES;
+    let how = match decides(cost.host_doubt()) {
+        true => Some(
+            "run both: what the host needs to launch the draft decides, which neither a plain sweep nor an accept \
+             length shows",
+        ),
+        false => decides(cost.walk_doubt(costs.pin.as_ref())).then_some(
+            "run both at this context: what the verify's attention kernel takes decides, which neither a plain \
+             sweep nor an accept length shows",
+        ),
+    };
+    let mut measure = match how {
+        Some(how) => Measure {
             what: BOTH.to_string(),
-            how: "run both: what the host needs to launch the draft decides, which neither a plain sweep nor an \
-                  accept length shows"
-                .to_string(),
+            how: how.to_string(),
             concurrency: point.concurrency,
             width_now: Some(point.speedup_high / point.speedup_low),
             width_after: None,
         },
-        false if cost.walk_doubt(costs.pin.as_ref()).0 > HOST_DECIDES => Measure {
-            what: BOTH.to_string(),
-            how: "run both at this context: what the verify's attention kernel takes decides, which neither a plain \
-                  sweep nor an accept length shows"
-                .to_string(),
-            concurrency: point.concurrency,
-            width_now: Some(point.speedup_high / point.speedup_low),
-            width_after: None,
-        },
-        false => of_the_point(scenario, &point, &conditions, memory),
+        None => of_the_point(scenario, &point, &conditions, memory),
     };
     let at = verdict::users(point.concurrency);
     if faster.is_some() {

@@ -28,7 +28,7 @@ pub(super) fn told(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> 
     let (low, high) = scenario.walk_band();
     Some(Assumption {
         what: format!(
-            "{kernel}: {:.1} ms of the cycle of {:.1} at {} and {} tokens, growing with the context ({low} to {high} of \
+            "{kernel} does not split a verify over the cache as it splits a plain step: {:.1} ms of the cycle of {:.1} at {} and {} tokens, growing with the context ({low} to {high} of \
              that in the band; docs/HARDWARE.md), without which it would be {:.2}x there; {other}",
             cost.walk.ms,
             cost.cycle_ms(),

@@ -7,29 +7,28 @@ use super::{EngineKind, Scenario};
 use crate::explain::carried::ATTENTION;
 use crate::gpus::Family;
 use crate::step_time::verify_graphs::has_sinks;
-use crate::step_time::walk::{Kernel, Walk};
+use crate::step_time::walk::Walk;
 
 impl Scenario {
     /// The kernel that verifies, where it does not split the cache.
     pub(crate) fn walk(&self) -> Option<Walk> {
-        let kernel = match self.engine.kind {
+        match self.engine.kind {
             EngineKind::Vllm => self.walk_of_vllm(),
             EngineKind::Sglang => self.walk_of_sglang(),
             EngineKind::TrtLlm | EngineKind::LlamaCpp => None,
-        };
-        kernel.map(|kernel| Walk { kernel })
+        }
     }
 
     /// FlashAttention 3 (Hopper) and 4 split; version 2, which all other cards run, does for one query token
     /// alone. Triton's kernel splits verifies from 0.33.0 on.
-    fn walk_of_vllm(&self) -> Option<Kernel> {
+    fn walk_of_vllm(&self) -> Option<Walk> {
         let attends = self.attends();
         let seen = self.ran.verify_graphs.as_ref();
         let version = self.engine.version.as_deref().and_then(Version::find);
         match attends.backend_or(seen) {
-            "FLASH_ATTN" if self.older_or_rtx() => Some(Kernel::FlashAttention2),
+            "FLASH_ATTN" if self.older_or_rtx() => Some(Walk::FlashAttention2),
             "TRITON_ATTN" if !version.is_none_or(|v| v.since((0, 33, 0), (2026, 11))) => {
-                Some(Kernel::TritonOfVllm)
+                Some(Walk::TritonOfVllm)
             }
             _ => None,
         }
@@ -38,14 +37,14 @@ impl Scenario {
     /// Its Triton backend is what it takes by itself where neither FlashAttention 3 nor the kernels of data-centre
     /// Blackwell run, for latent attention and for sinks (FlashInfer has none). Source:
     /// `_get_default_attn_backend` of server_args.py, 0.5.9, 0.5.13 and 0.5.23.
-    fn walk_of_sglang(&self) -> Option<Kernel> {
+    fn walk_of_sglang(&self) -> Option<Walk> {
         let seen = self.ran.verify_graphs.as_ref();
         let seen = seen.and_then(|seen| seen.backend.as_deref());
         let triton = match self.ran.carried.value(ATTENTION).or(seen) {
             Some(told) => told == "triton",
             None => self.older_or_rtx() && (self.dense_latent() || has_sinks(&self.model)),
         };
-        triton.then_some(Kernel::TritonOfSglang)
+        triton.then_some(Walk::TritonOfSglang)
     }
 
     fn older_or_rtx(&self) -> bool {
@@ -69,25 +68,23 @@ impl Scenario {
         }
     }
 
-    /// What is known of the kernel, in words, and what runs another.
+    /// The kernel in words, and what runs another.
     pub(crate) fn walk_told(&self) -> Option<(&'static str, &'static str)> {
         let fp8 = self.kv_dtype == KvDtype::Fp8;
-        Some(match self.walk()?.kernel {
-            Kernel::FlashAttention2 if !fp8 => (
-                "vLLM's FlashAttention 2 does not split a verify over the cache as it splits a plain step",
-                "an fp8 cache, or --attention-backend FLASHINFER, runs a kernel that does (not measured here)",
-            ),
-            Kernel::FlashAttention2 => (
-                "vLLM's FlashAttention 2 does not split a verify over the cache as it splits a plain step",
+        Some(match self.walk()? {
+            Walk::FlashAttention2 if fp8 => (
+                "vLLM's FlashAttention 2",
                 "--attention-backend FLASHINFER runs a kernel that does (not measured here)",
             ),
-            Kernel::TritonOfVllm => (
-                "vLLM's Triton attention does not split a verify over the cache as it splits a plain step",
-                "0.33.0 does",
+            Walk::FlashAttention2 => (
+                "vLLM's FlashAttention 2",
+                "an fp8 cache, or --attention-backend FLASHINFER, runs a kernel that does (not measured here)",
             ),
-            Kernel::TritonOfSglang => (
-                "SGLang's Triton attention does not split a verify over the cache as it splits a plain step",
-                "--attention-backend flashinfer, where it starts with this model, runs a kernel that does (not measured here)",
+            Walk::TritonOfVllm => ("vLLM's Triton attention", "0.33.0 does"),
+            Walk::TritonOfSglang => (
+                "SGLang's Triton attention",
+                "--attention-backend flashinfer, where it starts with this model, runs a kernel that does (not \
+                 measured here)",
             ),
         })
     }

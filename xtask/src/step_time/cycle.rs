@@ -125,7 +125,8 @@ pub(crate) fn cycle(
         .map(|draft| (draft, draft_tp));
     let walked = server.walk_more_ms(drafts, (sequences, verified), chain.context);
     let mut draft = step.times(chain.draft_steps.max(0.0));
-    super::walk::add(walked, &mut verify, &mut draft);
+    verify.kv_ms += walked.0;
+    draft.kv_ms += walked.1;
     let cycle_ms = verify.total() + draft.total();
     let host_bound_ms = server.host_bound_ms(chain.draft_steps, sequences, cycle_ms);
     draft.launch_ms += host_bound_ms;

@@ -6,17 +6,16 @@
 //! SGLang's Triton backend verifies by `extend_attention_fwd`, grid (sequences, heads, 1), 0.5.9 to 0.5.23
 //! (its kernel that splits runs on AMD's gfx95 alone). Measured on an H200 (docs/HARDWARE.md "Verifying over a long context").
 
-use kvplan::Attention;
+use kvplan::{Attention, Sharding};
 
 use super::attention::{BLOCK_GB_S, Reading, gqa, mla};
 use super::layer::{Batch, LayerKind, Rank};
-use super::{Draft, Server, StepParts, bounded, context_bounded};
+use super::{Draft, Server, bounded, context_bounded};
 use crate::gpus::{Family, Gpu};
-use kvplan::Sharding;
 
-/// Which kernel.
+/// A kernel whose verify walks the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kernel {
+pub(crate) enum Walk {
     /// vLLM's FlashAttention 2, on cards that are neither Hopper nor data-centre Blackwell.
     FlashAttention2,
     /// vLLM's unified Triton kernel.
@@ -38,12 +37,6 @@ const SGLANG_ON_HOPPER: f64 = 2.45;
 /// What a verify's kernel costs beside the walk, us.
 const FIXED_US: f64 = 3.5;
 
-/// A verify that walks.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Walk {
-    pub(crate) kernel: Kernel,
-}
-
 /// Attention of one layer on one rank.
 #[derive(Debug, Clone, Copy)]
 struct Heads {
@@ -59,10 +52,10 @@ impl Walk {
         let sm_tflops = gpu.tflops_bf16.max(1.0) / f64::from(gpu.sm_count.max(1));
         let read_ns = 2.0 * row / BLOCK_GB_S;
         let multiply_ns = |rows: f64| 2.0 * rows * row / (sm_tflops.min(MMA_SM_TFLOPS) * 1e3);
-        match self.kernel {
-            Kernel::FlashAttention2 => read_ns + multiply_ns(64.0),
-            Kernel::TritonOfVllm => TRITON_TURN.1 / TRITON_TURN.0,
-            Kernel::TritonOfSglang => {
+        match self {
+            Walk::FlashAttention2 => read_ns + multiply_ns(64.0),
+            Walk::TritonOfVllm => TRITON_TURN.1 / TRITON_TURN.0,
+            Walk::TritonOfSglang => {
                 // Its tiles by head size: 128 queries on Hopper, 64 elsewhere, 32 of a latent.
                 let on_hopper = gpu.family == Family::Hopper;
                 let rows = match row {
@@ -79,17 +72,17 @@ impl Walk {
     /// Blocks that a card works on as if alone.
     fn at_once(self, gpu: &Gpu) -> f64 {
         let roomy = matches!(gpu.arch.as_str(), "sm_80" | "sm_90" | "sm_100" | "sm_103");
-        let gain = match self.kernel {
-            Kernel::FlashAttention2 if roomy => SHARED_GAIN,
+        let gain = match self {
+            Walk::FlashAttention2 if roomy => SHARED_GAIN,
             _ => 1.0,
         };
         gain * f64::from(gpu.sm_count.max(1))
     }
 
     fn us(self, gpu: &Gpu, read: &Reading, heads: &Heads) -> f64 {
-        let blocks = match self.kernel {
-            Kernel::TritonOfVllm => heads.cached,
-            Kernel::FlashAttention2 | Kernel::TritonOfSglang => heads.query,
+        let blocks = match self {
+            Walk::TritonOfVllm => heads.cached,
+            Walk::FlashAttention2 | Walk::TritonOfSglang => heads.query,
         } * read.sequences;
         let waves = (blocks / self.at_once(gpu)).max(1.0);
         FIXED_US + read.context * self.token_ns(gpu, heads.row) * waves * 1e-3
@@ -184,16 +177,6 @@ impl Server<'_> {
     }
 }
 
-/// Adds what a walk takes to the parts of a cycle.
-pub(super) fn add(
-    (verify_ms, draft_ms): (f64, f64),
-    verify: &mut StepParts,
-    draft: &mut StepParts,
-) {
-    verify.kv_ms += verify_ms;
-    draft.kv_ms += draft_ms;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,7 +186,7 @@ mod tests {
     #[test]
     fn walks_of_a_verify_are_met_as_measured_alone() {
         let gpu = find("h200").expect("catalogue");
-        let at = |kernel, (query, cached, row), (users, context), measured_us: f64| {
+        let at = |kernel: Walk, (query, cached, row), (users, context), measured_us: f64| {
             let read = Reading {
                 sequences: users,
                 tokens: 4.0,
@@ -212,14 +195,14 @@ mod tests {
                 shared_prefix: 0.0,
                 splits: 1.0,
             };
-            let us = Walk { kernel }.us(gpu, &read, &Heads { query, cached, row });
+            let us = kernel.us(gpu, &read, &Heads { query, cached, row });
             let error = (us / measured_us).ln().abs();
             assert!(
                 error < 0.13,
                 "{kernel:?} {query} {users} x {context}: {us:.0} for {measured_us}"
             );
         };
-        use Kernel::*;
+        use Walk::*;
         at(FlashAttention2, (32.0, 8.0, 256.0), (1.0, 2048.0), 42.9);
         at(FlashAttention2, (8.0, 2.0, 256.0), (1.0, 32768.0), 650.8);
         at(FlashAttention2, (32.0, 8.0, 256.0), (16.0, 32768.0), 1945.0);
@@ -257,9 +240,8 @@ mod tests {
             graphs: true,
             ladder: spec_decode::cycle::GraphLadder::Exact,
         };
-        let server = Server::new(&target, gpu, &setup, &|_| 0.0).with_walk(Some(Walk {
-            kernel: Kernel::FlashAttention2,
-        }));
+        let server =
+            Server::new(&target, gpu, &setup, &|_| 0.0).with_walk(Some(Walk::FlashAttention2));
         for (users, context, measured_ms) in [
             (1.0, 2400.0, 1.17),
             (16.0, 2400.0, 3.07),
@@ -282,10 +264,7 @@ mod tests {
     #[test]
     fn the_rtx_sweep_that_walks_is_met() {
         let gpu = find("rtx-pro-6000").expect("catalogue");
-        let ns = Walk {
-            kernel: Kernel::TritonOfSglang,
-        }
-        .token_ns(gpu, 512.0);
+        let ns = Walk::TritonOfSglang.token_ns(gpu, 512.0);
         for (context, grown_ms) in [(16384.0, 12.4), (32768.0, 23.9), (65536.0, 48.3)] {
             let ms = 15.0 * context * ns * 1e-6;
             assert!(
