@@ -204,3 +204,29 @@ fn the_depth_advised_is_the_one_that_is_pasted_where_none_is_fixed_with_both_end
         "{advised:?}"
     );
 }
+
+/// Three steps ran, four were 4 % faster and five 5.5 %: the four were looked at alone, and nothing was named.
+#[test]
+fn a_depth_that_gains_beyond_a_tie_is_named_though_a_shallower_one_is_near_it() {
+    let sweep = "concurrency,tok_s\n1,98\n8,700\n32,2300\n64,3700\n";
+    common::with_log("near.csv", sweep, |path| {
+        let server = format!(
+            "--model llama-3.3-70b --quant fp8 --gpu h100 --gpus 4 --engine sglang@0.5.20 --draft eagle3 \
+             --context 4k --accept 2.5@3 --baseline {path}"
+        );
+        let row = json(&server, "8,64")["points"][0].clone();
+        let own = row["spec_tok_s"].as_f64().expect("a speed");
+        assert_eq!(row["steps"], 3, "{row}");
+        let of = |steps: u32| {
+            let fixed = json(&format!("{server} --steps {steps}"), "8,64");
+            fixed["points"][0]["spec_tok_s"].as_f64().expect("a speed") / own
+        };
+        assert!(
+            of(4) * 0.95 < 1.0 && of(5) * 0.95 > 1.0,
+            "{} {}",
+            of(4),
+            of(5)
+        );
+        assert_eq!(row["faster"]["steps"], 5, "{row}");
+    });
+}

@@ -97,6 +97,7 @@ impl RanOn {
     fn of_start(start: &Start) -> Self {
         Self {
             tp: start.tp().map(|tp| (tp, start.line)),
+            kv_dtype: start.kv_dtype().map(|kv| (kv.to_string(), start.line)),
             data_parallel: start.data_parallel().map(|what| (what, start.line)),
             eager: start.eager().then_some(start.line),
             ..Self::default()
@@ -156,14 +157,18 @@ pub(crate) fn sweep_with_notes(
     if let Some(fault) = fault {
         return Err(input::error(format!("--baseline {name}: {fault}")));
     }
-    match csv::table(&doc, name).transpose()? {
-        Some(table) if table.sweeps_contexts() => sweep_of_points(&table.points(), name, users),
-        Some(table) => {
+    let Some(table) = csv::table(&doc, name).transpose()? else {
+        return of_log(&facts_from_text(text, name), name);
+    };
+    let mut sweep = match table.sweeps_contexts() {
+        true => sweep_of_points(&table.points(), name, users)?,
+        false => {
             let notes = table.guessed.into_iter().collect();
-            finished(table.rows, None, notes, (name, table.summed))
+            finished(table.rows, None, notes, (name, table.summed))?
         }
-        None => of_log(&facts_from_text(text, name), name),
-    }
+    };
+    sweep.ran_on = starts::plain(&doc).map_or_else(RanOn::default, |start| RanOn::of_start(&start));
+    Ok(sweep)
 }
 
 /// One measurement a load, checked; `summed` where the text says that the speeds are of all users.

@@ -1,6 +1,6 @@
 //! Start lines of servers in a text, as notes of several runs have them: which flag is whose.
 
-use super::args::flag_number;
+use super::args::{flag, flag_number};
 use super::facts::{EAGER, Facts};
 use super::text::Doc;
 
@@ -73,6 +73,12 @@ impl Start {
     pub(crate) fn eager(&self) -> bool {
         let mut words = self.text.split_whitespace();
         words.any(|word| EAGER_FLAGS.contains(&word))
+    }
+
+    /// The KV format that it is told; none where it is left to choose.
+    pub(crate) fn kv_dtype(&self) -> Option<&str> {
+        let said = flag(&self.text, "--kv-cache-dtype").map(|(dtype, _)| dtype);
+        said.filter(|dtype| *dtype != "auto")
     }
 
     /// What spreads its requests over ranks, in words.

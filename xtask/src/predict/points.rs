@@ -329,7 +329,8 @@ pub(super) fn row(
     Some((point, conditions))
 }
 
-/// The depth told beside the one that runs: the surest, else the fastest.
+/// The depth told beside the one that runs: the surest, else the one taken of the fast ones, else, where that
+/// is too near to what runs, the fastest of all.
 fn told_beside(
     scenario: &Scenario,
     costs: &Costs<'_>,
@@ -340,7 +341,7 @@ fn told_beside(
     let on = |t: &Tried| verdict_on(scenario, costs, at, t);
     let judged: Vec<Judged> = tried.iter().map(|t| Judged::new(t, on(t))).collect();
     let others = [surest(&judged), fastest(&judged)].into_iter().flatten();
-    let others = others.filter_map(|at| tried.get(at));
+    let others = others.filter_map(|at| tried.get(at)).chain(best(tried));
     let mut others = others.map(|other| Faster {
         steps: other.depth.steps,
         speedup: other.speedup,

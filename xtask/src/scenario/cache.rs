@@ -8,17 +8,26 @@ use crate::explain::LogScenario;
 /// The FP8 of fewer digits, which engines are told by name.
 pub(crate) const E5M2: &str = "fp8_e5m2";
 
+/// What is served, by which engine and on which card.
+pub(super) type Serving<'a> = (&'a kvplan::Model, &'a EngineChoice, &'a crate::gpus::Gpu);
+
+/// The format of the KV cache that the engine takes where nobody says one.
+pub(super) fn kv_by_itself(
+    (model, choice, gpu): Serving<'_>,
+) -> anyhow::Result<(kvplan::KvDtype, kvplan::KvReason)> {
+    let rules = crate::plan::engine(choice)?;
+    Ok(kvplan::kv_by_itself(model, rules, gpu.compute_major()))
+}
+
 /// The format of the KV cache.
 pub(super) fn kv_dtype(
     merged: &merge::Merged,
-    (model, gpu): (&kvplan::Model, &crate::gpus::Gpu),
-    choice: &EngineChoice,
+    serving: Serving<'_>,
     notes: &mut Notes,
 ) -> anyhow::Result<kvplan::KvDtype> {
-    let engine = choice.kind;
+    let engine = serving.1.kind;
     let Some(given) = &merged.kv_dtype else {
-        let rules = crate::plan::engine(choice)?;
-        let (dtype, why) = kvplan::kv_by_itself(model, rules, gpu.compute_major());
+        let (dtype, why) = kv_by_itself(serving)?;
         notes.input("kv_dtype", dtype.name(), why.said());
         if why == kvplan::KvReason::UsualCheckpoint {
             notes.assume(

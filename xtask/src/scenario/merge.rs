@@ -84,8 +84,8 @@ pub(crate) struct Merged {
     pub(crate) ran: Ran,
     /// Tensor-parallel size of the log's server, and file and line.
     pub(super) log_tp: Option<(u32, String)>,
-    /// KV format of the log's server, and file and line.
-    pub(super) log_kv_dtype: Option<(String, String)>,
+    /// KV format of the server that a log or scenario describes, and where that stands.
+    pub(super) described_kv_dtype: Option<(String, String)>,
     /// Whether what a log says of the model is said of the one asked for.
     pub(super) log_is_of_the_model: bool,
     pub(crate) assumed: Assumed,
@@ -158,6 +158,7 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
     merged.dcp = number(file.dcp);
     merged.engine = text(file.engine);
     merged.mem_fraction = file.mem_fraction.map(|v| Given::new(v, &source));
+    merged.described_kv_dtype = file.kv_dtype.clone().map(|kv| (kv, source.to_string()));
     merged.kv_dtype = text(file.kv_dtype);
     merged.context = text(file.context);
     merged.concurrency = text(file.concurrency);
@@ -235,7 +236,7 @@ fn apply_log(
     }
     let at = |line: usize| format!("{shown}:{line}");
     merged.log_tp = log.tp.map(|(tp, line)| (tp, at(line)));
-    merged.log_kv_dtype = log.kv_dtype.clone().map(|(kv, line)| (kv, at(line)));
+    merged.described_kv_dtype = log.kv_dtype.clone().map(|(kv, line)| (kv, at(line)));
     let text = |value: Option<(String, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
     merged.model = text(log.model).or(merged.model.take());

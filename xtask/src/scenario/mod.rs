@@ -258,7 +258,7 @@ impl Scenario {
         let model = ran::stretched(model::target(merged, notes)?, merged);
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
         let (merged, baseline) = &aside::of_this_server(merged, (tp, &hardware), notes)?;
-        let target = (&model, &engine);
+        let (target, serving) = ((&model, &engine), (&model, &engine, hardware.gpu));
         let draft = heads::resolve(merged, target, notes)?;
         let (allreduce, swept) = all_reduce::resolve(merged, &hardware, target, tp, notes)?;
         let served = sweep::served(merged, &hardware.served, (&model, tp, &*allreduce), notes);
@@ -272,8 +272,8 @@ impl Scenario {
         let (steps, topk, draft_tokens) = tree::resolve(merged, notes)?;
         Ok(Self {
             acceptance: acceptance::resolve(merged, target, draft.as_ref(), context, steps, notes)?,
-            kv_dtype: cache::kv_dtype(merged, (&model, hardware.gpu), &engine, notes)?,
-            swept_kv_dtype: sweep::kv_dtype(baseline.as_ref(), merged, notes),
+            kv_dtype: cache::kv_dtype(merged, serving, notes)?,
+            swept_kv_dtype: sweep::kv_dtype(baseline.as_ref(), merged, serving, notes)?,
             mem_fraction: cache::mem_fraction(merged, notes)?,
             uncut: shapes::uncut(&model, (tp, ep), engine.kind),
             ep,

@@ -107,6 +107,7 @@ pub(super) fn take_back(merged: &mut Merged, by_log: bool) {
     if by_log {
         // Some models choose their own, and a log does not say who did.
         merged.kv_dtype = None;
+        merged.described_kv_dtype = None;
         merged.dcp = None;
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Notes;
 use super::merge::Merged;
 use super::parse;
 use super::served::Served;
+use super::{EngineKind, Notes, cache};
 use crate::bench_input;
 use crate::input;
 
@@ -102,34 +102,63 @@ pub(super) fn plain_pool(
         .cloned()
 }
 
-/// The KV format that the sweep ran with: as its file says, else as the log beside it. Says so where
-/// the answer has another.
+/// The KV format that the sweep ran with: as its file says, else as the log or scenario beside it. Where
+/// none says, `--kv-dtype` asks for another server than the one that was measured, as `--allreduce` does,
+/// and the sweep is of what the engine takes by itself. Says so where the answer has another.
 pub(super) fn kv_dtype(
     sweep: Option<&bench_input::Sweep>,
     merged: &Merged,
+    serving: cache::Serving<'_>,
     notes: &mut Notes,
-) -> kvplan::KvDtype {
+) -> anyhow::Result<kvplan::KvDtype> {
     let asked = kvplan::KvDtype::parse(&notes.given("kv_dtype")).unwrap_or_default();
     let Some(sweep) = sweep else {
-        return asked;
+        return Ok(asked);
     };
     let file = notes.given("baseline");
     let own = sweep.ran_on.kv_dtype.as_ref();
     let own = own.map(|(said, line)| (said.clone(), format!("{file}:{line}")));
-    let told = own.or_else(|| merged.log_kv_dtype.clone());
+    let told = own.or_else(|| merged.described_kv_dtype.clone());
     let told = told.and_then(|(said, at)| Some((kvplan::KvDtype::parse(&said)?, at)));
-    let Some((ran, at)) = told.filter(|(ran, _)| *ran != asked) else {
-        return asked;
+    let by_flag = merged.kv_dtype.as_ref();
+    let by_flag = by_flag.is_some_and(|given| given.source == "--kv-dtype");
+    let silent = told.is_none();
+    let (ran, known_by) = match told {
+        Some((ran, at)) => (ran, format!("of a KV cache in {} ({at})", ran.name())),
+        None if by_flag => {
+            let (ran, _) = cache::kv_by_itself(serving)?;
+            let taken = format!(
+                "taken to be of a KV cache in {}, the engine's own (it does not say)",
+                ran.name()
+            );
+            (ran, taken)
+        }
+        None => return Ok(asked),
     };
-    let (ran_name, name) = (ran.name(), asked.name());
+    if ran == asked {
+        return Ok(asked);
+    }
+    let name = asked.name();
+    let start = match serving.1.kind {
+        EngineKind::Sglang => Some("sglang.launch_server"),
+        EngineKind::Vllm => Some("vllm serve"),
+        EngineKind::TrtLlm | EngineKind::LlamaCpp => None,
+    };
+    let says = match (silent, start) {
+        (false, _) => String::new(),
+        (true, Some(start)) => {
+            format!("; if this is one, `# {start} --kv-cache-dtype {name}` above its speeds")
+        }
+        (true, None) => "; if this is one, its server's log as --from-log".to_string(),
+    };
     notes.assume(
         format!(
-            "the plain sweep is of a KV cache in {ran_name} ({at}); its steps in {name} are the measured \
-             ones and what the step model adds or takes between the two"
+            "the plain sweep is {known_by}; its steps in {name} are the measured ones and what the step \
+             model adds or takes between the two"
         ),
-        format!("a plain sweep with a KV cache in {name}"),
+        format!("a plain sweep with a KV cache in {name}{says}"),
     );
-    ran
+    Ok(ran)
 }
 
 /// A file and the load behind its `@`; a file whose own name has one is taken as it is.
