@@ -8,7 +8,7 @@ use common::answers;
 fn log(name: &str, config: &str, lines: &str) -> String {
     let file = std::env::temp_dir().join(format!("other-draft-{}-{name}.log", std::process::id()));
     let text = format!(
-        "INFO 11-30 09:40:02 [utils.py:302]   version 0.17.0\n\
+        "INFO 11-30 09:40:02 [utils.py:302]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.17.0\n\
          INFO 11-30 09:40:02 [utils.py:238] non-default args: {{'model': 'Qwen/Qwen3-14B-AWQ', \
          'max_model_len': 16384, 'max_num_seqs': 8, 'speculative_config': {config}}}\n{lines}"
     );
@@ -405,4 +405,11 @@ fn the_kv_format_of_sparse_attention_is_the_one_that_sglang_takes_on_the_card() 
     }
     let text = plan("b200", "vllm@0.33.0");
     assert!(text.contains("KV dtype bf16 (the default)"), "{text}");
+}
+
+/// vLLM draws its name beside its version.
+#[test]
+fn the_version_beside_vllms_drawn_name_is_its_own() {
+    let text = asked(&log("banner", HEAD, OF_THE_HEAD), &[]);
+    assert!(text.contains("vllm@0.17.0"), "{text}");
 }

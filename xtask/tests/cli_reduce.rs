@@ -7,7 +7,7 @@ use common::{answers, xtask};
 
 /// GLM-5.1 on eight PCIe cards by a build that runs vLLM's own kernel over PCIe.
 const LOG: &str = "\
-(APIServer pid=1) INFO 05-15 03:30:49 [utils.py:306] version 0.20.2rc1.dev249
+(APIServer pid=1) INFO 05-15 03:30:49 [utils.py:306]  ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.20.2rc1.dev249
 (APIServer pid=1) INFO 05-15 03:30:49 [utils.py:240] non-default args: {'model': 'Qwen/Qwen3-30B-A3B-Instruct-2507', 'max_model_len': 32768, 'tensor_parallel_size': 8, 'gpu_memory_utilization': 0.865}
 (EngineCore pid=310) INFO 05-15 03:31:06 [core.py:109] Initializing a V1 LLM engine (v0.20.2) with config: model='Qwen/Qwen3-30B-A3B-Instruct-2507', speculative_config=None, max_seq_len=32768, tensor_parallel_size=8, kv_cache_dtype=auto
 (Worker pid=350) INFO 05-15 03:31:20 [custom_all_reduce.py:355] PCIe custom allreduce enabled via VLLM_ENABLE_PCIE_ALLREDUCE=1 (backend=cpp, using vLLM C++ custom allreduce).

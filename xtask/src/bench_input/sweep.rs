@@ -33,6 +33,8 @@ pub(crate) struct Sweep {
 /// The server behind a sweep, as far as its file says; each with its line.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct RanOn {
+    /// Its model, as it names it.
+    pub(crate) model: Option<String>,
     /// Tensor-parallel size.
     pub(crate) tp: Option<(u32, usize)>,
     /// Hosts that it spans, in words, where it spans several.
@@ -81,6 +83,7 @@ impl RanOn {
             .number("tp")
             .filter(|tp| (1.0..=65_536.0).contains(tp));
         Self {
+            model: facts.text("model").map(str::to_string),
             tp: tp.map(|tp| (tp as u32, line("tp"))),
             hosts: crate::explain::hosts_of_server(facts),
             gpu: facts.text("gpu").map(|gpu| (gpu.to_string(), line("gpu"))),

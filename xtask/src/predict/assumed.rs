@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::answer::{Assumption, Memory, Point};
 use super::links::Links;
-use super::{flags, launch};
+use super::{flags, launch, measured};
 use crate::scenario::{EngineKind, Scenario};
 use crate::table::thousands;
 
@@ -149,7 +149,7 @@ fn loads_between(scenario: &Scenario, points: &[Point]) -> Option<Assumption> {
         ([], []) => return None,
         ([], _) => (
             format!("{verifies} are modelled from them"),
-            "a speculative run there",
+            speculative_run(scenario, &beyond),
         ),
         (_, _) => {
             let is = if others.len() == 1 { "is" } else { "are" };
@@ -159,18 +159,37 @@ fn loads_between(scenario: &Scenario, points: &[Point]) -> Option<Assumption> {
             };
             (
                 format!("{} {is} modelled from them{too}", listed(&others)),
-                "a plain sweep over those loads",
+                "a plain sweep over those loads".to_string(),
             )
         }
     };
     Some(Assumption {
         what: format!("plain steps were measured at {users}; {modelled}"),
-        settled_by: settled_by.into(),
+        settled_by,
     })
 }
 
+/// The run that shows verifies of these loads, or what sets one that is at hand against the plain sweep.
+fn speculative_run(scenario: &Scenario, loads: &[u32]) -> String {
+    let at_hand = |users: &u32| measured::what_sets(scenario, *users);
+    let lacking = loads
+        .iter()
+        .copied()
+        .filter(|users| at_hand(users).is_none());
+    let lacking: Vec<u32> = lacking.collect();
+    match lacking.len() {
+        0 => loads
+            .iter()
+            .find_map(at_hand)
+            .unwrap_or_default()
+            .to_string(),
+        some if some == loads.len() => "a speculative run there".to_string(),
+        _ => format!("a speculative run at {}", users_of(&lacking)),
+    }
+}
+
 /// `1, 2 and 4 users`.
-fn users_of(loads: &[u32]) -> String {
+pub(super) fn users_of(loads: &[u32]) -> String {
     let s = if loads == [1] { "" } else { "s" };
     format!("{} user{s}", listed(loads))
 }

@@ -2,10 +2,11 @@
 //! for their own load and depth, and scale the cycles of others by measured over computed.
 
 use super::answer::{Assumption, Input};
+use super::assumed::users_of;
 use super::costs::{Costs, all_reduces};
 use super::links::{Choice, Links};
 use super::points::{Depth, accept_length};
-use crate::explain::speeds::{LoadSpeed, same_context};
+use crate::explain::speeds::{By, LoadSpeed, same_context};
 use crate::scenario::Scenario;
 use crate::scenario::drafted::Drafted;
 use crate::table::thousands;
@@ -108,6 +109,70 @@ pub(super) fn at(scenario: &Scenario, users: u32) -> Option<Both> {
         first = first.or(Some(found));
     }
     first
+}
+
+/// Loads whose two speeds are both at hand and not set against each other, by run and why.
+pub(super) fn not_set(scenario: &Scenario) -> Vec<Assumption> {
+    let mut found: Vec<(String, String, String, Vec<u32>)> = Vec::new();
+    for run in scenario.drafted() {
+        for speed in &run.speeds {
+            let Some(Both::Unlike(_, _, why)) = both(scenario, &run, speed) else {
+                continue;
+            };
+            // Of another run the ratio may be at hand.
+            let users = whole(speed.running).filter(|users| {
+                let told = at(scenario, *users);
+                matches!(told, Some(Both::Unlike(..)))
+            });
+            let Some(users) = users else {
+                continue;
+            };
+            let same = |known: &&mut (String, String, String, Vec<u32>)| {
+                known.0 == run.file && known.1 == why
+            };
+            match found.iter_mut().find(same) {
+                Some(known) => known.3.push(users),
+                None => {
+                    let settled_by = plain_like(scenario, speed).unwrap_or_default();
+                    let file = run.file.clone();
+                    found.push((file, why, settled_by.to_string(), vec![users]));
+                }
+            }
+        }
+    }
+    let told = found
+        .into_iter()
+        .map(|(file, why, settled_by, loads)| Assumption {
+            what: format!(
+                "{file}: its speeds at {} are not set against your plain sweep: {why}",
+                users_of(&loads)
+            ),
+            settled_by,
+        });
+    told.collect()
+}
+
+/// What sets the two speeds of a load against each other, where both are at hand and were taken otherwise.
+pub(super) fn what_sets(scenario: &Scenario, users: u32) -> Option<&'static str> {
+    let runs = scenario.drafted();
+    let mut speeds = runs.iter().flat_map(|run| &run.speeds);
+    let of_load = speeds.find(|speed| speed.running == f64::from(users));
+    let speed = of_load.filter(|_| at(scenario, users).is_some())?;
+    plain_like(scenario, speed)
+}
+
+/// A plain speed taken as this one was, where the sweep has none.
+fn plain_like(scenario: &Scenario, speed: &LoadSpeed) -> Option<&'static str> {
+    let mut plain = scenario.swept.iter();
+    let taken_alike =
+        |plain: &LoadSpeed| plain.running == speed.running && speed.over(plain).is_ok();
+    match (plain.any(taken_alike), speed.by) {
+        (true, _) => None,
+        (false, By::Lines) => {
+            Some("--baseline PLAIN.log, the plain server's own log of the same requests,")
+        }
+        (false, _) => Some("--baseline with the same bench of the plain server"),
+    }
 }
 
 /// The context at which a speed is taken whose lines do not say it, tokens, where it stands over a plain one.

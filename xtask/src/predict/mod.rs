@@ -237,14 +237,16 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
 /// What the measurements leave open.
 fn seen(
     scenario: &Scenario,
+    links: &Links<'_>,
     costs: &Costs<'_>,
     observed: &[observed::Observed],
 ) -> Vec<Assumption> {
     let told = costs.measured.as_ref().and_then(measured::Measured::told);
     let mut all: Vec<Assumption> = told.into_iter().collect();
+    all.extend(measured::not_set(scenario));
     all.extend(observed::left_out(scenario));
     all.extend(observed::by_log::outside(scenario, observed));
-    all.extend(observed::by_sweep::outside(scenario, observed));
+    all.extend(observed::by_sweep::outside(scenario, links, observed));
     all
 }
 
@@ -396,7 +398,7 @@ fn of_rows(
     let told = padding
         .into_iter()
         .chain(walk::told(scenario, costs, points));
-    Ok(told.chain(seen(scenario, costs, observed)).collect())
+    Ok(told.chain(seen(scenario, links, costs, observed)).collect())
 }
 
 /// Payload of the verify at the heaviest load asked for.

@@ -98,6 +98,7 @@ pub(super) fn of_this_server(
                 return Ok((pool_alone(own, notes)?, None));
             }
             if let Some(sweep) = &sweep {
+                own.ran.swept_on = sweep.ran_on.clone();
                 unsaid(sweep, merged, (tp, hardware), notes);
                 data_parallel_sweep(sweep, notes);
             }

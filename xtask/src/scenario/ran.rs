@@ -111,6 +111,8 @@ pub(crate) struct Ran {
     pub(crate) no_custom_all_reduce: bool,
     /// The pool of the plain server whose sweep is beside it, where that is of the same engine and model.
     pub(crate) plain_pool: Option<crate::bench_input::PlainPool>,
+    /// What the file of the plain sweep beside it says of that server.
+    pub(crate) swept_on: crate::bench_input::RanOn,
     /// What vLLM says of its scheduler, which may overlap the step; and what it drafts by.
     pub(crate) overlap: Option<crate::explain::overlap::Said>,
     pub(crate) method: Option<String>,

@@ -130,15 +130,17 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
                 .any(|facts| facts.text("engine").is_some() && !drafts(facts))
     };
     let swept = benches().filter(plain).find(|f| f.sweep.is_some());
+    // Of a table nobody but the reader knows what ran; a bench beside a log was most likely of that server.
+    let of_which = swept.filter(|facts| !facts.kinds.contains(&"csv"));
     if let (Some(facts), Some(log), None) = (
-        swept,
+        of_which,
         speculates,
         benches().find(|f| f.get("bench_accept_length").is_some()),
     ) {
         return Some(Baseline {
             none: Some(format!(
                 "--baseline {}: the server of {} speculates, and no accept length in the bench says \
-                 which of the two it is",
+                 which of the two it is; right if it ran against a plain server",
                 facts.file, log.file
             )),
             ..Baseline::of(facts)

@@ -168,7 +168,7 @@ fn row(
         source: format!("{file}:{}", speed.line),
         note: format!(
             "{placed}{lines}{}",
-            run.map_or_else(String::new, |run| over_plain(scenario, run, (users, speed))),
+            run.map_or_else(String::new, |run| over_plain(scenario, run, speed)),
         ),
     })
 }
@@ -208,8 +208,8 @@ fn computed(
     ))
 }
 
-/// The speed over that of the plain sweep at the same load, or why that says nothing.
-fn over_plain(scenario: &Scenario, run: &Drafted, (users, speed): (u32, &LoadSpeed)) -> String {
+/// The speed over that of the plain sweep at the same load, where the two were taken alike.
+fn over_plain(scenario: &Scenario, run: &Drafted, speed: &LoadSpeed) -> String {
     match measured::both(scenario, run, speed) {
         Some(Both::Alike(ratio)) => {
             let by = match ratio.tpot_ms.filter(|_| ratio.users > 1) {
@@ -220,12 +220,8 @@ fn over_plain(scenario: &Scenario, run: &Drafted, (users, speed): (u32, &LoadSpe
             };
             format!("; {:.2}x your plain sweep{by}", ratio.ratio)
         }
-        // Of another run the ratio is at hand.
-        Some(Both::Unlike(..)) if matches!(measured::at(scenario, users), Some(Both::Alike(_))) => {
-            String::new()
-        }
-        Some(Both::Unlike(_, _, why)) => format!("; not set against your plain sweep: {why}"),
-        None => String::new(),
+        // Why it is not is told once, of all loads: `measured::not_set`.
+        Some(Both::Unlike(..)) | None => String::new(),
     }
 }
 

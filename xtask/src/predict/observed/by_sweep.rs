@@ -6,6 +6,7 @@ use pcie_sim::box_spec::{Fabric, FabricState};
 use super::super::answer::Assumption;
 use super::super::costs::{Costs, all_reduces};
 use super::super::links::{Choice, Links};
+use super::super::payload_bytes;
 use super::by_log::{NOT_JUDGED, SCRATCH_90, place};
 use super::{Observed, Seen};
 use crate::explain::speeds::LoadSpeed;
@@ -114,31 +115,102 @@ pub(in crate::predict) fn without_refuted_collapse(scenario: Scenario) -> anyhow
 }
 
 /// What may be behind a sweep outside the band, in one line; `None` where it lies within.
-pub(in crate::predict) fn outside(scenario: &Scenario, rows: &[Observed]) -> Option<Assumption> {
+pub(in crate::predict) fn outside(
+    scenario: &Scenario,
+    links: &Links<'_>,
+    rows: &[Observed],
+) -> Option<Assumption> {
     let worst = worst(rows)?;
-    let (times, way, cut, length) = match worst < 1.0 {
-        true => (1.0 / worst, "slower", "fewer", "a longer"),
-        false => (worst, "faster", "more", "a shorter"),
+    let (times, way) = match worst < 1.0 {
+        true => (1.0 / worst, "slower"),
+        false => (worst, "faster"),
     };
-    let prefills = match worst < 1.0 {
-        true => " with prompts read in between,",
-        false => "",
-    };
-    let (tp, s) = (scenario.tp, if scenario.tp == 1 { "" } else { "s" });
-    let length = match scenario.sweep_context {
-        Some(_) => String::new(),
-        None => format!(" or at {length} context (--baseline-context)"),
-    };
-    let links = match scenario.tp > 1 && scenario.allreduce_table.is_none() {
-        true => ", over other links or by another all-reduce than reckoned with",
-        false => "",
+    let causes = match open_causes(scenario, worst < 1.0).as_slice() {
+        [] => ";".to_string(),
+        [one] => format!(": was it run {one}?"),
+        [most @ .., last] => format!(": was it run {}, or {last}?", most.join(", ")),
     };
     Some(Assumption {
         what: format!(
-            "the plain sweep is up to {times:.2} times {way} than computed, outside the band: was it run\
-             {prefills} on {cut} GPUs than the {tp} GPU{s} of this answer{length}{links}, in another weight or KV format, \
-             or on another card? it is taken as it stands"
+            "the plain sweep is up to {times:.2} times {way} than computed, outside the band{causes} it is taken \
+             as it stands"
         ),
-        settled_by: "a plain sweep of this very server".to_string(),
+        settled_by: settled_by(scenario, links),
     })
+}
+
+/// How that sweep may have run otherwise than the answer reckons, as far as its file does not say.
+fn open_causes(scenario: &Scenario, slower: bool) -> Vec<String> {
+    let ran_on = &scenario.ran.swept_on;
+    let mut causes = Vec::new();
+    if slower {
+        causes.push("with prompts read in between".to_string());
+    }
+    let (cut, length) = match slower {
+        true => ("fewer", "a longer"),
+        false => ("more", "a shorter"),
+    };
+    let (tp, s) = (scenario.tp, if scenario.tp == 1 { "" } else { "s" });
+    let cut = ran_on
+        .tp
+        .is_none()
+        .then(|| format!("on {cut} GPUs than the {tp} GPU{s} of this answer"));
+    let unsaid = scenario.sweep_context.is_none();
+    let length = unsaid.then(|| format!("at {length} context (--baseline-context)"));
+    let cut: Vec<String> = cut.into_iter().chain(length).collect();
+    if !cut.is_empty() {
+        causes.push(cut.join(" or "));
+    }
+    if reduces_unmeasured(scenario) {
+        causes.push("over other links or by another all-reduce than reckoned with".to_string());
+    }
+    let format = match (is_of_the_checkpoint(scenario), ran_on.kv_dtype.is_some()) {
+        (false, false) => Some("in another weight or KV format"),
+        (false, true) => Some("in another weight format"),
+        (true, false) => Some("in another KV format"),
+        (true, true) => None,
+    };
+    let card = ran_on.gpu.is_none().then_some("on another card");
+    causes.extend(format.into_iter().chain(card).map(str::to_string));
+    causes
+}
+
+/// Whether the sweep's file names the checkpoint that is asked about: its weights are of that format.
+fn is_of_the_checkpoint(scenario: &Scenario) -> bool {
+    let model = scenario.ran.swept_on.model.as_ref();
+    model.is_some_and(|model| *model == scenario.model_given)
+}
+
+/// Whether ranks reduce, and nobody measured how long that takes.
+fn reduces_unmeasured(scenario: &Scenario) -> bool {
+    scenario.tp > 1 && scenario.allreduce_table.is_none()
+}
+
+/// What tells which it is: of a sweep whose file says that it is of this server, what is left to measure.
+fn settled_by(scenario: &Scenario, links: &Links<'_>) -> String {
+    let told = scenario.ran.swept_on.tp.is_some() && is_of_the_checkpoint(scenario);
+    let measured = reduces_unmeasured(scenario).then(|| {
+        let choice = Choice::parse(&scenario.swept_allreduce).ok();
+        let bytes = payload_bytes(scenario, 1, 1);
+        let row = choice.and_then(|choice| links.row(choice, bytes, 1));
+        let version = match scenario.input("nccl") {
+            Some(_) => "",
+            None => "--nccl VERSION, ",
+        };
+        match row.is_some_and(|row| row.is_nccl()) {
+            true => format!(
+                "all_reduce_perf of nccl-tests as --allreduce-table, {version}or a log with NCCL_DEBUG=INFO"
+            ),
+            false => "its all-reduces measured, as --allreduce-table".to_string(),
+        }
+    });
+    match (told, measured) {
+        (true, measured) => measured.unwrap_or_default(),
+        (false, None) => "a plain sweep of this very server".to_string(),
+        (false, Some(measured)) => {
+            format!(
+                "the log of the plain server as --baseline; if it is this very server, {measured}"
+            )
+        }
+    }
 }
