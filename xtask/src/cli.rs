@@ -124,6 +124,10 @@ pub(crate) struct ScenarioArgs {
     /// KV cache dtype (bf16, fp8, fp4, or a GGUF type)
     #[arg(long, value_name = "DTYPE")]
     pub(crate) kv_dtype: Option<String>,
+    /// Attention kernels that the engine is told to run, by its own name (vLLM FLASHINFER, SGLang triton, …)
+    /// [default: the log's, else the engine's own choice]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) attention_backend: Option<String>,
     /// Decode context parallel size
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) dcp: Option<u32>,

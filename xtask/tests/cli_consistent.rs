@@ -108,8 +108,16 @@ fn what_would_flip_it_does_so_when_followed() {
             let load = answer["points"][0]["concurrency"].clone();
             let found = match flip["input"].as_str() {
                 Some("context") => {
-                    let line = format!("{case} --context {to} {}", depth(note));
-                    alone(&line.replace("--context 2k", ""), &load)
+                    let at = |context: &str| {
+                        let line = format!("{case} --context {context} {}", depth(note));
+                        alone(&line.replace("--context 2k", ""), &load)
+                    };
+                    let crossing = number(&at(&to.to_string()), "speedup");
+                    assert!((crossing - 1.0).abs() < 0.03, "{case}: {note}: {crossing}");
+                    let (_, listed) = note.rsplit_once(" at ").expect("a context");
+                    let digits = |c: &char| c.is_ascii_digit() || *c == ',';
+                    let listed: String = listed.chars().take_while(digits).collect();
+                    at(&listed.trim_end_matches(',').replace(',', ""))
                 }
                 Some("concurrency") => alone(&format!("{case} {}", depth(note)), to),
                 _ => continue,

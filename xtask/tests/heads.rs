@@ -162,12 +162,13 @@ fn a_context_that_turns_the_answer_is_told_beside_a_sweep_too() {
     };
     let sweep = sweep.to_str().expect("a path");
     let beside = ["--baseline", sweep, "--baseline-context", "4k"];
-    let told = "\n  context of 32,768 tokens: ";
+    let told = "\n  context over about ";
     assert!(asked("4k", &[]).contains(told));
     let text = asked("4k", &beside);
     let (_, speedup) = text.split_once(told).expect("told");
+    let (_, speedup) = speedup.split_once(" tokens: ").expect("its speedup");
     let (speedup, _) = speedup
-        .split_once(" with 5 steps")
+        .split_once(" with 5 steps at 32,768")
         .expect("of the steps run");
     let there = asked("32k", &beside);
     assert!(
@@ -217,14 +218,11 @@ fn no_flip_names_a_context_that_is_not_served_or_holds_a_measured_length_flat() 
         let load = ["--steps", "3", "--concurrency", "1", "--context", "1k"];
         answers(&[&own[..], &load, more].concat())
     };
-    let flip = "\n  context of ";
+    let flip = "\n  context over about ";
     let within = of("32768", &[]);
+    assert!(within.contains(flip), "{within}");
     assert!(
-        within.contains("\n  context of 16,384 tokens: "),
-        "{within}"
-    );
-    assert!(
-        within.contains(" with 3 steps, beyond the head's 2,048\n"),
+        within.contains(" with 3 steps at 16,384, beyond the head's 2,048\n"),
         "{within}"
     );
     let served = of("8192", &[]);
@@ -235,7 +233,7 @@ fn no_flip_names_a_context_that_is_not_served_or_holds_a_measured_length_flat() 
     let layers = "predict --model qwen3.5-27b --quant fp8 --gpu rtx-5090 --gpus 2 --engine vllm@0.30.0 --context 1k \
                   --concurrency 1 --steps 3 --accept 1.65@3";
     let loss = answers(&layers.split_whitespace().collect::<Vec<_>>());
-    let held = "x with 3 steps, if as much is accepted there\n";
+    let held = ", if as much is accepted there\n";
     assert!(loss.contains(flip) && loss.contains(held), "{loss}");
 }
 

@@ -168,7 +168,8 @@ fn a_cache_format_that_nobody_says_is_the_one_that_the_printed_pool_is_of() {
     let text = of("predict", &bf16);
     let source = format!("{bf16}:5: the pool printed there is of a cache in bf16");
     assert!(text.contains(&source), "{text}");
-    assert!(!text.contains("--kv-cache-dtype"), "{text}");
+    let (_, paste) = text.split_once("\npaste\n").expect("a paste");
+    assert!(!paste.contains("--kv-cache-dtype"), "{text}");
     assert!(text.contains("575,471 of 3,941,522 KV tokens"), "{text}");
     let plan = of("plan", &bf16);
     assert!(plan.contains("575,471 of 3,941,522 KV tokens"), "{plan}");

@@ -2,6 +2,7 @@
 
 mod advised;
 mod depth;
+mod kernel;
 
 use super::answer::{Answer, Assumption, Change, Compared, Point, Verdict};
 use super::compared_names::{self, is_box, is_own_box};
@@ -46,6 +47,7 @@ pub(super) fn changes(
             false => WORTH,
         };
         found = of_the_box(scenario, links, costs, &advised)?;
+        found.extend(kernel::others(scenario, (links, costs), &advised)?);
         found.retain(|change| change.gain.is_finite() && change.gain > worth);
     }
     found.extend(depth::others(scenario, costs, setting.memory));

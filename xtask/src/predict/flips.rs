@@ -6,6 +6,7 @@ use super::answer::{Flip, Memory, Point};
 use super::costs::{Costs, all_reduces};
 use super::links::{Choice, Links};
 use super::map::CONTEXTS;
+use super::other_kernel;
 use super::points::{best, try_depths};
 use crate::scenario::{Draft, Known, Scenario};
 use crate::table::thousands;
@@ -17,15 +18,16 @@ pub(super) fn flips(
     links: &Links<'_>,
     memory: &Memory,
     points: &[Point],
-) -> Vec<Flip> {
+) -> anyhow::Result<Vec<Flip>> {
     let Some(first) = points.first().filter(|_| scenario.draft.is_some()) else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
     let mut found = vec![accept_length(scenario, first)];
     found.extend(load(points));
     found.extend(context(scenario, costs, memory, first));
     found.extend(algorithms(scenario, costs, links, first));
-    found
+    found.extend(kernels(scenario, costs, links, first)?);
+    Ok(found)
 }
 
 fn accept_length(scenario: &Scenario, first: &Point) -> Flip {
@@ -108,53 +110,99 @@ fn measured(scenario: &Scenario) -> bool {
     !matches!(scenario.acceptance.known, Known::Prior(_))
 }
 
-/// A longer context at which the lightest load turns, with the depth that it is run with. A sweep's
-/// steps are moved there as they are to a context asked for.
+/// The context nearest to the scenario's at which the lightest load turns, with the depth that it is run with:
+/// a longer one, or a shorter one where it does not gain. A sweep's steps are moved there as they are to a context
+/// asked for.
 fn context(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory, first: &Point) -> Option<Flip> {
-    let run = first.steps;
+    let (run, own) = (first.steps, scenario.context);
     let pays = first.gains();
-    // A gain that rests on an accept length measured at another context is none.
-    if !pays && measured(scenario) {
-        return None;
-    }
+    let users = first.concurrency;
+    let speedup = |context: u64| {
+        let tried = try_depths(scenario, costs, users, context);
+        let same = tried.iter().find(|t| t.depth.steps == run);
+        same.map(|t| t.speedup)
+    };
+    let turned = |context: &u64| speedup(*context).is_some_and(|there| (there > 1.0) != pays);
     let longest = longest(scenario);
-    let longer = CONTEXTS.into_iter().filter(|context| {
-        *context > scenario.context
-            && *context <= longest
+    let drafts = |context: &u64| {
+        *context <= longest
             && super::short_head::drafts_at(scenario, *context)
-            && memory.holds(first.concurrency, *context) != Some(false)
-    });
-    let (context, tried) = longer
-        .map(|context| {
-            let tried = try_depths(scenario, costs, first.concurrency, context);
-            (context, tried)
-        })
-        .find(|(_, tried)| {
-            let there = tried.iter().find(|t| t.depth.steps == run);
-            there.is_some_and(|t| (t.speedup > 1.0) != pays)
-        })?;
-    let there = tried.iter().find(|t| t.depth.steps == run)?;
+            && memory.holds(users, *context) != Some(false)
+    };
+    // A gain at a longer context that rests on an accept length measured at this one is none.
+    let far = CONTEXTS
+        .into_iter()
+        .filter(|c| *c > own && (pays || !measured(scenario)));
+    let near = CONTEXTS.into_iter().rev().filter(|c| *c < own && !pays);
+    let seen = |context: &u64| drafts(context) && turned(context);
+    let listed = far.clone().find(seen).or_else(|| near.clone().find(seen))?;
+    // Between the last that has not turned and the first that has.
+    let before = |contexts: &mut dyn Iterator<Item = u64>| {
+        let kept = contexts.take_while(|c| *c != listed).filter(drafts);
+        kept.last().unwrap_or(own)
+    };
+    let mut kept = match listed > own {
+        true => before(&mut far.clone()),
+        false => before(&mut near.clone()),
+    };
+    let mut there = listed;
+    while kept.abs_diff(there) > there.max(kept) / 100 {
+        let middle = kept.midpoint(there);
+        match turned(&middle) {
+            true => there = middle,
+            false => kept = middle,
+        }
+    }
+    let at = rounded(kept.midpoint(there));
+    Some(Flip {
+        input: "context".to_string(),
+        from: json!(own),
+        to: json!(at),
+        note: format!(
+            "context {} about {} tokens: {:.2}x with {} at {}{}{}",
+            if listed > own { "over" } else { "under" },
+            thousands(at as f64),
+            speedup(listed)?,
+            steps(run),
+            thousands(listed as f64),
+            other_depth(scenario, costs, (users, listed), pays),
+            doubt_of(scenario, listed),
+        ),
+    })
+}
+
+/// Two digits say what a middle knows, and half a step of the second where the first is small.
+fn rounded(tokens: u64) -> u64 {
+    let digit = 10_u64.pow(tokens.max(1).ilog10().saturating_sub(1));
+    let unit = match tokens / digit {
+        first if first < 30 => (digit / 2).max(1),
+        _ => digit,
+    };
+    (tokens + unit / 2) / unit * unit
+}
+
+/// The depth that gains at a context where the one that runs does not.
+fn other_depth(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    (users, context): (u32, u64),
+    pays: bool,
+) -> String {
+    let tried = try_depths(scenario, costs, users, context);
     let other = best(&tried).filter(|best| pays && best.speedup > 1.0);
-    let other = other.map_or_else(String::new, |best| {
+    other.map_or_else(String::new, |best| {
         format!(" ({:.2}x with {})", best.speedup, steps(best.depth.steps))
-    });
+    })
+}
+
+/// What is open of the acceptance at another context.
+fn doubt_of(scenario: &Scenario, context: u64) -> String {
     let reach = scenario.draft.as_ref().and_then(Draft::reach);
-    let doubt = match reach.filter(|reach| *reach < context) {
+    match reach.filter(|reach| *reach < context) {
         Some(reach) => format!(", beyond the head's {}", thousands(reach as f64)),
         None if measured(scenario) => ", if as much is accepted there".to_string(),
         None => String::new(),
-    };
-    Some(Flip {
-        input: "context".to_string(),
-        from: json!(scenario.context),
-        to: json!(context),
-        note: format!(
-            "context of {} tokens: {:.2}x with {}{other}{doubt}",
-            thousands(context as f64),
-            there.speedup,
-            steps(run)
-        ),
-    })
+    }
 }
 
 /// Forcing another all-reduce, told where it changes the tokens a second by more than 5 %.
@@ -196,6 +244,34 @@ fn algorithms(
         }
     }
     found
+}
+
+/// Attention kernels that split the cache, where the verify's own does not and that decides.
+fn kernels(
+    scenario: &Scenario,
+    costs: &Costs<'_>,
+    links: &Links<'_>,
+    first: &Point,
+) -> anyhow::Result<Vec<Flip>> {
+    let mut found = Vec::new();
+    for other in other_kernel::all(scenario) {
+        let other_links = Links::new(&other.scenario)?;
+        let choice = Choice::parse(&scenario.allreduce)?;
+        let all_reduce = all_reduces(&other.scenario, &other_links, choice);
+        let split = other_kernel::costs(&other.scenario, (&all_reduce, links), costs)?;
+        let Some((run, speedup)) = other_kernel::drafted(&other, &split, first) else {
+            continue;
+        };
+        if !first.gains() {
+            found.push(Flip {
+                input: other.input.to_string(),
+                from: json!(other.instead_of),
+                to: json!(other.value),
+                note: format!("{}: {speedup:.2}x with {}", other.change, steps(run)),
+            });
+        }
+    }
+    Ok(found)
 }
 
 /// Speculative tokens a second at the first point's load with another all-reduce.

@@ -138,7 +138,13 @@ pub(super) fn padding(
     // A build's own backend, which the log does name.
     let own = scenario.ran.carried.value(ATTENTION);
     let backend = attends.backend();
+    let asked = scenario.input("attention_backend");
+    let asked = asked.and_then(|input| input.value.as_str());
     let (by, settled_by) = match (by_log, own) {
+        (Some(seen), _) if asked.is_some() && seen.whole.is_none() => (
+            asked.unwrap_or_default().to_string(),
+            "a log of a server that drafts, in which vLLM names its CUDA graphs,",
+        ),
         (Some(_), _) => ("as logged".to_string(), ""),
         (None, Some(own)) => (
             format!("{own}, in no release, taken to be as {backend}"),

@@ -25,6 +25,7 @@ mod nccl_step;
 mod observed;
 mod of_one_kind;
 mod other_flags;
+mod other_kernel;
 mod pasted;
 mod placeholders;
 mod points;
@@ -188,7 +189,7 @@ pub(crate) fn answer(scenario: &Scenario, links: &Links<'_>) -> anyhow::Result<A
     let undrafted = short_head::undrafted(scenario).is_some();
     let (flips, changes) = match setting.runs && !undrafted {
         true => (
-            flips::flips(scenario, &costs, links, &memory, &points),
+            flips::flips(scenario, &costs, links, &memory, &points)?,
             changes::changes(&setting, (links, &costs), &points)?,
         ),
         false => (Vec::new(), Vec::new()),

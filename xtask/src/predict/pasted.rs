@@ -125,8 +125,8 @@ impl Pasted {
         memory.pasted_limit = limit(&self.as_planned(scenario, self.takes_list), memory);
     }
 
-    /// The rows of the answer: at every load the depth that the line drafts there; the best one where
-    /// no line drafts, or this one not at that load.
+    /// The rows of the answer: at every load the depth that the line drafts there, the best one where it does not
+    /// at that load; where no line drafts the one depth that it would have for all of them.
     pub(super) fn points(
         &self,
         scenario: &Scenario,
@@ -135,8 +135,8 @@ impl Pasted {
         drafts: bool,
     ) -> Vec<Point> {
         let row = |users: &u32| {
-            let steps = self.at(*users);
-            let run = Some(steps).filter(|steps| drafts && *steps > 0);
+            let steps = if drafts { self.at(*users) } else { self.one };
+            let run = Some(steps).filter(|steps| *steps > 0);
             let at = (*users, scenario.context);
             let mut point = point(scenario, costs, at, Some(memory), run)?;
             point.off_in_paste = drafts && steps == 0 && scenario.draft.is_some();

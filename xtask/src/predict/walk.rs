@@ -1,19 +1,25 @@
 //! What the answer says of a verify whose kernel does not split the cache.
 
-use super::answer::Assumption;
+use super::answer::{Assumption, Point};
 use super::costs::Costs;
+use super::{other_kernel, verdict};
 use crate::scenario::Scenario;
 use crate::table::thousands;
-
-use super::answer::Point;
-use super::verdict;
 
 /// Of a row that it makes so much longer it is told.
 const TOLD_SHARE: f64 = 0.03;
 
 /// The kernel, what it adds at the lightest load and what would run another.
 pub(super) fn told(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> Option<Assumption> {
-    let (kernel, other) = scenario.walk_told()?;
+    let kernel = scenario.walk_told()?;
+    let other: Vec<String> = other_kernel::all(scenario)
+        .into_iter()
+        .map(|other| other.change)
+        .collect();
+    let other = match other.is_empty() {
+        true => "no other kernel of the engine is known to split it here".to_string(),
+        false => format!("by {} it would be split", other.join(" or ")),
+    };
     let drafts = |point: &&Point| point.steps > 0 && !point.off_in_paste;
     let mut rows = points.iter().filter(drafts).map(|point| {
         let cost = costs.cycle(

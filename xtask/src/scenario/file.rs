@@ -33,6 +33,7 @@ pub(crate) struct ScenarioFile {
     pub(crate) engine: Option<String>,
     pub(crate) mem_fraction: Option<f64>,
     pub(crate) kv_dtype: Option<String>,
+    pub(crate) attention_backend: Option<String>,
     #[serde(default, deserialize_with = "as_typed")]
     pub(crate) context: Option<String>,
     #[serde(default, deserialize_with = "as_typed")]

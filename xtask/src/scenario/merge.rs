@@ -10,6 +10,7 @@ use super::ran::Ran;
 use super::{Assumed, Notes, ObservedFile};
 use crate::cli::ScenarioArgs;
 use crate::explain;
+use crate::explain::carried::ATTENTION;
 use crate::input;
 
 /// A value and where it was given.
@@ -60,6 +61,7 @@ pub(crate) struct Merged {
     pub(crate) engine: Option<Given<String>>,
     pub(crate) mem_fraction: Option<Given<f64>>,
     pub(crate) kv_dtype: Option<Given<String>>,
+    pub(super) attention_backend: Option<Given<String>>,
     pub(crate) context: Option<Given<String>>,
     pub(crate) concurrency: Option<Given<String>>,
     pub(crate) steps: Option<Given<u32>>,
@@ -160,6 +162,7 @@ fn apply_file(merged: &mut Merged, file: ScenarioFile, name: &str) {
     merged.mem_fraction = file.mem_fraction.map(|v| Given::new(v, &source));
     merged.described_kv_dtype = file.kv_dtype.clone().map(|kv| (kv, source.to_string()));
     merged.kv_dtype = text(file.kv_dtype);
+    merged.attention_backend = text(file.attention_backend);
     merged.context = text(file.context);
     merged.concurrency = text(file.concurrency);
     merged.steps = number(file.steps);
@@ -403,6 +406,8 @@ fn apply_flags(merged: &mut Merged, args: &ScenarioArgs) {
     set(&mut m.engine, "--engine", &args.engine);
     set(&mut m.mem_fraction, "--mem-fraction", &args.mem_fraction);
     set(&mut m.kv_dtype, "--kv-dtype", &args.kv_dtype);
+    let attention = &args.attention_backend;
+    set(&mut m.attention_backend, ATTENTION, attention);
     set(&mut m.context, "--context", &args.context);
     set(&mut m.concurrency, "--concurrency", &args.concurrency);
     set(&mut m.steps, "--steps", &args.steps);

@@ -4,6 +4,7 @@ mod accept_files;
 mod acceptance;
 mod all_reduce;
 pub(crate) mod aside;
+mod attention;
 mod beyond;
 mod cache;
 pub(crate) mod checkpoint;
@@ -288,7 +289,7 @@ impl Scenario {
             served,
             allreduce_table: sweep::allreduce_table(merged.allreduce_table.as_deref(), notes)?,
             observed: merged.observed.clone(),
-            ran,
+            ran: attention::asked(merged, ran, serving, notes)?,
             given_back: Ran::draft_given_back(merged, &model),
             observed_context: merged.assumed.context.as_ref().map_or(context, |c| c.value),
             quant_given: merged.quant.as_ref().map(|g| g.value.to_ascii_lowercase()),

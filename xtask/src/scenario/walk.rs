@@ -1,7 +1,7 @@
 //! Whether the verify's attention kernel walks the cache instead of splitting it, by engine, release, card and
 //! cache format.
 
-use kvplan::{Attention, KvDtype, Version};
+use kvplan::{Attention, Version};
 
 use super::{EngineKind, Scenario};
 use crate::explain::carried::ATTENTION;
@@ -68,24 +68,17 @@ impl Scenario {
         }
     }
 
-    /// The kernel in words, and what runs another.
-    pub(crate) fn walk_told(&self) -> Option<(&'static str, &'static str)> {
-        let fp8 = self.kv_dtype == KvDtype::Fp8;
+    /// The kernel in words.
+    pub(crate) fn walk_told(&self) -> Option<&'static str> {
         Some(match self.walk()? {
-            Walk::FlashAttention2 if fp8 => (
-                "vLLM's FlashAttention 2",
-                "--attention-backend FLASHINFER runs a kernel that does (not measured here)",
-            ),
-            Walk::FlashAttention2 => (
-                "vLLM's FlashAttention 2",
-                "an fp8 cache, or --attention-backend FLASHINFER, runs a kernel that does (not measured here)",
-            ),
-            Walk::TritonOfVllm => ("vLLM's Triton attention", "0.33.0 does"),
-            Walk::TritonOfSglang => (
-                "SGLang's Triton attention",
-                "--attention-backend flashinfer, where it starts with this model, runs a kernel that does (not \
-                 measured here)",
-            ),
+            Walk::FlashAttention2 => "vLLM's FlashAttention 2",
+            Walk::TritonOfVllm => "vLLM's Triton attention",
+            Walk::TritonOfSglang => "SGLang's Triton attention",
         })
+    }
+
+    /// Whether SGLang runs this model by FlashInfer: all but sinks, which that has none of.
+    pub(crate) fn takes_flashinfer(&self) -> bool {
+        !has_sinks(&self.model)
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Attends<'a> {
 }
 
 /// Backends of its releases for which it is known whether a verify is one graph.
-const KNOWN: [&str; 9] = [
+pub(crate) const VLLM_ATTENTION: [&str; 9] = [
     "FLASH_ATTN",
     "FLASH_ATTN_MLA",
     "FLASHINFER",
@@ -47,7 +47,7 @@ const KNOWN: [&str; 9] = [
 
 /// Whether a backend is one of the releases', not of a build of one's own.
 pub(crate) fn is_known(backend: &str) -> bool {
-    KNOWN.contains(&backend)
+    VLLM_ATTENTION.contains(&backend)
 }
 
 /// The release of measured rows that name none: of early 2026, as their neighbours that do.
@@ -160,6 +160,51 @@ impl<'a> Attends<'a> {
     pub(crate) fn whole(&self, seen: Option<&Seen>) -> bool {
         let whole = seen.and_then(|seen| seen.whole);
         whole.unwrap_or_else(|| self.whole_by(self.backend_or(seen)))
+    }
+
+    /// Why it refuses a backend that it is told to take. Source: `validate_configuration` of its backends and
+    /// their `supports_*` in 0.11.1 to 0.33.0.
+    pub(crate) fn refuses(&self, backend: &str) -> Option<String> {
+        let latent = self.any(|layer| matches!(layer.attention, Attention::Mla(_)));
+        let of_latent = backend.contains("MLA");
+        if latent != of_latent {
+            let (is, of) = match latent {
+                true => ("latent", "others"),
+                false => ("not latent", "latent attention"),
+            };
+            return Some(format!(
+                "is for {of}, and the attention of {} is {is}",
+                self.model.name
+            ));
+        }
+        let before_hopper = matches!(self.family, Family::Ampere | Family::Ada);
+        let rtx = self.family == Family::BlackwellRtx;
+        let old = matches!(self.family, Family::Volta | Family::Turing);
+        let fp8 = self.cache == KvDtype::Fp8;
+        let sinks = has_sinks(self.model);
+        let why = match backend {
+            "FLASH_ATTN" if old => "needs Ampere or newer",
+            "FLASH_ATTN" if fp8 && (before_hopper || rtx) => "reads no fp8 cache on this card",
+            "FLASH_ATTN" if sinks && (before_hopper || rtx) => {
+                "has no attention sinks on this card"
+            }
+            "FLASHINFER" if self.family == Family::Volta => "needs Turing or newer",
+            "FLASHINFER"
+                if sinks && !(self.family == Family::Blackwell || rtx && self.xqa_of_rtx()) =>
+            {
+                "has no attention sinks on this card in this release"
+            }
+            "TRITON_ATTN" if fp8 && (old || self.family == Family::Ampere) => {
+                "reads no fp8 cache on this card"
+            }
+            "FLASH_ATTN_MLA" if self.family != Family::Hopper => "needs Hopper",
+            "FLASHINFER_MLA" | "CUTLASS_MLA" if self.family != Family::Blackwell => {
+                "needs data-centre Blackwell"
+            }
+            "ROCM_ATTN" if self.family != Family::Cdna3 => "is for AMD's cards",
+            _ => return None,
+        };
+        Some(why.to_string())
     }
 
     /// The backend as seen, else the one that it takes by itself.

@@ -47,6 +47,15 @@ struct Heads {
 }
 
 impl Walk {
+    /// The backend that runs it, by its engine's name.
+    pub(crate) fn backend(self) -> &'static str {
+        match self {
+            Walk::FlashAttention2 => "FLASH_ATTN",
+            Walk::TritonOfVllm => "TRITON_ATTN",
+            Walk::TritonOfSglang => "triton",
+        }
+    }
+
     /// Time that one block needs for one cached token, ns.
     pub(crate) fn token_ns(self, gpu: &Gpu, row: f64) -> f64 {
         let sm_tflops = gpu.tflops_bf16.max(1.0) / f64::from(gpu.sm_count.max(1));

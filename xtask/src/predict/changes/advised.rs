@@ -18,6 +18,17 @@ impl<'a> Advised<'a> {
         Self { point, drafts }
     }
 
+    /// Tokens a second of what is advised there, as computed.
+    pub(super) fn tok_s(&self, scenario: &Scenario, costs: &Costs<'_>) -> f64 {
+        let users = self.point.concurrency;
+        match self.drafts {
+            true => tok_s(scenario, costs, users, self.point.steps),
+            false => {
+                f64::from(users) * 1000.0 / costs.cycle(users, scenario.context, 0, 1).plain_ms
+            }
+        }
+    }
+
     /// What another box does there, over what this one does.
     fn gain(&self, scenario: &Scenario, other: &Costs<'_>) -> f64 {
         let users = self.point.concurrency;
@@ -40,6 +51,22 @@ pub(super) struct OverLoads {
 }
 
 impl OverLoads {
+    /// Of a gain at each load that the pool holds; at the lightest where it holds none.
+    pub(super) fn of(points: &[Advised<'_>], gain: impl Fn(&Advised<'_>) -> f64) -> Self {
+        let held = |(at, load): &(usize, &Advised<'_>)| *at == 0 || load.point.fits != Some(false);
+        let held = || points.iter().enumerate().filter(held);
+        let gains = held().map(|(_, load)| (gain(load), load.point.concurrency));
+        let gains: Vec<(f64, u32)> = gains.collect();
+        // What gains at one load may lose at others.
+        let logs = gains.iter().map(|(gain, _)| gain.ln()).sum::<f64>();
+        let least = gains.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+        Self {
+            mean: (logs / gains.len().max(1) as f64).exp(),
+            least: least.copied().unwrap_or((1.0, 1)),
+            plain: false,
+        }
+    }
+
     pub(super) fn change(self, change: &str, why: String) -> Change {
         let (least, users) = self.least;
         let why = match (least - 1.0) * 100.0 {
@@ -58,23 +85,16 @@ impl OverLoads {
     }
 }
 
-/// The gains of other costs over the loads that the pool holds; of the lightest where it holds none.
+/// The gains of other costs, each with what is advised.
 pub(super) fn over_loads(
     scenario: &Scenario,
     costs: &Costs<'_>,
     points: &[Advised<'_>],
 ) -> OverLoads {
-    let held = |(at, load): &(usize, &Advised<'_>)| *at == 0 || load.point.fits != Some(false);
-    let held = || points.iter().enumerate().filter(held);
-    let gains = held().map(|(_, load)| (load.gain(scenario, costs), load.point.concurrency));
-    let gains: Vec<(f64, u32)> = gains.collect();
-    // What gains at one load may lose at others.
-    let logs = gains.iter().map(|(gain, _)| gain.ln()).sum::<f64>();
-    let least = gains.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    let drafts = |load: &Advised<'_>| load.drafts && load.point.fits != Some(false);
     OverLoads {
-        mean: (logs / gains.len().max(1) as f64).exp(),
-        least: least.copied().unwrap_or((1.0, 1)),
-        plain: held().all(|(_, load)| !load.drafts),
+        plain: !points.first().is_some_and(|load| load.drafts) && !points.iter().any(drafts),
+        ..OverLoads::of(points, |load| load.gain(scenario, costs))
     }
 }
 

@@ -1,0 +1,176 @@
+//! The attention kernels that the engine is told to run: by flag, and as advice where the verify's own walks the
+//! cache.
+
+mod common;
+
+use common::{answers, refusal};
+use serde_json::Value;
+
+const LONG: &str = "--model qwen3-32b --quant awq --box 2x-rtx-5090-am5 --engine vllm@0.30.0 --concurrency 1,2,4 \
+                    --draft eagle3 --accept 2.4@3";
+
+fn predict(line: &str) -> Value {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let asked = [&["predict", "--json"], words.as_slice()].concat();
+    serde_json::from_str(&answers(&asked)).unwrap_or_else(|e| panic!("{line}: {e}"))
+}
+
+fn lines(answer: &Value, list: &str, key: &str) -> Vec<String> {
+    let all = answer[list].as_array().into_iter().flatten();
+    let texts = all.filter_map(|one| one[key].as_str());
+    texts.map(str::to_string).collect()
+}
+
+fn speedup(answer: &Value) -> f64 {
+    answer["points"][0]["speedup"].as_f64().expect("a speedup")
+}
+
+/// It stood at the end of a line under "assumed" alone, and the head said to leave the draft off.
+#[test]
+fn what_runs_another_kernel_is_named_with_its_gain_and_gives_it_when_followed() {
+    let own = predict(&format!("{LONG} --context 16k"));
+    assert_eq!(own["verdict"], "does-not-pay");
+    for (flag, said) in [
+        (
+            "--attention-backend FLASHINFER",
+            "--attention-backend FLASHINFER",
+        ),
+        ("--kv-dtype fp8", "--kv-cache-dtype fp8"),
+    ] {
+        let followed = predict(&format!("{LONG} --context 16k {flag}"));
+        assert_eq!(followed["verdict"], "pays", "{flag}");
+        let gained = format!("{said}: {:.2}x", speedup(&followed));
+        let flips = lines(&own, "flips", "note");
+        assert!(
+            flips.iter().any(|note| note.starts_with(&gained)),
+            "{gained}: {flips:?}"
+        );
+        let tok_s = |answer: &Value, key: &str| -> Vec<f64> {
+            let points = answer["points"].as_array().expect("points");
+            points
+                .iter()
+                .filter_map(|point| point[key].as_f64())
+                .collect()
+        };
+        let (after, before) = (
+            tok_s(&followed, "spec_tok_s"),
+            tok_s(&own, "baseline_tok_s"),
+        );
+        let logs = after
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| (after / before).ln());
+        let mean = (logs.sum::<f64>() / after.len() as f64).exp();
+        let changes = own["changes"].as_array().expect("changes");
+        let change = changes.iter().find(|change| change["change"] == said);
+        let gain = change
+            .and_then(|change| change["gain"].as_f64())
+            .expect("the change");
+        assert!(
+            (gain / mean - 1.0).abs() < 0.02,
+            "{said}: {gain} said, {mean} had"
+        );
+    }
+}
+
+#[test]
+fn the_pasted_line_tells_the_engine_what_the_flag_asks_for() {
+    let paste = |engine: &str, name: &str| {
+        let asked = format!(
+            "--model qwen3-32b --quant awq --box 2x-rtx-5090-am5 --engine {engine} --context 2k --attention-backend {name}"
+        );
+        let answer = predict(&asked);
+        let flags = |key: &str| answer["engine_flags"][key].to_string();
+        (flags("vllm"), flags("vllm_env"), flags("sglang"))
+    };
+    let (line, _, _) = paste("vllm@0.30.0", "flashinfer");
+    assert!(
+        line.contains(r#""--attention-backend","FLASHINFER""#),
+        "{line}"
+    );
+    // Before 0.13.0 a variable alone says it.
+    let (line, env, _) = paste("vllm@0.12.0", "FLASHINFER");
+    assert!(!line.contains("--attention-backend"), "{line}");
+    assert!(env.contains("VLLM_ATTENTION_BACKEND=FLASHINFER"), "{env}");
+    let (_, _, line) = paste("sglang@0.5.23", "triton");
+    assert!(line.contains(r#""--attention-backend","triton""#), "{line}");
+}
+
+#[test]
+fn a_kernel_that_does_not_run_there_is_refused_with_what_does() {
+    for (asked, why) in [
+        (
+            "--model qwen3-32b --gpu rtx-5090 --gpus 4 --engine vllm --attention-backend FOO",
+            "known here: FLASH_ATTN",
+        ),
+        (
+            "--model qwen3-32b --gpu rtx-5090 --gpus 4 --engine vllm --attention-backend triton_mla",
+            "latent attention",
+        ),
+        (
+            "--model deepseek-v3 --gpu h200 --gpus 8 --engine vllm --attention-backend FLASHINFER",
+            "attention of deepseek-v3 is latent",
+        ),
+        (
+            "--model qwen3-32b --gpu rtx-5090 --gpus 4 --engine vllm --kv-dtype fp8 --attention-backend FLASH_ATTN",
+            "no fp8 cache on this card; by itself vLLM takes FLASHINFER",
+        ),
+        (
+            "--model gpt-oss-120b --gpu rtx-4090 --gpus 4 --engine vllm --attention-backend FLASHINFER",
+            "no attention sinks",
+        ),
+        (
+            "--model gpt-oss-120b --gpu rtx-4090 --gpus 4 --engine sglang --attention-backend flashinfer",
+            "triton",
+        ),
+        (
+            "--model qwen3-32b --gpu rtx-5090 --gpus 4 --engine sglang --attention-backend fa3",
+            "FlashAttention 3",
+        ),
+        (
+            "--model qwen3-32b --gpu rtx-5090 --gpus 4 --engine trtllm --attention-backend TRTLLM",
+            "sglang and vllm alone",
+        ),
+    ] {
+        let words: Vec<&str> = asked.split_whitespace().collect();
+        let line = refusal(&[&["predict"], words.as_slice()].concat());
+        assert!(
+            line.contains("--attention-backend") && line.contains(why),
+            "{asked}: {line}"
+        );
+    }
+}
+
+/// The first listed context that loses was named, four times what it took to turn.
+#[test]
+fn the_context_flip_is_where_the_middle_crosses_one_from_both_sides() {
+    let flip = |context: u64| {
+        let answer = predict(&format!("{LONG} --steps 3 --context {context}"));
+        let flips = answer["flips"].as_array().expect("flips").iter();
+        let mut flips = flips.filter(|flip| flip["input"] == "context");
+        let at = flips.next().and_then(|flip| flip["to"].as_u64());
+        (at, speedup(&answer))
+    };
+    let (over, gains) = flip(2048);
+    let (under, loses) = flip(8192);
+    let at = over.expect("a context over which it loses");
+    assert_eq!(over, under, "{gains} at 2k, {loses} at 8k");
+    assert!(gains > 1.0 && loses < 1.0);
+    let (_, before) = flip(at * 95 / 100);
+    let (_, behind) = flip(at * 105 / 100);
+    assert!(
+        before > 1.0 && behind < 1.0,
+        "{before} before {at}, {behind} behind"
+    );
+}
+
+/// Depths that gain under 2 % stood in the rows, and one so left a load open.
+#[test]
+fn an_answer_that_does_not_pay_has_one_depth_for_all_rows() {
+    let answer = predict(&format!("{LONG} --context 16k"));
+    assert_eq!(answer["verdict"], "does-not-pay");
+    let points = answer["points"].as_array().expect("points").iter();
+    let mut steps: Vec<u64> = points.filter_map(|point| point["steps"].as_u64()).collect();
+    steps.dedup();
+    assert_eq!(steps.len(), 1, "{steps:?}");
+}
