@@ -128,6 +128,39 @@ fn what_a_log_of_another_model_accepted_is_not_this_models() {
     );
 }
 
+/// Only `--from-log` looked at the class.
+#[test]
+fn neither_sweep_nor_accept_length_of_a_log_is_taken_for_a_model_of_other_layers() {
+    let flags = "--model qwen3-8b --gpu h200 --engine vllm@0.24.0 --concurrency 1";
+    let flags: Vec<&str> = flags.split(' ').collect();
+    let drafting = DRAFTING.replace("FOLDER", "models/mine");
+    let speed = "INFO 11-29 14:43:43 [loggers.py:127] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation \
+                 throughput: 160.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.3%, Prefix cache \
+                 hit rate: 0.0%\n";
+    let plain = drafting
+        .lines()
+        .filter(|line| !line.contains("SpecDecoding"));
+    let plain: Vec<String> = plain.map(str::to_string).collect();
+    let config = "'speculative_config': {'method': 'eagle3', 'model': 'models/mine-e3', 'num_speculative_tokens': 5}, ";
+    let plain = plain.join("\n").replace(config, "") + "\n" + &speed.repeat(3);
+    let of = |flag: &str, text: &str, class: &str| {
+        let name = format!("{}-{class}.log", &flag[2..]);
+        let log = file(&name, &text.replace("CLASS", class));
+        answers(&[&["predict", flag, &log], &flags[..]].concat()).replace(&log, "LOG")
+    };
+    let other = "it is of another model, LlamaForCausalLM (LOG:2), this answer of Qwen3ForCausalLM";
+    let swept = of("--baseline", &plain, "LlamaForCausalLM");
+    let aside = format!("--baseline LOG is left aside, all speeds are computed: {other}");
+    assert!(swept.contains(&aside), "{swept}");
+    let accepted = of("--accept", &drafting, "LlamaForCausalLM");
+    let aside = format!("--accept LOG is left aside: {other}");
+    assert!(accepted.contains(&aside), "{accepted}");
+    assert!(accepted.contains("(not measured)"), "{accepted}");
+    let own = of("--baseline", &plain, "Qwen3ForCausalLM")
+        + &of("--accept", &drafting, "Qwen3ForCausalLM");
+    assert!(!own.contains("left aside"), "{own}");
+}
+
 /// Drafts' own classes, pictures around the model, its code under another name, code for any model.
 #[test]
 fn another_class_of_the_same_layers_is_no_other_model() {

@@ -84,6 +84,37 @@ fn the_speeds_of_a_server_without_graphs_are_not_set_against_one_that_captures_t
     assert!(!of(&plain, swept).contains("left aside"));
 }
 
+/// As it is typed, as vLLM prints it, and as it says that it fell back to it; `None` is what nobody set.
+#[test]
+fn no_graph_mode_is_a_server_without_graphs() {
+    let of_mode = |asked: &str, off: bool| {
+        let text = of(&DENSE.replace("ASKED", asked), "explain LOG");
+        assert_eq!(text.contains("CUDA graphs are off"), off, "{asked}: {text}");
+    };
+    for (mode, off) in [
+        ("'NONE'", true),
+        ("0", true),
+        ("<CUDAGraphMode.NONE: 0>", true),
+        ("None", false),
+        ("<CUDAGraphMode.FULL_AND_PIECEWISE: (2, 1)>", false),
+    ] {
+        let asked = format!("'compilation_config': {{'cudagraph_mode': {mode}}}, ");
+        of_mode(&asked, off);
+    }
+    let fell_back = "WARNING 11-29 14:42:58 [gpu_model_runner.py:4500] CUDAGraphMode.FULL is not supported with \
+                     FLASHINFER backend; setting cudagraph_mode=NONE\n";
+    let text = of(
+        &format!("{}{fell_back}", DENSE.replace("ASKED", "")),
+        "explain LOG",
+    );
+    assert!(text.contains("CUDA graphs are off"), "{text}");
+    // An engine that captured some had them.
+    let captured = "INFO 11-29 14:43:17 [model_runner.py:726] Graph capturing finished in 5 secs, took 1.14 GiB\n";
+    let asked = DENSE.replace("ASKED", "'compilation_config': {'cudagraph_mode': 0}, ");
+    let text = of(&format!("{asked}{captured}"), "explain LOG");
+    assert!(!text.contains("CUDA graphs are off"), "{text}");
+}
+
 /// vLLM takes an `enforce_eager` of the draft alone, which was read as the server's.
 #[test]
 fn a_draft_without_graphs_is_not_a_server_without() {

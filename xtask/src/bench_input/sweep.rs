@@ -35,6 +35,8 @@ pub(crate) struct Sweep {
 pub(crate) struct RanOn {
     /// Its model, as it names it.
     pub(crate) model: Option<String>,
+    /// The class that its engine loads.
+    pub(crate) class: Option<(String, usize)>,
     /// Tensor-parallel size.
     pub(crate) tp: Option<(u32, usize)>,
     /// Hosts that it spans, in words, where it spans several.
@@ -84,6 +86,7 @@ impl RanOn {
             .filter(|tp| (1.0..=65_536.0).contains(tp));
         Self {
             model: facts.text("model").map(str::to_string),
+            class: crate::explain::scenario_from_facts(facts).class,
             tp: tp.map(|tp| (tp as u32, line("tp"))),
             hosts: crate::explain::hosts_of_server(facts),
             gpu: facts.text("gpu").map(|gpu| (gpu.to_string(), line("gpu"))),

@@ -72,7 +72,7 @@ impl Start {
     /// Whether it is to capture no CUDA graphs.
     pub(crate) fn eager(&self) -> bool {
         let mut words = self.text.split_whitespace();
-        words.any(|word| EAGER_FLAGS.contains(&word))
+        words.any(|word| EAGER_FLAGS.contains(&word)) || super::vllm::no_graphs(&self.text)
     }
 
     /// The KV format that it is told; none where it is left to choose.

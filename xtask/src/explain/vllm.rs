@@ -6,7 +6,7 @@ mod load;
 mod memory;
 mod windows;
 
-pub(super) use limits::pool_tokens;
+pub(super) use limits::{no_graphs, pool_tokens};
 
 use super::args::{argument, argument_number, flag, flag_number};
 use super::carried;
@@ -302,9 +302,14 @@ fn settings(run: &[Event], facts: &mut Facts) {
             _ => {}
         }
     }
+    // Whatever the mode of the V1 engine is, V0 of 0.10.1 captures.
+    let captured = run.iter().any(|event| event.kind == Kind::Graphs);
     for kind in [Kind::Args, Kind::Engine] {
         for event in run.iter().filter(|event| event.kind == kind) {
             arguments(event.rest, event.line, facts);
+            if !captured && no_graphs(&without_speculation(event.rest).0) {
+                facts.set_if_absent(EAGER, "true", event.line);
+            }
             if kind == Kind::Args {
                 super::carried::vllm(event.rest, facts);
             }

@@ -82,12 +82,17 @@ fn data_parallel_sweep(sweep: &Sweep, notes: &mut Notes) {
 /// without it.
 pub(super) fn of_this_server(
     merged: &Merged,
-    (tp, hardware): (u32, &Hardware),
+    (tp, hardware, model): (u32, &Hardware, &kvplan::Model),
     notes: &mut Notes,
 ) -> anyhow::Result<(Merged, Option<Sweep>)> {
     let sweep = super::sweep::baseline(merged, notes)?;
     data_parallel_log(merged, notes);
-    let without = of_another_server(sweep.as_ref(), merged, (tp, &hardware.gpu.name), notes);
+    let without = of_another_server(
+        sweep.as_ref(),
+        merged,
+        (tp, &hardware.gpu.name, &model.architecture),
+        notes,
+    );
     Ok(match without {
         Some(without) => (without, None),
         None => {
@@ -139,12 +144,16 @@ fn pool_alone(mut own: Merged, notes: &mut Notes) -> anyhow::Result<Merged> {
 fn of_another_server(
     sweep: Option<&Sweep>,
     merged: &Merged,
-    (tp, card): (u32, &str),
+    (tp, card, class): (u32, &str, &str),
     notes: &mut Notes,
 ) -> Option<Merged> {
     let sweep = sweep?;
     let file = notes.given("baseline");
-    let told = by_itself(&sweep.ran_on, (tp, card), &file);
+    let told = by_itself(&sweep.ran_on, (tp, card), &file)
+        .map(|why| (why, format!("a plain sweep at TP {tp} on {card}")));
+    let told = of_another_model(&sweep.ran_on, class, &file)
+        .map(|why| (why, "a plain sweep of this model".to_string()))
+        .or(told);
     // A file that does not say is taken to be of the log's server.
     let silent = sweep.ran_on.tp.is_none();
     let by_log = merged
@@ -152,7 +161,7 @@ fn of_another_server(
         .as_ref()
         .filter(|(ran, _)| silent && *ran != tp);
     let (why, settled_by) = match (told, by_log) {
-        (Some(why), _) => (why, format!("a plain sweep at TP {tp} on {card}")),
+        (Some(told), _) => told,
         (None, Some((ran, at))) => (
             format!("the log beside it is of TP {ran} ({at}), this answer of TP {tp}"),
             format!("a plain sweep at TP {tp}, given without --from-log,"),
@@ -181,6 +190,13 @@ fn of_another_server(
 
 /// Name of the input that says so.
 pub(crate) const LEFT_ASIDE: &str = "baseline_left_aside";
+
+/// What the sweep's own file says of another model than the one of this class.
+fn of_another_model(ran: &RanOn, class: &str, file: &str) -> Option<String> {
+    let (said, line) = ran.class.as_ref()?;
+    super::other_model::of_other_layers(said, class)
+        .then(|| format!("it is of another model, {said} ({file}:{line}), this answer of {class}"))
+}
 
 /// What the sweep's own file says of another server.
 fn by_itself(ran: &RanOn, (tp, card): (u32, &str), file: &str) -> Option<String> {

@@ -13,6 +13,8 @@ use crate::explain::LogScenario;
 pub(super) struct AcceptOf {
     /// The draft, as `--draft` takes it.
     pub(super) draft: Option<String>,
+    /// The class that the engine of its server loads, with file and line, where a flag names its log.
+    pub(super) class: Option<(String, String)>,
     /// Why it is none of the model's.
     pub(super) forced: Option<String>,
     /// Tokens that its requests held.
@@ -25,6 +27,7 @@ impl AcceptOf {
             draft: super::merge::draft_of_log(log).map(|(name, _)| name),
             forced: log.accept_forced.clone(),
             held_tokens: log.held.as_ref().map(|held| f64::from(held.tokens)),
+            class: None,
         }
     }
 
@@ -32,6 +35,7 @@ impl AcceptOf {
     pub(super) fn of_flag(accept: &str) -> Self {
         Self {
             draft: draft_of_file(accept),
+            class: class_of_files(accept),
             ..Self::default()
         }
     }
@@ -45,8 +49,42 @@ fn draft_of_file(accept: &str) -> Option<String> {
     super::merge::draft_of_log(&log).map(|(name, _)| name)
 }
 
-/// Says that the accept length at hand is another draft's, where it is.
+/// The class that the first log says of those that `--accept` names, with file and line.
+fn class_of_files(accept: &str) -> Option<(String, String)> {
+    let (files, _) = super::accept_files::named(std::path::Path::new(accept));
+    files.iter().find_map(|path| {
+        let text = crate::input::read_text(path.is_file().then_some(path)?).ok()?;
+        let shown = path.display().to_string();
+        let log = crate::explain::scenario_from_log(&text, &shown).ok()?;
+        let (class, line) = log.class?;
+        Some((class, format!("{shown}:{line}")))
+    })
+}
+
+/// Says that the accept length at hand was measured with another model, where its log names a class of other
+/// layers.
+fn another_model(merged: &Merged, target: &Model, notes: &mut Notes) -> bool {
+    let (Some((class, at)), Some(given)) = (&merged.accept_of.class, &merged.accept) else {
+        return false;
+    };
+    let other = super::other_model::of_other_layers(class, &target.architecture);
+    if other {
+        notes.assume(
+            format!(
+                "--accept {} is left aside: it is of another model, {class} ({at}), this answer of {}",
+                given.value, target.architecture
+            ),
+            "",
+        );
+    }
+    other
+}
+
+/// Says that the accept length at hand is another draft's or another model's, where it is.
 pub(super) fn another(merged: &Merged, target: &Model, draft: &Draft, notes: &mut Notes) -> bool {
+    if another_model(merged, target, notes) {
+        return true;
+    }
     let Some(with) = &merged.accept_of.draft else {
         return false;
     };

@@ -258,7 +258,7 @@ impl Scenario {
         let engine = engine::resolve(merged, notes)?;
         let model = ran::stretched(model::target(merged, notes)?, merged);
         let tp = tensor_parallel(merged, &hardware.wiring, &model, engine.kind, notes)?;
-        let (merged, baseline) = &aside::of_this_server(merged, (tp, &hardware), notes)?;
+        let (merged, baseline) = &aside::of_this_server(merged, (tp, &hardware, &model), notes)?;
         let (target, serving) = ((&model, &engine), (&model, &engine, hardware.gpu));
         let draft = heads::resolve(merged, target, notes)?;
         let (allreduce, swept) = all_reduce::resolve(merged, &hardware, target, tp, notes)?;

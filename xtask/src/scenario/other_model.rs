@@ -43,8 +43,13 @@ fn named_otherwise(args: &ScenarioArgs, log: &LogScenario) -> bool {
 fn of_other_class(args: &ScenarioArgs, log: &LogScenario) -> Option<(String, usize, String)> {
     let ((said, line), asked) = (log.class.as_ref()?, args.model.as_ref()?);
     let class = model_named(asked)?.architecture;
-    let own = layers_of(said)?;
-    (layers_of(&class)? != own).then(|| (said.clone(), *line, class))
+    of_other_layers(said, &class).then(|| (said.clone(), *line, class))
+}
+
+/// Whether two classes surely are of other layers.
+pub(super) fn of_other_layers(said: &str, class: &str) -> bool {
+    let layers = layers_of(said).zip(layers_of(class));
+    layers.is_some_and(|(said, own)| said != own)
 }
 
 /// The model of a config's path or of the catalogue.

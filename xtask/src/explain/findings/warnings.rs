@@ -5,7 +5,7 @@ use crate::explain::facts::{EAGER, Facts};
 use crate::explain::overlap::DRAFT_WAITS;
 
 /// How to have graphs again.
-pub(super) const WITH_GRAPHS: &str = "remove --enforce-eager (vLLM), or --disable-cuda-graph and --disable-decode-cuda-graph (SGLang)";
+pub(super) const WITH_GRAPHS: &str = "remove --enforce-eager or cudagraph_mode NONE (vLLM), or --disable-cuda-graph and --disable-decode-cuda-graph (SGLang)";
 
 pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     kernels(facts, found);

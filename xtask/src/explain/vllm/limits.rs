@@ -1,6 +1,7 @@
 //! The limits a start names, how it ended, and how fast it ran.
 
-use super::super::facts::Facts;
+use super::super::args::argument;
+use super::super::facts::{EAGER, Facts};
 use super::super::speeds::{self, Interval};
 use super::super::text::{Doc, leading_number, number_after};
 use super::{Event, Kind};
@@ -10,6 +11,9 @@ use crate::table::thousands;
 /// plain server captures is of single tokens.
 pub(super) fn graphs(doc: &Doc, facts: &mut Facts) {
     backend(doc, facts);
+    if let Some(at) = doc.after_all("setting cudagraph_mode=NONE").next() {
+        facts.set_if_absent(EAGER, "true", doc.line_at(at));
+    }
     let cut = [
         "setting cudagraph_mode=PIECEWISE",
         "<CUDAGraphMode.PIECEWISE:",
@@ -23,6 +27,15 @@ pub(super) fn graphs(doc: &Doc, facts: &mut Facts) {
         _ => return,
     };
     facts.set("cuda_graphs", found.1, doc.line_at(found.0));
+}
+
+/// Whether settings say that no graphs are captured: `NONE` as typed, 0, or `<CUDAGraphMode.NONE: 0>` as printed.
+/// Python's `None` is what nobody set.
+pub(crate) fn no_graphs(settings: &str) -> bool {
+    let mode = argument(settings, "cudagraph_mode").unwrap_or_default();
+    let mode = mode.trim_start_matches('<').trim_end_matches(':');
+    let mode = mode.trim_start_matches("CUDAGraphMode.");
+    mode == "0" || mode.eq_ignore_ascii_case("none")
 }
 
 /// `Using FLASH_ATTN attention backend out of …`, `Using AttentionBackendEnum.FLASHINFER backend.`,
