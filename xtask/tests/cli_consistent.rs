@@ -211,7 +211,8 @@ fn a_depth_that_surely_pays_is_taken_before_a_faster_one_that_may_not() {
 fn a_row_that_may_not_pay_names_a_depth_that_surely_does_however_much_slower() {
     let case = SURE_AND_FAST[0];
     let sweep = std::env::temp_dir().join(format!("sure-{}.csv", std::process::id()));
-    std::fs::write(&sweep, "concurrency,tok_s\n1,67\n2,130\n4,251\n").expect("writes");
+    let of_fp8 = "# vllm serve --kv-cache-dtype fp8\nconcurrency,tok_s\n1,67\n2,130\n4,251\n";
+    std::fs::write(&sweep, of_fp8).expect("writes");
     let given = format!("{case} --baseline {} --concurrency 1,2,4", sweep.display());
     let answer = json(&given);
     let rows = list(&answer["points"]);
