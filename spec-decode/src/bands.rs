@@ -333,13 +333,13 @@ pub fn normal_cdf(z: f64) -> f64 {
 /// them again).
 const SHIPPED: ResidualModel = ResidualModel {
     sweep: Scale {
-        reach: 0.210,
-        beyond: 0.252,
-        slower: 0.294,
-        up_share: 1.055,
+        reach: 0.138,
+        beyond: 0.183,
+        slower: 0.348,
+        up_share: 0.987,
     },
     scratch: Scale {
-        reach: 0.448,
+        reach: 0.559,
         beyond: 0.0,
         slower: 0.0,
         up_share: 1.0,

@@ -36,6 +36,9 @@ const CASES: [&str; 7] = [
     "--model qwen3.5-27b --quant fp8 --box 2x-rtx-5090 --engine vllm",
 ];
 
+/// What is printed as 1.00 is no gain.
+const LEAST_GAIN: f64 = 1.005;
+
 #[test]
 fn every_row_adds_up_and_its_verdict_is_its_bands() {
     for case in CASES {
@@ -64,7 +67,10 @@ fn every_row_adds_up_and_its_verdict_is_its_bands() {
                 "speedup",
             );
             assert!(of("speedup") <= of("accept_length") + 1e-9, "{case}: {p}");
-            let verdict = match (of("speedup_low") > 1.0, of("speedup_high") <= 1.0) {
+            let verdict = match (
+                of("speedup_low") >= LEAST_GAIN,
+                of("speedup_high") < LEAST_GAIN,
+            ) {
                 (true, _) => "pays",
                 (_, true) => "does-not-pay",
                 _ => "measure-first",
@@ -167,7 +173,10 @@ fn steps_of(row: &str) -> String {
 fn a_list_that_none_gets_for_want_of_a_sure_gain_says_so() {
     let text = common::run(
         "predict",
-        &format!("{} --concurrency 1,4", SURE_AND_FAST[1]),
+        &format!(
+            "{} --concurrency 1,4",
+            SURE_AND_FAST[1].replace("--quant fp8", "--quant int4")
+        ),
     );
     let line = "1 step at every load: what gains more at a load surely pays neither there nor at the lightest";
     assert!(
@@ -234,7 +243,7 @@ fn a_row_that_may_not_pay_names_a_depth_that_surely_does_however_much_slower() {
 fn the_measurement_named_narrows_the_band_as_far_as_it_says() {
     let width = |p: &Value| (number(p, "speedup_high") / number(p, "speedup_low")).ln();
     for case in [
-        "--model qwen3-8b --box 2x-rtx-4090 --steps 3 --concurrency 32",
+        "--model qwen3-8b --box 2x-rtx-4090 --steps 3 --concurrency 24",
         "--model llama-3.3-70b --quant fp8 --box 4x-h100 --steps 5 --concurrency 48",
     ] {
         let answer = json(case);
@@ -386,7 +395,7 @@ fn plan_and_predict_plan_one_server_for_the_loads_asked_for() {
 /// two restarts.
 #[test]
 fn the_depth_advised_is_the_one_taken_where_none_is_fixed_and_the_last_advised() {
-    let words = "predict --model qwen3-14b --quant awq --gpu rtx-5090 --engine vllm@0.10.2 --context 8k --kv-dtype fp8 \
+    let words = "predict --model qwen3-14b --quant awq --gpu rtx-3090 --engine sglang@0.5.10 --attention-backend fa3 --context 8k \
                  --accept rates:.695,.44,.275,.157 --concurrency 1,2,4,8";
     let of = |more: &[&str]| {
         answers(

@@ -120,7 +120,7 @@ fn depths_advised(server: &str) -> Vec<String> {
 fn a_depth_that_surely_pays_where_the_fixed_one_may_not_is_named_whichever_loads_are_listed() {
     let of = |loads: &str| {
         depths_advised(&format!(
-            "predict --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --context 4k --engine sglang \
+            "predict --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --context 4k --engine sglang --attention-backend fa3 \
              --accept 2.36@3 --steps 3 --concurrency {loads}"
         ))
     };

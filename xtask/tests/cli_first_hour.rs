@@ -308,7 +308,7 @@ fn where_the_weights_fill_the_card_what_is_advised_fits_and_can_be_had() {
 #[test]
 fn what_one_depth_for_all_loads_costs_one_user_is_told_and_is_what_he_gets_alone() {
     let server = "predict --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --topology \
-                  ../docs/examples/topo-4x3090.txt --accept 2.8@3";
+                  ../docs/examples/topo-4x3090.txt --accept 2.8@3 --attention-backend fa3";
     let server = server.replace("..", concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let server: Vec<&str> = server.split_whitespace().collect();
     let all = answers(&server);

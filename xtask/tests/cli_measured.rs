@@ -236,7 +236,7 @@ fn a_depth_within_a_tie_that_turns_measure_first_to_pays_is_named() {
         "--context",
         "16k",
         "--accept",
-        "3.14@4",
+        "3.3@4",
     ];
     let given = [&["predict"], &model[..], &rest[..]].concat();
     let at = |steps: &str| {

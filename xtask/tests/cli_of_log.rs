@@ -429,6 +429,8 @@ fn another_depth_says_what_it_costs_at_the_other_loads_and_is_left_out_where_tha
             "4",
             "--context",
             "4k",
+            "--attention-backend",
+            "fa3",
             "--steps",
             "3",
             "--accept",

@@ -235,7 +235,7 @@ fn a_baseline_without_rows_is_named() {
 #[test]
 fn a_tied_depth_that_surely_pays_is_the_one_named_where_the_fastest_may_not() {
     let server = "--model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --engine sglang \
-                  --context 4k --concurrency 7 --task math --topology ../docs/examples/topo-4x3090.txt";
+                  --context 4k --concurrency 7 --task math --attention-backend fa3 --topology ../docs/examples/topo-4x3090.txt";
     let server = server.replace("..", concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let text = predict(&server);
     assert!(text.starts_with("PAYS"), "{text}");

@@ -191,7 +191,16 @@ fn verifies(line: &str) -> Vec<f64> {
         &format!("{LOG}{line}\n"),
     );
     let of = |steps: &str| {
-        let more = ["--draft", "eagle3", "--concurrency", "1", "--steps", steps];
+        let more = [
+            "--draft",
+            "eagle3",
+            "--concurrency",
+            "1",
+            "--context",
+            "1k",
+            "--steps",
+            steps,
+        ];
         let card = ["--gpu", "h100", "--gpus", "8"];
         let answer = json(&[&["--from-log", &log], &card[..], &more].concat());
         answer["points"][0]["verify_ms"].as_f64().expect("a verify")
@@ -208,12 +217,12 @@ fn whole_graphs_run_the_tokens_of_one_user_and_cut_ones_the_next_size() {
     };
     let whole = backend("FLASH_ATTN");
     assert!(whole[0] < whole[1] && whole[1] < whole[2], "{whole:?}");
-    let cut = backend("FLASHINFER");
-    // 5 and 8 tokens both run as 8, and only those asked for read a cache.
-    let more = [cut[1] / cut[0], cut[2] / cut[1]];
-    assert!(more[0] > 1.05 && more[1] > 1.0 && more[1] < 1.01, "{cut:?}");
     let told = verifies("INFO compilation_config={'cudagraph_mode': <CUDAGraphMode.PIECEWISE: 1>}");
-    assert_eq!(told, cut);
+    for cut in [backend("FLASHINFER"), told] {
+        // 5 and 8 tokens both run as 8, and only those asked for read a cache.
+        let more = [cut[1] / cut[0], cut[2] / cut[1]];
+        assert!(more[0] > 1.05 && more[1] > 1.0 && more[1] < 1.01, "{cut:?}");
+    }
 }
 
 /// One server's two logs, of which one showed what a plain server captures, gave other rows.

@@ -339,8 +339,8 @@ fn of_depths_alike_in_the_mean_the_one_that_surely_gains_at_most_loads_is_pasted
     )
     .expect("written");
     let sweep = sweep.to_str().expect("a path");
-    let server = "predict --model llama-3.3-70b --engine vllm@0.13.0 --gpu a100-80gb-sxm --gpus 4 \
-                  --draft eagle3 --accept 2.55@3 --context 4k --kv-dtype fp8 --baseline";
+    let server = "predict --model llama-3.3-70b --engine vllm@0.13.0 --gpu h200 --gpus 4 \
+                  --draft eagle3 --accept 2.55@3 --context 4k --baseline";
     let mut server: Vec<&str> = server.split_whitespace().collect();
     server.push(sweep);
     let chosen = common::answers(&server);
@@ -446,7 +446,7 @@ fn beside_loads_measured_both_ways_a_load_between_them_is_to_be_measured_both_wa
     let plain = |users: u32, ms: f64| bench("gap-plain", users, 3850, ms, "");
     let drafted = |users: u32, ms: f64| bench("gap-spec", users, 3850, ms, "Accept length: 2.43\n");
     let sweep = [(1, 8.5), (4, 12.1), (16, 19.5), (64, 36.7)].map(|(users, ms)| plain(users, ms));
-    let spec = [(1, 5.3), (4, 8.2), (16, 14.3), (64, 28.4)].map(|(users, ms)| drafted(users, ms));
+    let spec = [(1, 5.3), (4, 8.2), (16, 16.3), (64, 32.0)].map(|(users, ms)| drafted(users, ms));
     let (sweep, spec) = (sweep.join(","), format!("{}@3", spec.join(",")));
     let of = |sweep: &str, spec: &str| {
         let line = format!("--concurrency 1,4,8,16,32,64 --baseline {sweep} --accept {spec}");

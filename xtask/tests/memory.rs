@@ -181,7 +181,7 @@ fn a_fraction_above_the_wall_is_no_clean_gain_and_no_legal_one_is_said_so() {
 #[test]
 fn predict_and_plan_count_the_requests_of_a_hybrid_alike() {
     let hybrid = "--model qwen3.6-27b --quant fp8 --gpu rtx-5090 --gpus 2 --engine vllm@0.11.0 \
-                  --context 80k --kv-dtype fp8 --mem-fraction 0.86";
+                  --context 80k --kv-dtype fp8 --mem-fraction 0.86 --steps 1";
     let plan = xtask(&format!("plan {hybrid}"));
     let (_, with) = plan.split_once("with the draft").expect("a draft");
     let (before, _) = with.split_once(" requests of 81,920").expect("requests");

@@ -159,7 +159,7 @@ fn other_engines_run_the_loads_asked_for_beyond_those_of_a_log() {
 #[test]
 fn fewer_requests_at_once_are_named_where_they_make_room_for_the_loads_shown() {
     let line = "predict --model qwen3.5-27b --quant int4 --draft mtp --engine vllm@0.22.1 --context 128k \
-                --kv-dtype fp8 --gpu rtx-3090 --gpus 2 --concurrency 3,4";
+                --kv-dtype fp8 --gpu rtx-4090 --gpus 2 --concurrency 3,4";
     let text = answers(&line.split_whitespace().collect::<Vec<_>>());
     assert!(
         text.contains("of 4 asked for: the KV pool holds no more (4 with --max-num-seqs 4)"),

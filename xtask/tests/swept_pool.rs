@@ -5,7 +5,7 @@ mod common;
 use common::answers;
 
 const BOX: &str = "predict --model llama-3.3-70b --quant awq --gpu rtx-3090 --gpus 4 --engine sglang@0.5.13 --context 4k \
-                   --max-model-len 8192 --concurrency 1,4,8,16 --accept 2.4@3";
+                   --max-model-len 8192 --concurrency 1,4,8,16 --accept 2.4@3 --attention-backend fa3";
 const DOUBT: &str = "so it probably held less";
 
 fn with_sweep(sweep: &str, more: &str) -> String {

@@ -66,7 +66,7 @@ pub(super) fn all(scenario: &Scenario) -> Vec<OtherKernel> {
             }]
         }
         Some(Walk::TritonOfSglang) if scenario.takes_flashinfer() => vec![told("flashinfer")],
-        Some(Walk::TritonOfSglang) | None => Vec::new(),
+        Some(Walk::TritonOfSglang | Walk::FlashInfer3 | Walk::FlashInfer(_)) | None => Vec::new(),
     }
 }
 
@@ -85,7 +85,7 @@ fn with_fp8(scenario: &Scenario) -> Option<OtherKernel> {
     let mut other = scenario.clone();
     other.kv_dtype = KvDtype::Fp8;
     let other_cache = scenario.kv_dtype != KvDtype::Fp8 && !scenario.has_own_steps();
-    (other_cache && other.walk().is_none()).then(|| OtherKernel {
+    (other_cache && other.walk() != scenario.walk()).then(|| OtherKernel {
         input: "kv_dtype",
         value: "fp8".to_string(),
         instead_of: scenario.kv_dtype.name().to_string(),

@@ -15,7 +15,7 @@ use super::names::Names;
 use super::speedup::rows::{SweepRow, load};
 use crate::cli::{Cli, Command};
 use crate::predict::answer::{Point, Verdict};
-use crate::scenario::Scenario;
+use crate::scenario::{EngineKind, Scenario};
 use crate::step_time::verify_graphs::{Attends, Seen};
 
 /// What the user of a row has measured.
@@ -152,6 +152,9 @@ impl Flags<'_> {
         };
         let mut scenario = Scenario::resolve(&args.scenario)?;
         scenario.engine.version = self.version.map(String::from);
+        if scenario.engine.kind != EngineKind::Vllm {
+            return Ok(scenario);
+        }
         // As its log would say.
         let attends = Attends::of_row(&scenario.model, scenario.gpu.family, self.version);
         scenario.ran.verify_graphs = Some(Seen {

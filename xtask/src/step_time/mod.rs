@@ -21,6 +21,7 @@ mod op;
 mod overhead;
 mod serving;
 pub(crate) mod sweep;
+pub(crate) mod tiles;
 pub(crate) mod verify_graphs;
 pub(crate) mod walk;
 

@@ -1,5 +1,6 @@
-//! Kernels that verify without splitting the cache: one block of threads walks all tokens of a sequence for one
-//! head, whatever the card has room for. A plain step's kernel splits them.
+//! Kernels that verify over the cache slower than a plain step reads it. Most do not split it: one block of threads
+//! walks all tokens of a sequence for one head, whatever the card has room for, where a plain step's kernel splits
+//! them. FlashInfer's splits, and multiplies by tiles (`tiles.rs`).
 //!
 //! Source: FlashAttention 2 splits for one query token alone (`num_splits > 1` is refused for more, vLLM 0.11.1
 //! to 0.33.0); vLLM's unified Triton kernel takes its 3D grid for one query token alone to 0.32.0;
@@ -10,10 +11,11 @@ use kvplan::{Attention, Sharding};
 
 use super::attention::{BLOCK_GB_S, Reading, gqa, mla};
 use super::layer::{Batch, LayerKind, Rank};
+use super::tiles::Tiles;
 use super::{Draft, Server, bounded, context_bounded};
 use crate::gpus::{Family, Gpu};
 
-/// A kernel whose verify walks the cache.
+/// A kernel whose verify takes longer over the cache than a plain step's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Walk {
     /// vLLM's FlashAttention 2, on cards that are neither Hopper nor data-centre Blackwell.
@@ -22,28 +24,34 @@ pub(crate) enum Walk {
     TritonOfVllm,
     /// SGLang's Triton kernel for extending a prefix.
     TritonOfSglang,
+    /// FlashInfer's kernel after FlashAttention 3, on Hopper.
+    FlashInfer3,
+    /// FlashInfer's of other cards: it splits, and multiplies by tiles.
+    FlashInfer(Tiles),
 }
 
 /// What a multiprocessor of Hopper and later data-centre cards multiplies by the instructions that these kernels
 /// use (`mma.sync`), TFLOPS of bf16: with [`BLOCK_GB_S`] FlashAttention 2 needs 19.1 ns a token of 512 bytes there
 /// (19.3 measured).
-const MMA_SM_TFLOPS: f64 = 4.4;
+pub(super) const MMA_SM_TFLOPS: f64 = 4.4;
 /// Blocks of FlashAttention 2 that share a multiprocessor get so much more done than one, where its memory holds two.
 const SHARED_GAIN: f64 = 1.29;
 /// One turn of vLLM's Triton kernel: 32 tokens, whatever the heads (45 ns a token on an H200).
 const TRITON_TURN: (f64, f64) = (32.0, 1440.0);
 /// SGLang's kernel on Hopper takes so many times what the law says (65, 105 and 155 ns a token, measured there).
 const SGLANG_ON_HOPPER: f64 = 2.45;
+/// A token of 512 bytes by FlashInfer's kernel after FlashAttention 3, ns (an H200).
+const FLASHINFER_3_NS: f64 = 13.4;
 /// What a verify's kernel costs beside the walk, us.
 const FIXED_US: f64 = 3.5;
 
 /// Attention of one layer on one rank.
 #[derive(Debug, Clone, Copy)]
-struct Heads {
-    query: f64,
-    cached: f64,
+pub(super) struct Heads {
+    pub(super) query: f64,
+    pub(super) cached: f64,
     /// Elements of key and of value that one query head meets in a token.
-    row: f64,
+    pub(super) row: f64,
 }
 
 impl Walk {
@@ -53,6 +61,9 @@ impl Walk {
             Walk::FlashAttention2 => "FLASH_ATTN",
             Walk::TritonOfVllm => "TRITON_ATTN",
             Walk::TritonOfSglang => "triton",
+            // SGLang's alone is masked.
+            Walk::FlashInfer(tiles) if tiles.graph => "flashinfer",
+            Walk::FlashInfer3 | Walk::FlashInfer(_) => "FLASHINFER",
         }
     }
 
@@ -64,6 +75,7 @@ impl Walk {
         match self {
             Walk::FlashAttention2 => read_ns + multiply_ns(64.0),
             Walk::TritonOfVllm => TRITON_TURN.1 / TRITON_TURN.0,
+            Walk::FlashInfer3 | Walk::FlashInfer(_) => FLASHINFER_3_NS * row / 256.0,
             Walk::TritonOfSglang => {
                 // Its tiles by head size: 128 queries on Hopper, 64 elsewhere, 32 of a latent.
                 let on_hopper = gpu.family == Family::Hopper;
@@ -88,10 +100,11 @@ impl Walk {
         gain * f64::from(gpu.sm_count.max(1))
     }
 
-    fn us(self, gpu: &Gpu, read: &Reading, heads: &Heads) -> f64 {
+    fn us(self, gpu: &Gpu, read: &Reading, heads: &Heads, kv_bytes: f64) -> f64 {
         let blocks = match self {
+            Walk::FlashInfer(tiles) => return tiles.us(gpu, read, heads, kv_bytes),
             Walk::TritonOfVllm => heads.cached,
-            Walk::FlashAttention2 | Walk::TritonOfSglang => heads.query,
+            Walk::FlashAttention2 | Walk::FlashInfer3 | Walk::TritonOfSglang => heads.query,
         } * read.sequences;
         let waves = (blocks / self.at_once(gpu)).max(1.0);
         FIXED_US + read.context * self.token_ns(gpu, heads.row) * waves * 1e-3
@@ -129,7 +142,7 @@ impl Walk {
             }
             _ => return 0.0,
         };
-        (self.us(gpu, &read, &heads) - split.total_us()).max(0.0)
+        (self.us(gpu, &read, &heads, rank.kv_bytes()) - split.total_us()).max(0.0)
     }
 }
 
@@ -204,7 +217,7 @@ mod tests {
                 shared_prefix: 0.0,
                 splits: 1.0,
             };
-            let us = kernel.us(gpu, &read, &Heads { query, cached, row });
+            let us = kernel.us(gpu, &read, &Heads { query, cached, row }, 2.0);
             let error = (us / measured_us).ln().abs();
             assert!(
                 error < 0.13,
