@@ -230,3 +230,42 @@ fn a_depth_that_gains_beyond_a_tie_is_named_though_a_shallower_one_is_near_it() 
         assert_eq!(row["faster"]["steps"], 5, "{row}");
     });
 }
+
+/// Steps of experts and padded batches may lose at some loads and gain beyond them: "turn it off above 2 users"
+/// stood over rows that pay.
+#[test]
+fn loads_that_gain_beyond_some_that_do_not_are_told() {
+    let steps = [
+        (1, 10.0),
+        (2, 10.0),
+        (4, 10.2),
+        (8, 11.0),
+        (16, 22.0),
+        (32, 22.5),
+        (64, 23.0),
+        (128, 25.0),
+        (256, 28.0),
+    ];
+    let rows = steps.map(|(users, ms)| format!("{users},{:.1}", f64::from(users) * 1000.0 / ms));
+    let sweep = format!("concurrency,tok_s\n{}\n", rows.join("\n"));
+    let of = |accept: &str, loads: &str| {
+        common::with_log("hump", &sweep, |path| {
+            let line = format!(
+                "predict --model qwen3-32b --gpu h100 --gpus 2 --engine sglang --context 2k --steps 3 \
+                 --accept {accept}@3 --baseline {path} --concurrency {loads}"
+            );
+            answers(&line.split_whitespace().collect::<Vec<_>>())
+        })
+    };
+    let said = of("1.6", "1,2,4,8,16,32,64");
+    let line = "turn it off at 4 to 8 users; beyond them it gains again";
+    assert!(said.contains(line), "{said}");
+    let said = of("1.6", "1,2,4,8");
+    assert!(said.contains("turn it off above 2 users"), "{said}");
+    // An open answer says as much of the middle of its band.
+    let said = of("1.15", "1,2,4,8");
+    assert!(
+        said.starts_with("MEASURE FIRST") && said.contains("its middle loses above 1 user"),
+        "{said}"
+    );
+}

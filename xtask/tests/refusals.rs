@@ -181,3 +181,20 @@ fn blocks_for_states_that_do_not_fit_are_no_matter_of_the_length() {
         "{fraction} {told}: {followed}"
     );
 }
+
+/// `--max-total-tokens`, SGLang's, was taken for vLLM's pool.
+#[test]
+fn settings_of_another_engine_are_refused() {
+    let of = |engine: &str, flag: &str| {
+        let line = format!(
+            "plan --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --engine {engine} {flag} 8"
+        );
+        common::refusal(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let said = of("vllm", "--max-total-tokens");
+    assert!(said.contains("--num-gpu-blocks-override"), "{said}");
+    for engine in ["vllm", "trtllm", "llamacpp"] {
+        let said = of(engine, "--state-slots");
+        assert!(said.contains("SGLang's alone"), "{said}");
+    }
+}

@@ -316,9 +316,10 @@ impl DraftCost {
     /// Requests at once of the two servers, where these differ and with them tables and graphs.
     fn runs(&self) -> String {
         let [with, without] = self.at_once.map(|most| thousands(most as f64));
+        let plural = if self.at_once[0] == 1 { "" } else { "s" };
         let others = |row: &CostRow| !row.of_draft && row.gib.abs() >= 0.005;
         match with != without && self.rows.iter().any(others) {
-            true => format!(" ({with} requests at once with it, {without} without)"),
+            true => format!(" ({with} request{plural} at once with it, {without} without)"),
             false => String::new(),
         }
     }

@@ -4,7 +4,7 @@ use kvplan::Known;
 
 use crate::cli::{PlanArgs, ScenarioArgs};
 use crate::input;
-use crate::scenario::{Scenario, parse};
+use crate::scenario::{EngineKind, Scenario, parse};
 
 /// Engine settings that only memory depends on.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -116,6 +116,41 @@ pub(super) fn check(args: &PlanArgs) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses settings that another engine takes: unread, they would stand for what they do not do.
+pub(super) fn of_engine(args: &PlanArgs, engine: EngineKind) -> anyhow::Result<()> {
+    let knobs = &args.knobs;
+    let sglang = engine == EngineKind::Sglang;
+    let capped = sglang || engine == EngineKind::TrtLlm;
+    let instead = match engine {
+        EngineKind::Vllm => "vLLM's is --num-gpu-blocks-override, which is not planned with",
+        _ => "llama.cpp's pool is what its slots need (--max-running, --max-model-len)",
+    };
+    let settings = [
+        (
+            "--max-total-tokens",
+            knobs.max_total_tokens.is_some() && !capped,
+            instead,
+        ),
+        (
+            "--state-slots",
+            knobs.state_slots.is_some() && !sglang,
+            "SGLang's alone; other engines keep states in the pool or by request",
+        ),
+        (
+            "--state-ratio",
+            knobs.state_ratio.is_some() && !sglang,
+            "SGLang's alone; other engines keep states in the pool or by request",
+        ),
+    ];
+    match settings.into_iter().find(|(_, foreign, _)| *foreign) {
+        Some((flag, _, instead)) => Err(input::error(format!(
+            "{flag} is not {}'s: {instead}; leave it out",
+            engine.title()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Refuses figures that cannot come from one run.

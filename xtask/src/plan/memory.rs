@@ -13,6 +13,7 @@ use crate::input;
 use crate::predict::answer::{LedgerLine, Memory, MostAtOnce, Roomier};
 use crate::predict::launch::{self, flag_at_once};
 use crate::scenario::Scenario;
+use crate::table::thousands;
 
 /// The memory part of a prediction.
 ///
@@ -21,7 +22,38 @@ use crate::scenario::Scenario;
 pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
     let mut memory = drafting(scenario)?;
     memory.swept_pool = swept_pool(scenario, &memory)?;
+    memory.fewer_seqs = fewer_seqs(scenario, &memory)?;
     Ok(memory)
+}
+
+/// A pool that is so much larger is worth a flag.
+const WORTH: f64 = 1.1;
+
+/// What vLLM's pool gains where it is told to run no more at once than the heaviest load asked for, and nobody
+/// said how many: graphs and sampler rows for the others give way.
+fn fewer_seqs(scenario: &Scenario, memory: &Memory) -> anyhow::Result<Option<String>> {
+    let most = heaviest(scenario);
+    let told = scenario.max_running.or(scenario.ran.told_running());
+    if memory.seqs_assumed.is_none() || told.is_some() || memory.fits == Some(false) {
+        return Ok(None);
+    }
+    let mut other = scenario.clone();
+    other.max_running = Some(most);
+    let other = drafting(&other)?;
+    let pools = memory.kv_tokens.zip(other.kv_tokens);
+    let gains = pools.filter(|(now, fewer)| *fewer as f64 > WORTH * *now as f64);
+    let fractions = memory.fraction.zip(other.fraction);
+    let moved = fractions.filter(|(now, fewer)| (now - fewer).abs() > cost::SAME);
+    let moved = moved.map_or_else(String::new, |(now, fewer)| {
+        format!(", at {fewer:.3} for {now:.3}")
+    });
+    Ok(gains.map(|(now, fewer)| {
+        format!(
+            "--max-num-seqs {most}, as many as asked for, would leave the pool {} tokens for {}{moved}",
+            thousands(fewer as f64),
+            thousands(now as f64)
+        )
+    }))
 }
 
 /// Tokens that the plain server of a sweep may have had: by its engine's own fraction where that holds more
@@ -286,6 +318,7 @@ pub(super) fn to_memory(report: &Report) -> Memory {
         graphs: None,
         most_at_once: Some(most_at_once(report)),
         limit: None,
+        fewer_seqs: None,
         seqs_assumed: assumed(plan, |line| line.starts_with("max_num_seqs ")),
         version_assumed: assumed(plan, |line| line.contains(" version not given")),
         for_states: report.for_states.clone(),

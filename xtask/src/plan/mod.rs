@@ -31,7 +31,7 @@ pub(crate) use card::{
 pub(crate) use cost::DraftCost;
 use json::to_json;
 pub(crate) use knobs::{Knobs, asked_load, within_limit};
-use knobs::{check, check_together, fits_the_card};
+use knobs::{check, check_together, fits_the_card, of_engine};
 pub(crate) use kv_format::{kv_format_of_the_pool, pool_of_its_tokens};
 pub(crate) use length::Length;
 pub(crate) use loading::in_bf16 as loads_in_bf16;
@@ -140,6 +140,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 
 /// The plan that the flags ask for: of the server that `predict` plans for the same loads.
 fn asked(scenario: &mut Scenario, args: &PlanArgs) -> anyhow::Result<Report> {
+    of_engine(args, scenario.engine.kind)?;
     setup::by_flags(scenario, args);
     within_limit(scenario)?;
     *scenario = crate::predict::launch::for_loads(scenario.clone())?;

@@ -48,9 +48,14 @@ pub(super) fn walls(report: &Report) -> String {
         }
         None => format!("{own} (pool wall)"),
     };
+    // Three digits of a narrow range may lie below its own start.
+    let digits = match interval.max - interval.min < 0.002 {
+        true => 4,
+        false => 3,
+    };
     format!(
         "legal from {from} to {} ({}, activation wall)",
-        at_most(interval.max, 3),
+        at_most(interval.max, digits),
         band(interval)
     )
 }

@@ -274,6 +274,9 @@ pub(crate) struct Memory {
     /// Requests at once that vLLM was planned with, where nobody said how many.
     #[serde(skip)]
     pub(crate) seqs_assumed: Option<String>,
+    /// What telling it to run no more than the loads asked for gives the pool, where that is much.
+    #[serde(skip)]
+    pub(crate) fewer_seqs: Option<String>,
     /// Requests at once that vLLM is told for the states of a model, where nobody said how many.
     #[serde(skip)]
     pub(crate) for_states: Option<crate::plan::ToldForStates>,

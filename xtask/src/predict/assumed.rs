@@ -80,14 +80,17 @@ pub(super) fn all(
     all
 }
 
-/// How many requests at once vLLM makes room for by itself, where it does not fit or holds fewer than
-/// were asked for: fewer sequences leave the pool more.
+/// How many requests at once vLLM makes room for by itself, where it does not fit, holds fewer than
+/// were asked for, or would hold much more for the loads asked for alone.
 fn seqs_that_matter(scenario: &Scenario, memory: &Memory) -> Option<String> {
     let most = scenario.concurrency.last().copied().map_or(1, u64::from);
     let held = memory.most_at_once.as_ref();
     let fewer = held.is_some_and(|held| held.requests < most);
-    let matters = memory.fits == Some(false) || fewer;
-    memory.seqs_assumed.clone().filter(|_| matters)
+    let assumed = memory.seqs_assumed.clone()?;
+    match &memory.fewer_seqs {
+        Some(gain) => Some(format!("{assumed}: {gain}")),
+        None => (memory.fits == Some(false) || fewer).then_some(assumed),
+    }
 }
 
 /// Whole experts by rank: how unevenly requests use them is of the model and its requests.

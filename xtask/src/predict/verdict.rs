@@ -103,9 +103,10 @@ fn reason(
             first.break_even_accept_length
         ),
         Verdict::MeasureFirst => format!(
-            "break-even is accept length {:.2}, expected {}, and the band holds 1",
+            "break-even is accept length {:.2}, expected {}, and the band holds 1; {}",
             first.break_even_accept_length,
-            expected(scenario, first)
+            expected(scenario, first),
+            until(points, pays_up_to, memory)
         ),
     }
 }
@@ -298,22 +299,29 @@ fn gains_up_to(points: &[Point], held: Option<u32>) -> Option<u32> {
 
 /// Loads that are not decided (`true`), as words: those of the rows, whatever other rows there are.
 fn undecided(loads: &[(u32, bool)]) -> Option<String> {
+    let words = ranges(loads);
+    (!words.is_empty()).then(|| format!("measure first at {words} users"))
+}
+
+/// The loads that are so (`true`), neighbours joined: `2 to 4 and 32`.
+fn ranges(loads: &[(u32, bool)]) -> String {
     let runs = loads.chunk_by(|a, b| a.1 == b.1);
-    let open: Vec<&[(u32, bool)]> = runs
-        .filter(|run| run.first().is_some_and(|(_, open)| *open))
-        .collect();
-    let words = open.iter().filter_map(|run| {
+    let so = runs.filter(|run| run.first().is_some_and(|(_, so)| *so));
+    let words = so.filter_map(|run| {
         let (first, last) = (run.first()?.0, run.last()?.0);
         Some(match first == last {
             true => first.to_string(),
             false => format!("{first} to {last}"),
         })
     });
-    let words: Vec<String> = words.collect();
-    (!words.is_empty()).then(|| format!("measure first at {} users", words.join(" and ")))
+    words.collect::<Vec<_>>().join(" and ")
 }
 
+/// Up to which load it gains, and what ends it there; where the lightest load is open, by the middle of its band.
 fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
+    let open = points
+        .first()
+        .is_some_and(|p| p.verdict == Verdict::MeasureFirst);
     // Where the head has a line of what runs, it stands there.
     let more = match memory.limit {
         Some(_) => String::new(),
@@ -330,16 +338,15 @@ fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
                 let asked = users(p.concurrency);
                 format!("but {wall} fewer than {asked} at once{more}")
             }
+            Some(p) if open => format!("its middle loses at {}", users(p.concurrency)),
             _ => "it pays at no load shown".to_string(),
         };
     };
-    let asked: Vec<(u32, bool)> = points
-        .iter()
-        .filter(|p| p.concurrency <= up_to)
-        .map(|p| (p.concurrency, p.verdict == Verdict::MeasureFirst))
-        .collect();
-    let doubt = undecided(&asked).map_or_else(String::new, |words| format!(", {words}"));
     let next = points.iter().find(|p| p.concurrency > up_to);
+    let (gains, doubt) = match open {
+        true => ("its middle gains", String::new()),
+        false => ("it pays", doubt(points, up_to)),
+    };
     match next {
         Some(p) if p.gains() => {
             let wall = match memory.wall_of(p.concurrency, p.context) {
@@ -349,14 +356,47 @@ fn until(points: &[Point], pays_up_to: Option<u32>, memory: &Memory) -> String {
             };
             format!("beyond {} {wall}{more}{doubt}", users(up_to))
         }
-        Some(_) => format!("turn it off above {}{doubt}", users(up_to)),
+        Some(_) => format!("{}{doubt}", off(points, up_to, open)),
         None if doubt.is_empty() => {
-            format!("it pays at every load shown, up to {}", users(up_to))
+            format!("{gains} at every load shown, up to {}", users(up_to))
         }
         None => format!(
             "a gain is expected at every load shown, up to {}{doubt}",
             users(up_to)
         ),
+    }
+}
+
+/// Rows of the pasted server: up to where it gains first, and all beyond that run at once.
+fn runs(points: &[Point], up_to: u32) -> impl Iterator<Item = &Point> {
+    let fits = move |p: &&Point| p.concurrency <= up_to || p.fits != Some(false);
+    points.iter().filter(fits)
+}
+
+/// The loads that gain and may not.
+fn doubt(points: &[Point], up_to: u32) -> String {
+    let open = runs(points, up_to).map(|p| {
+        let open = p.gains() && p.verdict == Verdict::MeasureFirst;
+        (p.concurrency, open)
+    });
+    let words = undecided(&open.collect::<Vec<_>>());
+    words.map_or_else(String::new, |words| format!(", {words}"))
+}
+
+/// Where it does not gain: above the load, or at some of those shown.
+fn off(points: &[Point], up_to: u32, open: bool) -> String {
+    let loads: Vec<(u32, bool)> = runs(points, up_to)
+        .map(|p| (p.concurrency, !p.gains()))
+        .collect();
+    let again = loads.iter().any(|(load, off)| *load > up_to && !off);
+    match (again, open) {
+        (true, true) => format!("its middle loses at {} users", ranges(&loads)),
+        (true, false) => format!(
+            "turn it off at {} users; beyond them it gains again",
+            ranges(&loads)
+        ),
+        (false, true) => format!("its middle loses above {}", users(up_to)),
+        (false, false) => format!("turn it off above {}", users(up_to)),
     }
 }
 

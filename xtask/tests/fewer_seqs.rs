@@ -1,0 +1,46 @@
+//! What vLLM's pool gains where it is told to run no more at once than the loads asked for.
+
+mod common;
+
+use common::answers;
+
+/// 256 requests at once were planned for 4 users, and nothing said that telling vLLM so holds half as many tokens more.
+#[test]
+fn a_limit_of_the_loads_asked_for_that_leaves_much_more_pool_is_told_and_gives_it() {
+    for server in [
+        "--model qwen3-8b --gpu rtx-4090 --engine vllm --context 4k --concurrency 1,4",
+        "--model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 2 --engine vllm@0.24.0 --context 8k --concurrency 1,8",
+    ] {
+        let of = |more: &str| {
+            let line = format!("predict {server} {more}");
+            answers(&line.split_whitespace().collect::<Vec<_>>())
+        };
+        let text = of("");
+        let (_, offer) = text
+            .split_once("(the default for this card): --max-num-seqs ")
+            .unwrap_or_else(|| panic!("{text}"));
+        let (most, _) = offer.split_once(',').expect("a limit");
+        let (_, tokens) = offer.split_once("leave the pool ").expect("a pool");
+        let (tokens, _) = tokens.split_once(" tokens for ").expect("tokens");
+        let count = |text: &str| text.replace(',', "").parse::<u64>().expect("tokens");
+        let json: serde_json::Value =
+            serde_json::from_str(&of(&format!("--max-running {most} --json"))).expect("JSON");
+        assert_eq!(json["memory"]["kv_tokens"], count(tokens), "{text}");
+        let followed = of(&format!("--max-running {most}"));
+        assert!(!followed.contains("as many as asked for"), "{followed}");
+    }
+}
+
+/// "legal from 0.9083 … to 0.908".
+#[test]
+fn a_narrow_range_of_fractions_ends_above_its_start() {
+    let line = "plan --model qwen3-32b --quant int4 --gpu rtx-4090 --engine sglang --context 32k";
+    let text = answers(&line.split_whitespace().collect::<Vec<_>>());
+    let (_, range) = text.split_once("legal from ").expect("a range");
+    let figures: Vec<f64> = range
+        .split(' ')
+        .take(5)
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    assert!(figures.len() == 2 && figures[0] < figures[1], "{range}");
+}
