@@ -194,7 +194,7 @@ fn settings_of_another_engine_are_refused() {
     let said = of("vllm", "--max-total-tokens");
     assert!(said.contains("--num-gpu-blocks-override"), "{said}");
     for engine in ["vllm", "trtllm", "llamacpp"] {
-        let said = of(engine, "--state-slots");
+        let said = of(engine, "--state-ratio");
         assert!(said.contains("SGLang's alone"), "{said}");
     }
 }

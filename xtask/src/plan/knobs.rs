@@ -134,11 +134,6 @@ pub(super) fn of_engine(args: &PlanArgs, engine: EngineKind) -> anyhow::Result<(
             instead,
         ),
         (
-            "--state-slots",
-            knobs.state_slots.is_some() && !sglang,
-            "SGLang's alone; other engines keep states in the pool or by request",
-        ),
-        (
             "--state-ratio",
             knobs.state_ratio.is_some() && !sglang,
             "SGLang's alone; other engines keep states in the pool or by request",
