@@ -9,6 +9,8 @@ use common::answers;
 fn a_limit_of_the_loads_asked_for_that_leaves_much_more_pool_is_told_and_gives_it() {
     for server in [
         "--model qwen3-8b --gpu rtx-4090 --engine vllm --context 4k --concurrency 1,4",
+        // 64 users are shown and 8 held.
+        "--model qwen3-8b --gpu rtx-4090 --engine vllm --context 4k",
         "--model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 2 --engine vllm@0.24.0 --context 8k --concurrency 1,8",
     ] {
         let of = |more: &str| {
@@ -17,7 +19,7 @@ fn a_limit_of_the_loads_asked_for_that_leaves_much_more_pool_is_told_and_gives_i
         };
         let text = of("");
         let (_, offer) = text
-            .split_once("(the default for this card): --max-num-seqs ")
+            .split_once("(vLLM's default for this card, arg_utils.py): --max-num-seqs ")
             .unwrap_or_else(|| panic!("{text}"));
         let (most, _) = offer.split_once(',').expect("a limit");
         let (_, tokens) = offer.split_once("leave the pool ").expect("a pool");
@@ -27,8 +29,13 @@ fn a_limit_of_the_loads_asked_for_that_leaves_much_more_pool_is_told_and_gives_i
             serde_json::from_str(&of(&format!("--max-running {most} --json"))).expect("JSON");
         assert_eq!(json["memory"]["kv_tokens"], count(tokens), "{text}");
         let followed = of(&format!("--max-running {most}"));
-        assert!(!followed.contains("as many as asked for"), "{followed}");
+        assert!(!followed.contains("would leave the pool"), "{followed}");
     }
+    // A twentieth more that lets no load in is not worth a shorter queue.
+    let roomy =
+        "predict --model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --engine vllm --context 8k";
+    let text = answers(&roomy.split_whitespace().collect::<Vec<_>>());
+    assert!(!text.contains("would leave the pool"), "{text}");
 }
 
 /// "legal from 0.9083 … to 0.908".

@@ -120,7 +120,7 @@ fn fewer_requests_at_once_come_before_a_shorter_length() {
 /// Requests at once that nobody asked for stood under "assumed" in `plan` alone.
 #[test]
 fn predict_names_the_sequences_nobody_asked_for_where_they_take_room() {
-    let word = "max_num_seqs 256 (the default for this card)";
+    let word = "max_num_seqs 256 (vLLM's default for this card, arg_utils.py)";
     let refused = format!("{FP8} --kv-dtype fp8 --context 16k --concurrency 1,2,3");
     assert!(run("predict", &refused).contains(word));
     assert!(!run("predict", &format!("{refused} --max-running 3")).contains(word));

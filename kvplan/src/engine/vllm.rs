@@ -364,7 +364,7 @@ fn assumptions(setup: &Setup<'_>, b: &Budget) -> Vec<String> {
     }
     if setup.max_running.is_none() {
         lines.push(format!(
-            "max_num_seqs {} (the default for this card)",
+            "max_num_seqs {} (vLLM's default for this card, arg_utils.py)",
             max_seqs(setup)
         ));
     }

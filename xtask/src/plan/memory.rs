@@ -29,27 +29,46 @@ pub(crate) fn memory(scenario: &Scenario) -> anyhow::Result<Memory> {
 /// A pool that is so much larger is worth a flag.
 const WORTH: f64 = 1.1;
 
-/// What vLLM's pool gains where it is told to run no more at once than the heaviest load asked for, and nobody
-/// said how many: graphs and sampler rows for the others give way.
+/// What vLLM's pool gains where it is told to run no more at once than the heaviest load shown, or than the pool
+/// then holds of it, and nobody said how many: graphs and sampler rows for the others give way.
 fn fewer_seqs(scenario: &Scenario, memory: &Memory) -> anyhow::Result<Option<String>> {
-    let most = heaviest(scenario);
     let told = scenario.max_running.or(scenario.ran.told_running());
     if memory.seqs_assumed.is_none() || told.is_some() || memory.fits == Some(false) {
         return Ok(None);
     }
-    let mut other = scenario.clone();
-    other.max_running = Some(most);
-    let other = drafting(&other)?;
+    let (load, context) = (heaviest(scenario), scenario.context);
+    let at = |requests: u64| {
+        let mut other = scenario.clone();
+        other.max_running = Some(requests);
+        drafting(&other)
+    };
+    let room = |memory: &Memory| match memory.fits {
+        Some(false) => 0,
+        _ => memory.room(context).unwrap_or(0),
+    };
+    let Some(most) = launch::most_told(0, load, |requests| Ok(room(&at(requests)?)))? else {
+        return Ok(None);
+    };
+    let other = at(most)?;
+    let held = room(memory);
+    let loads = scenario.concurrency.iter().map(|users| u64::from(*users));
+    let lets_in = loads.into_iter().any(|users| held < users && users <= most);
     let pools = memory.kv_tokens.zip(other.kv_tokens);
-    let gains = pools.filter(|(now, fewer)| *fewer as f64 > WORTH * *now as f64);
+    let gains = pools.filter(|(now, fewer)| lets_in || *fewer as f64 > WORTH * *now as f64);
     let fractions = memory.fraction.zip(other.fraction);
     let moved = fractions.filter(|(now, fewer)| (now - fewer).abs() > cost::SAME);
     let moved = moved.map_or_else(String::new, |(now, fewer)| {
         format!(", at {fewer:.3} for {now:.3}")
     });
+    let asked = u64::from(text::asked_users(scenario));
+    let as_many = match (most < load, asked == load) {
+        (true, _) => format!("of {} tokens as it then holds", thousands(context as f64)),
+        (false, true) => "as asked for".to_string(),
+        (false, false) => "as the heaviest load shown".to_string(),
+    };
     Ok(gains.map(|(now, fewer)| {
         format!(
-            "--max-num-seqs {most}, as many as asked for, would leave the pool {} tokens for {}{moved}",
+            "--max-num-seqs {most}, as many {as_many}, would leave the pool {} tokens for {}{moved}",
             thousands(fewer as f64),
             thousands(now as f64)
         )
@@ -251,9 +270,9 @@ fn clear_of_the_wall(own: &Report, other: &Scenario, most: u64) -> anyhow::Resul
     }))
 }
 
-/// As few requests at once as the heaviest load shown, where vLLM is told or takes more and the pool
-/// holds less than that load: graphs and sampler rows for the others give way to the pool. `known` is what
-/// a fraction holds.
+/// No more requests at once than the heaviest load shown, or than the pool then holds of it, where vLLM is told
+/// or takes more and the pool holds less than that load: graphs and sampler rows for the others give way to
+/// the pool. `known` is what a fraction holds.
 fn fewer_at_once(
     own: &Report,
     scenario: &Scenario,
@@ -266,15 +285,19 @@ fn fewer_at_once(
     if !vllm || now >= most || plan.running_setting <= most || !starts(plan) {
         return Ok(None);
     }
-    let mut other = scenario.clone();
-    other.max_running = Some(most);
-    let other = report(&other, None, Some(plan.fraction))?.cost.with;
-    let more = limit::held(&other, scenario.context).min(most);
     let known = known.map_or(now, |way| u64::from(way.requests));
-    let worth = starts(&other) && more > known;
-    Ok(worth.then(|| Roomier {
-        setting: format!("--max-num-seqs {most}"),
-        requests: more as u32,
+    let mut other = scenario.clone();
+    let told = launch::most_told(known, most, |requests| {
+        other.max_running = Some(requests);
+        let told = report(&other, None, Some(plan.fraction))?.cost.with;
+        Ok(match starts(&told) {
+            true => limit::held(&told, scenario.context),
+            false => 0,
+        })
+    })?;
+    Ok(told.map(|requests| Roomier {
+        setting: format!("--max-num-seqs {requests}"),
+        requests: requests as u32,
     }))
 }
 

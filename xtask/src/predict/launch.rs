@@ -110,21 +110,35 @@ fn at_once_for_loads(mut scenario: Scenario) -> anyhow::Result<Scenario> {
 /// The most requests at once, above a limit and up to a load, that a server told to run as many holds.
 fn most_run(scenario: &Scenario, limit: u64, load: u64) -> anyhow::Result<Option<u64>> {
     let mut told = scenario.clone();
-    let (mut low, mut high, mut tried) = (limit, load, load);
-    while high > low {
-        told.running_for_loads = Some(tried);
+    most_told(limit, load, |requests| {
+        told.running_for_loads = Some(requests);
         let memory = crate::plan::memory(&told)?;
-        let room = match memory.fits {
+        Ok(match memory.fits {
             Some(false) => 0,
             _ => memory.room(told.context).unwrap_or(0),
-        };
+        })
+    })
+}
+
+/// The most requests at once, above a limit and up to a load, that a server told to run as many has `room` for.
+///
+/// # Errors
+/// Those of `room`.
+pub(crate) fn most_told(
+    limit: u64,
+    load: u64,
+    mut room: impl FnMut(u64) -> anyhow::Result<u64>,
+) -> anyhow::Result<Option<u64>> {
+    let (mut low, mut high, mut tried) = (limit, load, load);
+    while high > low {
+        let held = room(tried)?;
         // Fewer at once leave the pool more room: no more are held than a lighter load leaves.
-        (low, high) = match room >= tried {
-            true => (tried, high.min(room)),
+        (low, high) = match held >= tried {
+            true => (tried, high.min(held)),
             false => (low, tried - 1),
         };
-        tried = match (low + 1..tried).contains(&room) {
-            true => room.min(high),
+        tried = match (low + 1..tried).contains(&held) {
+            true => held.min(high),
             false => low + (high - low).div_ceil(2),
         };
     }

@@ -24,6 +24,7 @@ pub(crate) mod nccl_setup;
 mod nccl_step;
 mod observed;
 mod of_one_kind;
+mod open;
 mod other_flags;
 mod other_kernel;
 mod pasted;

@@ -3,6 +3,7 @@
 use super::answer::{LoadWall, Measure, Memory, Point, Verdict};
 use super::costs::Costs;
 use super::measure;
+use super::open;
 use super::short_head;
 use super::stopped::Stopped;
 use crate::scenario::{Known, PRIOR_DEPTH, Scenario, checkpoint};
@@ -103,10 +104,11 @@ fn reason(
             first.break_even_accept_length
         ),
         Verdict::MeasureFirst => format!(
-            "break-even is accept length {:.2}, expected {}, and the band holds 1; {}",
+            "break-even is accept length {:.2}, expected {}, and the band holds 1; {}{}",
             first.break_even_accept_length,
             expected(scenario, first),
-            until(points, pays_up_to, memory)
+            until(points, pays_up_to, memory),
+            open::decided(points)
         ),
     }
 }
@@ -304,7 +306,7 @@ fn undecided(loads: &[(u32, bool)]) -> Option<String> {
 }
 
 /// The loads that are so (`true`), neighbours joined: `2 to 4 and 32`.
-fn ranges(loads: &[(u32, bool)]) -> String {
+pub(super) fn ranges(loads: &[(u32, bool)]) -> String {
     let runs = loads.chunk_by(|a, b| a.1 == b.1);
     let so = runs.filter(|run| run.first().is_some_and(|(_, so)| *so));
     let words = so.filter_map(|run| {
