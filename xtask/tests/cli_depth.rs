@@ -269,3 +269,23 @@ fn loads_that_gain_beyond_some_that_do_not_are_told() {
         "{said}"
     );
 }
+
+/// "accept length over 7.05 (2.83 now, 4 steps)" asked for more than 4 steps can give.
+#[test]
+fn an_accept_length_beyond_what_the_steps_can_give_is_no_flip() {
+    let of = |context: &str| {
+        let line = format!(
+            "predict --model qwen3-30b-a3b --quant fp8 --gpu rtx-5090 --gpus 2 --engine vllm@0.28.0 --draft eagle3 \
+             --context {context}"
+        );
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let far = of("16k");
+    assert!(far.contains("and at most 5.00 is accepted"), "{far}");
+    assert!(!far.contains("accept length over"), "{far}");
+    let near = of("2k");
+    assert!(
+        near.contains("  accept length over ") || near.contains("  accept length under "),
+        "{near}"
+    );
+}

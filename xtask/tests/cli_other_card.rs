@@ -353,3 +353,20 @@ fn the_rounding_of_a_log_is_no_cost_of_its_draft() {
     assert!(set.contains("costs 31,641 of "), "{set}");
     std::fs::remove_file(path).ok();
 }
+
+/// "memory fraction: 1.494005292224318 is not above 0 and at most 1" of a log whose card was not the one given.
+#[test]
+fn a_pool_that_does_not_go_onto_the_card_given_is_another_cards() {
+    let log = "INFO 08-22 15:27:08 llm_engine.py:70] Initializing an LLM engine with config: \
+               model='meta-llama/Llama-2-13b-chat-hf', dtype=torch.float16, tensor_parallel_size=1, seed=0)\n\
+               INFO 08-22 15:27:21 llm_engine.py:196] # GPU blocks: 865, # CPU blocks: 327\n";
+    common::with_log("old", log, |path| {
+        let refused = common::refusal(&["predict", "--from-log", path, "--gpu", "rtx-3090"]);
+        assert!(
+            refused.contains(path) && refused.contains("--gpu is the card"),
+            "{refused}"
+        );
+        let own = common::answers(&["predict", "--from-log", path, "--gpu", "a100-80gb-sxm"]);
+        assert!(own.contains("llama-2-13b on 1x-a100-80gb-sxm"), "{own}");
+    });
+}

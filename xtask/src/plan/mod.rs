@@ -178,8 +178,7 @@ fn report(
     if seen {
         by_the_pool(&mut setup, &known, inferred.known.fraction);
     }
-    let mut cost = kvplan::speculation_cost(&setup).map_err(fail)?;
-    slots_for_one(&setup, &cost.with)?;
+    let mut cost = cost_on_this_card(scenario, &setup)?;
     if seen && setup.observed.pool_with_draft && inferred.known.fraction.is_some() {
         // The draft's pool came out of the same fraction.
         inferred.known.fraction = Some(cost.with.fraction);
@@ -255,6 +254,38 @@ fn by_the_pool(setup: &mut kvplan::Setup<'_>, known: &kvplan::Known, inferred: O
             setup.fraction = setup.fraction.filter(|_| !sglang);
         }
     }
+}
+
+/// Plans with the draft and without, where what was seen goes onto the card and the slots run one request.
+fn cost_on_this_card(
+    scenario: &Scenario,
+    setup: &kvplan::Setup<'_>,
+) -> anyhow::Result<SpeculationCost> {
+    on_this_card(scenario, setup)?;
+    let cost = kvplan::speculation_cost(setup).map_err(|e| input::error(e.to_string()))?;
+    slots_for_one(setup, &cost.with)?;
+    Ok(cost)
+}
+
+/// Refuses a pool that was seen and does not go with the model's weights onto the card: it was another card's.
+fn on_this_card(scenario: &Scenario, setup: &kvplan::Setup<'_>) -> anyhow::Result<()> {
+    let Some(pool_gib) = setup.observed.pool_gib else {
+        return Ok(());
+    };
+    let plan = kvplan::plan(setup).map_err(|error| input::error(error.to_string()))?;
+    let (fraction, card_gib) = (plan.fraction, setup.card_gib);
+    if fraction <= 1.0 {
+        return Ok(());
+    }
+    let from = match scenario.ran.file.is_empty() {
+        true => "--kv-gib",
+        false => scenario.ran.file.as_str(),
+    };
+    Err(input::error(format!(
+        "{from}: a pool of {pool_gib:.2} GiB beside the weights of {} would take {fraction:.2} times the \
+         {card_gib:.1} GiB of {}: --gpu is the card that it was seen on",
+        scenario.model.name, scenario.gpu.name
+    )))
 }
 
 /// Says that the fraction follows from the pool that was seen, where it does.

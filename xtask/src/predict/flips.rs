@@ -33,17 +33,26 @@ pub(super) fn flips(
 fn accept_length(scenario: &Scenario, first: &Point) -> Flip {
     let from = super::verdict::accept_length(scenario, first);
     let to = first.break_even_accept_length;
-    let side = if from >= to { "under" } else { "over" };
+    let now = format!(
+        "({from:.2} now, {}, {})",
+        steps(first.steps),
+        super::verdict::users(first.concurrency)
+    );
+    let most = f64::from(first.steps) + 1.0;
+    let note = match (from >= to, to > most) {
+        (true, _) => format!("accept length under {to:.2} {now}"),
+        (false, false) => format!("accept length over {to:.2} {now}"),
+        (false, true) => {
+            format!(
+                "no accept length: it would take {to:.2}, and at most {most:.2} is accepted {now}"
+            )
+        }
+    };
     Flip {
         input: "accept_length".to_string(),
         from: json!(round(from)),
         to: json!(round(to)),
-        note: format!(
-            "accept length {side} {to:.2} ({from:.2} now, {}, {} user{})",
-            steps(first.steps),
-            first.concurrency,
-            if first.concurrency == 1 { "" } else { "s" }
-        ),
+        note,
     }
 }
 
@@ -159,11 +168,11 @@ fn context(scenario: &Scenario, costs: &Costs<'_>, memory: &Memory, first: &Poin
         from: json!(own),
         to: json!(at),
         note: format!(
-            "context {} about {} tokens: {:.2}x with {} at {}{}{}",
+            "context {} about {} tokens, with {}: {:.2}x at {}{}{}",
             if listed > own { "over" } else { "under" },
             thousands(at as f64),
-            speedup(listed)?,
             steps(run),
+            speedup(listed)?,
             thousands(listed as f64),
             other_depth(scenario, costs, (users, listed), pays),
             doubt_of(scenario, listed),
