@@ -174,3 +174,59 @@ fn an_answer_that_does_not_pay_has_one_depth_for_all_rows() {
     steps.dedup();
     assert_eq!(steps.len(), 1, "{steps:?}");
 }
+
+/// FlashInfer's verify was taken to split the cache at no cost on every card.
+#[test]
+fn tiles_of_flashinfer_are_told_with_what_does_it_faster() {
+    let of = |server: &str| {
+        let line = format!("predict {server}");
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    const TILES: &str =
+        "FlashInfer's kernel for several tokens multiplies whole tiles of query rows";
+    let rtx = "--model qwen3-32b --quant fp8 --kv-dtype fp8 --gpu rtx-5090 --gpus 2 --context 16k --concurrency 8 \
+               --steps 3 --engine";
+    let tiles = of(&format!("{rtx} vllm@0.24.0"));
+    assert!(
+        tiles.contains(TILES) && tiles.contains("vLLM 0.28.0 does it faster"),
+        "{tiles}"
+    );
+    assert!(!tiles.contains("and masks each"), "{tiles}");
+    // Followed, the newer release is what was said of it, and says that its kernel was not run on such a card.
+    let (_, gain) = tiles.split_once("%  vLLM 0.28.0 (").expect("a change");
+    let (_, told) = gain.split_once("attention: ").expect("its speedup");
+    let (told, _) = told.split_once("x with ").expect("a figure");
+    let newer = of(&format!("{rtx} vllm@0.28.0").replace(" --steps 3", ""));
+    assert!(
+        newer.contains("by XQA: taken to read the cache once"),
+        "{newer}"
+    );
+    assert!(!newer.contains(TILES), "{newer}");
+    let fixed = of(&format!("{rtx} vllm@0.28.0"));
+    let figure = |text: &str| -> f64 {
+        let (head, _) = text.split_once("x for ").expect("a speedup");
+        head.rsplit(' ')
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .expect("a figure")
+    };
+    assert!(
+        (figure(&fixed) - told.parse::<f64>().expect("a figure")).abs() < 0.02,
+        "{told}: {fixed}"
+    );
+    assert!(figure(&fixed) > figure(&tiles));
+    // SGLang masks them, and at one user they hide behind the reading of the cache.
+    let sglang = "--model qwen3-32b --quant int4 --gpu rtx-3090 --gpus 4 --context 8k --engine sglang@0.5.12";
+    let many = of(&format!("{sglang} --concurrency 16"));
+    assert!(
+        many.contains(TILES) && many.contains("and masks each"),
+        "{many}"
+    );
+    let one = of(&format!("{sglang} --concurrency 1"));
+    assert!(
+        one.contains("it then hides behind the reading of the cache"),
+        "{one}"
+    );
+    assert!(!one.contains(TILES), "{one}");
+}

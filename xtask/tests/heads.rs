@@ -166,10 +166,10 @@ fn a_context_that_turns_the_answer_is_told_beside_a_sweep_too() {
     assert!(asked("4k", &[]).contains(told));
     let text = asked("4k", &beside);
     let (_, speedup) = text.split_once(told).expect("told");
-    let (_, speedup) = speedup.split_once(" tokens: ").expect("its speedup");
-    let (speedup, _) = speedup
-        .split_once(" with 5 steps at 32,768")
+    let (_, speedup) = speedup
+        .split_once(" tokens, with 5 steps: ")
         .expect("of the steps run");
+    let (speedup, _) = speedup.split_once(" at 32,768").expect("its speedup");
     let there = asked("32k", &beside);
     assert!(
         there.contains(&format!("{speedup} for one user")),
@@ -222,7 +222,8 @@ fn no_flip_names_a_context_that_is_not_served_or_holds_a_measured_length_flat() 
     let within = of("32768", &[]);
     assert!(within.contains(flip), "{within}");
     assert!(
-        within.contains(" with 3 steps at 16,384, beyond the head's 2,048\n"),
+        within.contains(" at 16,384, beyond the head's 2,048\n")
+            && within.contains("tokens, with 3 steps: "),
         "{within}"
     );
     let served = of("8192", &[]);

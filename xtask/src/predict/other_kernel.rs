@@ -7,11 +7,14 @@ use super::costs::{AllReduces, Costs, Pin};
 use super::links::Links;
 use super::points::{Tried, best, try_depths};
 use crate::explain::carried::ATTENTION;
+use crate::gpus::Family;
 use crate::scenario::{EngineChoice, EngineKind, Scenario};
 use crate::step_time::walk::Walk;
 
 /// The release from which vLLM's Triton kernel splits verifies.
 const TRITON_SPLITS: &str = "0.33.0";
+/// The release from which it verifies by XQA on RTX Blackwell.
+const XQA_OF_RTX: &str = "0.28.0";
 
 /// A server whose verify splits the cache.
 pub(super) struct OtherKernel {
@@ -40,33 +43,42 @@ pub(super) fn all(scenario: &Scenario) -> Vec<OtherKernel> {
             scenario: other,
         }
     };
+    let vllm = scenario.engine.kind == EngineKind::Vllm;
+    let rtx = scenario.gpu.family == Family::BlackwellRtx;
     match scenario.walk() {
         Some(Walk::FlashAttention2) => [Some(told("FLASHINFER")), with_fp8(scenario)]
             .into_iter()
             .flatten()
             .collect(),
-        Some(Walk::TritonOfVllm) => {
-            let given = |name: &str| {
-                let input = scenario.input(name);
-                let text = input.and_then(|input| input.value.as_str());
-                text.unwrap_or_default().to_string()
-            };
-            let mut other = scenario.clone();
-            other.engine = EngineChoice {
-                kind: EngineKind::Vllm,
-                version: Some(TRITON_SPLITS.to_string()),
-            };
-            vec![OtherKernel {
-                input: "engine",
-                value: format!("vllm@{TRITON_SPLITS}"),
-                instead_of: given("engine"),
-                change: format!("vLLM {TRITON_SPLITS}"),
-                why,
-                scenario: other,
-            }]
+        Some(Walk::TritonOfVllm) => vec![newer(scenario, TRITON_SPLITS, why)],
+        Some(Walk::FlashInfer(_)) if vllm && rtx => {
+            let why = "its XQA kernel takes a verify in about the time of a plain step's attention";
+            vec![newer(scenario, XQA_OF_RTX, why)]
         }
         Some(Walk::TritonOfSglang) if scenario.takes_flashinfer() => vec![told("flashinfer")],
         Some(Walk::TritonOfSglang | Walk::FlashInfer3 | Walk::FlashInfer(_)) | None => Vec::new(),
+    }
+}
+
+/// A newer release of vLLM.
+fn newer(scenario: &Scenario, version: &str, why: &'static str) -> OtherKernel {
+    let given = scenario
+        .input("engine")
+        .and_then(|input| input.value.as_str());
+    let mut other = scenario.clone();
+    other.engine = EngineChoice {
+        kind: EngineKind::Vllm,
+        version: Some(version.to_string()),
+    };
+    // What a log shows of its release's kernel is not this one's.
+    other.ran.verify_graphs = None;
+    OtherKernel {
+        input: "engine",
+        value: format!("vllm@{version}"),
+        instead_of: given.unwrap_or_default().to_string(),
+        change: format!("vLLM {version}"),
+        why,
+        scenario: other,
     }
 }
 

@@ -16,8 +16,13 @@ const SETTLED_BY: &str = "a run with the draft at this context";
 
 /// The kernel, what it adds at the lightest load and what would run another.
 pub(super) fn told(scenario: &Scenario, costs: &Costs<'_>, points: &[Point]) -> Option<Assumption> {
-    let kernel = scenario.walk_told()?;
     let drafts = |point: &&Point| point.steps > 0 && !point.off_in_paste;
+    let Some(kernel) = scenario.walk_told() else {
+        return points
+            .iter()
+            .find(drafts)
+            .and_then(|point| by_xqa(scenario, point));
+    };
     let mut rows = points.iter().filter(drafts).map(|point| {
         let cost = costs.cycle(
             point.concurrency,
@@ -72,6 +77,9 @@ fn others(scenario: &Scenario) -> String {
             "no kernel of the engine is known to do it faster here".to_string()
         }
         (true, _) => "no other kernel of the engine is known to split it here".to_string(),
+        (false, Some(Walk::FlashInfer(_))) => {
+            format!("{} does it faster", changes.join(" or "))
+        }
         (false, _) => format!("by {} it would be split", changes.join(" or ")),
     }
 }
@@ -83,6 +91,17 @@ fn hidden(scenario: &Scenario, point: &Point) -> Option<Assumption> {
     (tiles && open).then(|| Assumption {
         what: "the verify's attention, by FlashInfer: taken as measured alone on an H200, scaled by this card's data sheet; it then \
                hides behind the reading of the cache (docs/HARDWARE.md)"
+            .to_string(),
+        settled_by: SETTLED_BY.to_string(),
+    })
+}
+
+/// Of the kernel that vLLM has for RTX Blackwell, measured on Hopper alone.
+fn by_xqa(scenario: &Scenario, point: &Point) -> Option<Assumption> {
+    let told = scenario.verifies_by_xqa() && point.context >= LONG_CONTEXT;
+    told.then(|| Assumption {
+        what: "the verify's attention, by XQA: taken to read the cache once, as a plain step does; on an H200 4 tokens took 2 to 10 % \
+               longer with a bf16 cache, 5 to 50 % with fp8 (docs/HARDWARE.md)"
             .to_string(),
         settled_by: SETTLED_BY.to_string(),
     })

@@ -74,6 +74,16 @@ impl Scenario {
         }
     }
 
+    /// Whether vLLM verifies by XQA on a card that it was not measured on.
+    pub(crate) fn verifies_by_xqa(&self) -> bool {
+        let attends = self.attends();
+        let seen = self.ran.verify_graphs.as_ref();
+        self.engine.kind == EngineKind::Vllm
+            && self.gpu.family == Family::BlackwellRtx
+            && attends.backend_or(seen) == "FLASHINFER"
+            && attends.whole_by("FLASHINFER")
+    }
+
     fn older_or_rtx(&self) -> bool {
         matches!(
             self.gpu.family,
