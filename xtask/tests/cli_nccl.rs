@@ -262,3 +262,32 @@ fn nccls_version_is_taken_from_a_flag_or_from_the_log_of_the_server() {
     let error = refusal(&["simulate", "--box", "4x-rtx-pro-6000", "--nccl", "new"]);
     assert!(error.contains("such as 2.29.7"), "{error}");
 }
+
+/// They read as two: a sweep was "moved" from one to the other by nothing.
+#[test]
+fn nccl_by_name_where_it_is_the_engines_own_choice_is_said_to_be_the_same() {
+    let box_ = "predict --model llama-3.3-70b --quant int4 --gpu rtx-4090 --gpus 4 --engine vllm --context 2k";
+    let of = |box_: &str, more: &str| {
+        let line = format!("{box_} {more}");
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let same =
+        "NCCL is also what vLLM takes here by itself at every size, so nccl and engine are one";
+    assert!(of(box_, "--allreduce nccl").contains(&format!("{same}\n")));
+    assert!(of(box_, "--compare engine,nccl").contains(&format!("{same}\n")));
+    assert!(!of(box_, "").contains(same));
+    let sweep = "concurrency,tok_s\n1,58\n4,205\n8,340\n16,520\n";
+    common::with_log("one.csv", sweep, |path| {
+        let text = of(box_, &format!("--allreduce nccl --baseline {path}"));
+        let stands = format!("{same}; the steps of the plain sweep stand as they were measured\n");
+        assert!(text.contains(&stands), "{text}");
+        assert!(!text.contains("is taken to have run with"), "{text}");
+        // Over NVLink the engine's own kernels run.
+        let mesh = "predict --model llama-3.3-70b --quant int4 --gpu h100-sxm --gpus 4 --engine vllm --context 2k";
+        let text = of(mesh, &format!("--allreduce nccl --baseline {path}"));
+        assert!(
+            text.contains("is taken to have run with") && !text.contains(same),
+            "{text}"
+        );
+    });
+}

@@ -148,3 +148,23 @@ fn sglang_says_it_by_either_flag_and_keeps_its_pool() {
         );
     }
 }
+
+/// `explain` offered the log of a server without graphs as the sweep, which `predict` then left aside.
+#[test]
+fn a_log_without_graphs_is_not_offered_as_the_sweep() {
+    let eager = DENSE.replace("ASKED", "'enforce_eager': True, ");
+    let drafting = "INFO 11-29 14:42:57 [core.py:114] Initializing a V1 LLM engine (v0.24.0) with config: \
+                    model='meta-llama/Llama-3.1-8B-Instruct', speculative_config=SpeculativeConfig(method='eagle3', \
+                    model='x/Llama-EAGLE3', num_spec_tokens=3), tensor_parallel_size=1\n";
+    with_log("drafting", drafting, |spec| {
+        let text = of(&eager, &format!("explain LOG {spec}"));
+        let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let aside = "--baseline LOG: its server captured no CUDA graphs (line 1), which predict leaves aside";
+        assert!(joined.contains(aside), "{text}");
+        let (_, next) = text.split_once("\nnext ").expect("a command");
+        let command = next.lines().next().unwrap_or_default();
+        assert!(!command.contains("--baseline"), "{text}");
+        let plain = of(&DENSE.replace("ASKED", ""), &format!("explain LOG {spec}"));
+        assert!(plain.contains("--baseline LOG"), "{plain}");
+    });
+}

@@ -329,3 +329,34 @@ fn each_figure_of_a_bench_is_cited_by_its_own_line() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// Beside `--kv-dtype` the sweep was moved from the engine's own format, of which `explain` said nothing.
+#[test]
+fn a_sweep_beside_a_piped_log_of_another_kv_format_is_told_how_to_say_its_own() -> anyhow::Result<()>
+{
+    let log = "[2026-07-11 09:14:02] server_args=ServerArgs(model_path='meta-llama/Llama-3.3-70B-Instruct', \
+               quantization='fp8', tp_size=4, kv_cache_dtype='fp8_e4m3', speculative_algorithm=None)\n";
+    let joined = |log: &str, sweep: &str| -> anyhow::Result<String> {
+        let path = scratch("piped-kv.csv");
+        std::fs::write(&path, sweep)?;
+        let output = explain(&["-", &path.display().to_string()], Some(log.as_bytes()))?;
+        let words = text(&output);
+        Ok(words.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let sweep = "concurrency,tok_s\n1,98\n8,700\n32,2300\n";
+    let told = joined(log, sweep)?;
+    assert!(told.contains("--kv-dtype fp8_e4m3"), "{told}");
+    let says = "does not say its KV format and is taken to be of the engine's own, its steps moved to fp8_e4m3";
+    assert!(told.contains(says), "{told}");
+    let start = "# sglang.launch_server --kv-cache-dtype fp8_e4m3";
+    assert!(
+        told.contains(&format!("or write `{start}` above")),
+        "{told}"
+    );
+    // Followed it is of that format.
+    let followed = joined(log, &format!("{start}\n{sweep}"))?;
+    assert!(!followed.contains(says), "{followed}");
+    let own = joined(&log.replace("fp8_e4m3", "auto"), sweep)?;
+    assert!(!own.contains(says), "{own}");
+    Ok(())
+}

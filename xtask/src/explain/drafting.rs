@@ -49,6 +49,9 @@ pub(super) fn complete(
             }
         }
     }
+    if crate::scenario::suffix::drafts(said) {
+        (said.steps, said.accept_length, said.accept_rates) = (None, None, None);
+    }
     left_out
 }
 

@@ -10,6 +10,7 @@ use super::drafting;
 use super::facts::Facts;
 use super::scenario::{LogScenario, scenario_from_facts};
 use crate::predict::text::shell_word as word;
+use crate::scenario::{merge, suffix};
 use accept::accept;
 use baseline::{Baseline, baseline};
 use served::{memory, served, version};
@@ -136,7 +137,7 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     if own.as_ref().is_some_and(|own| own.version_open) {
         version(&mut line);
     }
-    not_modelled(&mut line, log);
+    not_modelled(&mut line, &said, log);
     let settings = line.words.len();
     if own.is_none() {
         memory(&mut line, &said);
@@ -146,12 +147,11 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     let by_log = own.as_ref();
     load(&mut line, &said, by_log, bench, baseline.as_ref());
     accept(&mut line, &said, by_log, depth, files);
-    let alone = said.tp.is_some_and(|(tp, _)| tp < 2);
-    let table = files.iter().find(|facts| !alone && all_reduce_table(facts));
-    if let Some(table) = table {
-        line.file("--allreduce-table", table);
-    }
+    table(&mut line, &said, files);
     if let Some(baseline) = baseline {
+        let unsaid = baseline.formats_unsaid(files).filter(|_| own.is_none());
+        let piped = log.is_some_and(|log| log.file == super::STANDARD_INPUT);
+        format::of_the_sweep(&mut line, &said, unsaid, piped);
         baseline.add(&mut line);
     }
     let speed = bench.is_some() || log.is_some_and(|log| log.get("gen_tok_s").is_some());
@@ -164,13 +164,21 @@ pub(crate) fn command_line(files: &[Facts]) -> Option<Next> {
     says.then(|| line.next())
 }
 
+/// Times of all-reduces among the files, where there is somebody to reduce with.
+fn table(line: &mut Words, said: &LogScenario, files: &[Facts]) {
+    let alone = said.tp.is_some_and(|(tp, _)| tp < 2);
+    let table = files.iter().find(|facts| !alone && all_reduce_table(facts));
+    if let Some(table) = table {
+        line.file("--allreduce-table", table);
+    }
+}
+
 /// Whether what a log says can be taken whole: not where drafts are named that the model of the
 /// log does not have.
 fn one_model(said: &LogScenario) -> bool {
     let known = said.model.as_ref().map(|(path, _)| model_name(path));
     let word = draft_word(said, known.as_deref());
-    word.is_some()
-        || crate::scenario::merge::draft_of_log(said).is_none_or(|draft| draft.0 != "mtp")
+    word.is_some() || merge::draft_of_log(said).is_none_or(|draft| draft.0 != "mtp")
 }
 
 /// The draft and its depth, as far as `--from-log` does not say them; the depth.
@@ -180,7 +188,7 @@ fn drafted(
     own: Option<&LogScenario>,
     model: Option<&str>,
 ) -> Option<u32> {
-    let by_log = own.and_then(crate::scenario::merge::draft_of_log);
+    let by_log = own.and_then(merge::draft_of_log);
     let draft = draft_word(said, model);
     match draft.as_deref() {
         Some("DRAFT") => line.gap("--draft", "DRAFT", draft_hint(said)),
@@ -250,7 +258,7 @@ fn hardware(
 }
 
 /// Parts of the server that the answer leaves out.
-fn not_modelled(line: &mut Words, log: Option<&Facts>) {
+fn not_modelled(line: &mut Words, said: &LogScenario, log: Option<&Facts>) {
     let several = |name: &str| log.and_then(|log| log.number(name)).filter(|n| *n > 1.0);
     for (name, what, answer) in [
         ("pp", "pipeline stages", "the TP group alone"),
@@ -260,6 +268,10 @@ fn not_modelled(line: &mut Words, log: Option<&Facts>) {
             let left_out = format!("{n} {what}: they are not modelled; the answer is for {answer}");
             line.left_out.push(left_out);
         }
+    }
+    if suffix::drafts(said) {
+        let left_out = "suffix decoding: it is not modelled; the answer is without a draft";
+        line.left_out.push(left_out.to_string());
     }
 }
 
@@ -341,9 +353,11 @@ fn draft_hint(said: &LogScenario) -> String {
 
 /// The draft as `predict` takes it; `None` where it must find one by itself.
 fn draft_word(said: &LogScenario, model: Option<&str>) -> Option<String> {
-    let look_up = |(name, _): &(String, usize)| crate::scenario::merge::is_look_up(name);
-    if said.spec_algorithm.as_ref().is_some_and(look_up) {
-        return Some("ngram".to_string());
+    let named = said.spec_algorithm.as_ref().map(|(name, _)| name.as_str());
+    match named {
+        Some(name) if suffix::is_suffix(name) => return Some("none".to_string()),
+        Some(name) if merge::is_look_up(name) => return Some("ngram".to_string()),
+        _ => {}
     }
     let path = said.draft.as_ref().map(|(path, _)| model_name(path));
     let algorithm = said.spec_algorithm.as_ref();

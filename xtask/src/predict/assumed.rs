@@ -20,7 +20,6 @@ pub(super) fn all(
     let has_list = setting.has_list() && setting.steps > 0;
     let by_load = flags::depth_by_load(scenario, has_list);
     let one_depth = flags::one_depth(setting, points);
-    let kernel = flags::no_switch(scenario, setting.allreduce, setting.group);
     // Where state slots stop more, telling the engine to run more changes nothing.
     let most = points.last().map_or(1, |point| point.concurrency);
     let carried = setting.runs && setting.memory.slots_carry(most);
@@ -29,7 +28,7 @@ pub(super) fn all(
         .chain(super::other_flags::split(scenario))
         .chain(by_load)
         .chain(one_depth)
-        .chain(kernel)
+        .chain(flags::no_switch(scenario, setting.allreduce, setting.group))
         .chain(setting.memory.version_assumed.clone())
         .chain(seqs_that_matter(scenario, setting.memory))
         .chain(launch::limit_changed(scenario, setting.memory))
@@ -66,6 +65,7 @@ pub(super) fn all(
             });
         }
     }
+    super::same_reduce::told(scenario, links, &[], &mut all);
     let (reduces, mesh) = (scenario.tp > 1, setting.group.is_mesh());
     all.retain(|a| {
         // One GPU uses no link, a mesh of NVLink none of PCIe.

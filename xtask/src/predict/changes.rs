@@ -201,6 +201,8 @@ pub(super) fn compare(
     if rows.is_empty() {
         return Err(no_row(list, &left_out, &scenario.model.name));
     }
+    let names: Vec<&str> = compared_names::of(list).collect();
+    super::same_reduce::told(scenario, &own_links, &names, &mut answer.assumptions);
     (answer.compared, answer.compared_left_out) = (rows, left_out);
     Ok(())
 }

@@ -137,30 +137,33 @@ impl<'a> Costs<'a> {
             true => scenario.host_costs(overhead),
             false => stand_in_overhead(overhead),
         };
-        let server = |us, kv_dtype| {
+        // Kernels and graphs follow the cache's format: those of a sweep are of the format that it ran with.
+        let server = |us, of: &Scenario| {
             let setup = Setup {
                 sharding: sharding(scenario),
-                kv_dtype,
+                kv_dtype: of.kv_dtype,
                 overhead,
                 graphs: true,
-                ladder: scenario.graph_ladder(),
+                ladder: of.graph_ladder(),
             };
             let server = Server::new(&scenario.model, scenario.gpu, &setup, us);
             let server = match of_engine {
                 true => {
-                    let server = scenario.waiting(server).with_walk(scenario.walk());
-                    super::pool_cast::on(server, scenario, kv_dtype)
+                    let server = scenario.waiting(server).with_walk(of.walk());
+                    super::pool_cast::on(server, scenario, of.kv_dtype)
                 }
                 false => server,
             };
             super::links::wired(server, scenario)
         };
-        let asked = server(&*all_reduces.asked, scenario.kv_dtype);
+        let asked = server(&*all_reduces.asked, scenario);
         let swept_us = all_reduces.swept.as_ref();
         let differs = swept_us.is_some() || scenario.swept_kv_dtype != scenario.kv_dtype;
         let swept = differs.then(|| {
             let us = swept_us.unwrap_or(&all_reduces.asked);
-            server(&**us, scenario.swept_kv_dtype).on_gpu_links(links.all_on_gpu_links())
+            let mut of_sweep = scenario.clone();
+            of_sweep.kv_dtype = scenario.swept_kv_dtype;
+            server(&**us, &of_sweep).on_gpu_links(links.all_on_gpu_links())
         });
         let law = law(scenario, swept.as_ref().unwrap_or(&asked))?;
         Ok(Self {
@@ -276,8 +279,11 @@ impl<'a> Costs<'a> {
         if let Some(swept) = &self.swept {
             // The growth beyond the sweep stays that of the server that ran it: told by another
             // kernel's, a faster one made the verify longer.
-            let as_swept = cost;
-            cost.shift(&self.modelled_by(swept, chain), &self.modelled(chain));
+            let (from, to) = (self.modelled_by(swept, chain), self.modelled(chain));
+            // What another kernel's verify takes over the cache is computed in both, and measured in neither.
+            let mut as_swept = cost;
+            as_swept.verify_ms += to.walked_ms - from.walked_ms;
+            cost.shift(&from, &to);
             cost.moved = (cost.break_even() / as_swept.break_even()).ln().abs();
         }
         if let Some(pin) = &self.pin {
@@ -449,7 +455,7 @@ pub(super) fn all_reduces<'a>(
 }
 
 /// Whether two choices come to the same kernel at every size: an engine whose own choice is NCCL, and NCCL by name.
-fn alike(links: &Links<'_>, one: Choice, other: Choice) -> bool {
+pub(super) fn alike(links: &Links<'_>, one: Choice, other: Choice) -> bool {
     (8..=28_u32).all(|power| {
         let us = |choice| links.time_us(choice, 1 << power);
         us(one) == us(other)

@@ -32,6 +32,7 @@ mod placeholders;
 mod points;
 pub(crate) mod pool_cast;
 mod replicas;
+mod same_reduce;
 pub(crate) mod serves;
 mod short_head;
 mod stopped;

@@ -6,6 +6,7 @@ use super::measure;
 use super::open;
 use super::short_head;
 use super::stopped::Stopped;
+use crate::scenario::suffix::NOT_MODELLED;
 use crate::scenario::{Known, PRIOR_DEPTH, Scenario, checkpoint};
 use crate::table::thousands;
 
@@ -18,7 +19,15 @@ pub(super) struct Summary {
 }
 
 /// What is said where nothing drafts.
-const NO_DRAFT: &str = "--draft none: nothing drafts, so nothing is gained";
+fn no_draft(scenario: &Scenario) -> String {
+    let log = scenario
+        .input(NOT_MODELLED)
+        .and_then(|input| input.value.as_str());
+    match log {
+        Some(said) => format!("{said} is not modelled, so nothing is said of what it gains"),
+        None => "--draft none: nothing drafts, so nothing is gained".to_string(),
+    }
+}
 
 /// Judges by the lightest load asked for; says up to which load it holds.
 pub(super) fn summary(
@@ -32,8 +41,8 @@ pub(super) fn summary(
             verdict: Verdict::DoesNotPay,
             because: match (stopped(scenario, memory), &memory.set_instead) {
                 (Some(stopped), _) => stopped.why,
-                (None, None) => NO_DRAFT.to_string(),
-                (None, Some(set)) => format!("{NO_DRAFT}; {set}"),
+                (None, None) => no_draft(scenario),
+                (None, Some(set)) => format!("{}; {set}", no_draft(scenario)),
             },
             measure: None,
             pays_up_to: None,
@@ -97,7 +106,7 @@ fn reason(
             until(points, pays_up_to, memory)
         ),
         // Judged without a draft before.
-        Verdict::NoDraft => NO_DRAFT.to_string(),
+        Verdict::NoDraft => no_draft(scenario),
         Verdict::DoesNotPay => format!(
             "accept length {} is under the break-even of {:.2}",
             expected(scenario, first),

@@ -141,6 +141,9 @@ pub(super) fn no_flashinfer(merged: &merge::Merged) -> Option<&str> {
     told.and_then(|told| told.no_flashinfer.as_deref())
 }
 
+/// How the line begins that says so.
+pub(crate) const MOVED: &str = "the plain sweep is taken to have run with ";
+
 /// Says that the steps of a sweep are moved to another all-reduce.
 fn note_moved((swept, at): (&str, &str), name: &str, notes: &mut Notes) {
     let shown = |name: &str| match name {
@@ -153,7 +156,7 @@ fn note_moved((swept, at): (&str, &str), name: &str, notes: &mut Notes) {
     };
     notes.assume(
         format!(
-            "the plain sweep is taken to have run with {ran}; with {} its steps are the measured ones \
+            "{MOVED}{ran}; with {} its steps are the measured ones \
              moved by the difference of the two modelled all-reduces, and the bands are wider by all that \
              this changes",
             shown(name)

@@ -151,6 +151,9 @@ fn last(name: &str) -> &str {
 }
 
 fn kind_by_name(name: &str) -> Option<HeadKind> {
+    if super::suffix::is_suffix(name) {
+        return None;
+    }
     if is_look_up(name) {
         return Some(HeadKind::NGram);
     }

@@ -213,6 +213,7 @@ pub(crate) fn draft_of_log(log: &explain::LogScenario) -> Option<(String, usize)
         // The engines name their own MTP module by the algorithm, without a draft path.
         let word = match () {
             () if lower.contains("mtp") || lower.contains("nextn") => "mtp",
+            () if super::suffix::is_suffix(name) => "suffix",
             () if is_look_up(name) => "ngram",
             () => return None,
         };
@@ -333,6 +334,9 @@ fn apply_log_speculation(
 ) {
     let at = |line: usize| format!("{shown}:{line}");
     let number = |value: Option<(u32, usize)>| value.map(|(v, line)| Given::new(v, at(line)));
+    if super::suffix::drafts(log) {
+        return;
+    }
     merged.steps = number(log.steps).or(merged.steps.take());
     merged.topk = number(log.topk).or(merged.topk.take());
     merged.draft_tokens = number(log.draft_tokens).or(merged.draft_tokens.take());

@@ -37,13 +37,14 @@ mod ran;
 pub(crate) mod releases;
 pub(crate) mod served;
 pub(crate) mod shapes;
+pub(crate) mod suffix;
 mod sweep;
 pub(crate) mod tree;
 mod walk;
 
 pub(crate) use accept_files::named as named_files;
 pub(crate) use acceptance::{Acceptance, Known, PRIOR_DEPTH, training_of};
-pub(crate) use all_reduce::{allreduce_names, names_allreduce};
+pub(crate) use all_reduce::{MOVED, allreduce_names, names_allreduce};
 pub(crate) use aside::ONE_GROUP;
 pub(crate) use beyond::unmeasured_band;
 pub(crate) use cache::E5M2;

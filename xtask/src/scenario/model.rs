@@ -268,6 +268,9 @@ pub(super) fn named_draft(
         notes.input("method", "none", given.source.clone());
         return Ok(None);
     }
+    if super::suffix::is_suffix(wanted) {
+        return super::suffix::left_out(given, notes).map(|()| None);
+    }
     if super::merge::is_look_up(&lower) && config_files(wanted)?.is_none() {
         return Ok(Some(look_up(&given.source, notes)));
     }

@@ -65,6 +65,17 @@ impl Baseline {
             .push(format!("--baseline {}: {why}", facts.file));
     }
 
+    /// The sweep, where none of its files says the KV format that it ran with.
+    pub(super) fn formats_unsaid(&self, files: &[Facts]) -> Option<String> {
+        let mut own = files
+            .iter()
+            .filter(|facts| self.files.contains(&facts.file));
+        let says = own.any(|facts| facts.get("kv_dtype").is_some());
+        let piped = |file: &String| file == crate::explain::STANDARD_INPUT;
+        let unsaid = self.none.is_none() && !says && !self.files.iter().any(piped);
+        unsaid.then(|| format!("--baseline {}", self.files.join(",")))
+    }
+
     pub(super) fn add(self, line: &mut Words) {
         if let Some(why) = self.none {
             line.left_out.push(why);
@@ -165,10 +176,27 @@ pub(super) fn baseline(files: &[Facts]) -> Option<Baseline> {
             ..Baseline::of(facts)
         });
     }
-    let own = plain_log(files).or_else(|| plain_pool(files))?;
+    let own = plain_log(files).or_else(|| plain_pool(files));
+    let Some(own) = own else {
+        return without_graphs(files);
+    };
     Some(Baseline {
         loads: own.speeds.iter().map(|speed| speed.running).collect(),
         ..Baseline::of(own)
+    })
+}
+
+/// The log of a plain server that captured no CUDA graphs, which `predict` leaves aside.
+fn without_graphs(files: &[Facts]) -> Option<Baseline> {
+    let log = files.iter().find(|facts| plain_speeds(facts))?;
+    let line = log.eager()?.line;
+    Some(Baseline {
+        none: Some(format!(
+            "--baseline {}: its server captured no CUDA graphs (line {line}), which predict leaves aside: the answer \
+             is of one that does; run it with graphs",
+            log.file
+        )),
+        ..Baseline::of(log)
     })
 }
 
@@ -183,17 +211,20 @@ fn plain_pool(files: &[Facts]) -> Option<&Facts> {
     };
     let alike = |facts: &&Facts| same(facts, "engine") && same(facts, "model");
     let mut plain = files.iter().filter(pooled).filter(|facts| !drafts(facts));
-    plain.find(alike)
+    plain.find(|facts| alike(facts) && facts.eager().is_none())
 }
 
 /// The log of a plain server that shows speeds.
 fn plain_log(files: &[Facts]) -> Option<&Facts> {
-    files.iter().find(|facts| {
-        !facts.speeds.is_empty()
-            && facts.speed_printers < 2
-            && facts.get("spec_algorithm").is_none()
-            && facts.get("accept_length").is_none()
-    })
+    let mut plain = files.iter().filter(|facts| plain_speeds(facts));
+    plain.find(|facts| facts.eager().is_none())
+}
+
+fn plain_speeds(facts: &Facts) -> bool {
+    !facts.speeds.is_empty()
+        && facts.speed_printers < 2
+        && facts.get("spec_algorithm").is_none()
+        && facts.get("accept_length").is_none()
 }
 
 /// The plain server's log where the speeds with a draft are lines of a log too, and not of a bench: the

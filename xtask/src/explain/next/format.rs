@@ -2,11 +2,43 @@
 //! format what the log's server loaded.
 
 use kvplan::catalog::{Found, find, find_in, names};
-use kvplan::{GIB, Sharding};
+use kvplan::{GIB, KvDtype, Sharding};
 
 use super::{LogScenario, Words};
 use crate::explain::facts::Facts;
 use crate::plan::{WEIGHTS_OFF, usual_of_the_nearest};
+
+/// Beside `--kv-dtype` a sweep that does not say its KV format is of the engine's own, and is moved: that of a log
+/// without a name is most likely of the log's.
+pub(super) fn of_the_sweep(
+    line: &mut Words,
+    said: &LogScenario,
+    sweep: Option<String>,
+    piped: bool,
+) {
+    let told = said.kv_dtype.as_ref().map(|(dtype, _)| dtype.as_str());
+    let other = |dtype: &&str| KvDtype::parse(dtype).is_some_and(|dtype| dtype != KvDtype::Bf16);
+    let (Some(dtype), Some(sweep)) = (told.filter(other), sweep) else {
+        return;
+    };
+    let start = match said.engine.as_ref().map(|(engine, _)| engine.as_str()) {
+        Some("vllm") => Some("vllm serve"),
+        Some("sglang") => Some("sglang.launch_server"),
+        _ => None,
+    };
+    let by_log = piped.then(|| "save what was piped and give it as --from-log".to_string());
+    let by_line =
+        start.map(|start| format!("write `# {start} --kv-cache-dtype {dtype}` above its speeds"));
+    let ways: Vec<String> = by_log.into_iter().chain(by_line).collect();
+    if ways.is_empty() {
+        return;
+    }
+    line.provided.push(format!(
+        "{sweep} does not say its KV format and is taken to be of the engine's own, its steps moved to {dtype}: if it \
+         ran in {dtype}, {}",
+        ways.join(", or ")
+    ));
+}
 
 /// Asks for `--quant`, with the formats that fit.
 pub(super) fn ask(line: &mut Words, said: &LogScenario, log: Option<&Facts>) {
