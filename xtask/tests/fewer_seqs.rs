@@ -38,6 +38,47 @@ fn a_limit_of_the_loads_asked_for_that_leaves_much_more_pool_is_told_and_gives_i
     assert!(!text.contains("would leave the pool"), "{text}");
 }
 
+/// 4 requests at once were held at the fraction that is advised, and 2 at vLLM's own, which does for as few.
+#[test]
+fn a_limit_beside_a_fraction_that_is_advised_is_named_with_it_and_holds_as_many() {
+    let server = "predict --model qwen3-32b --quant awq --gpu rtx-4090 --engine vllm@0.33.0";
+    let of = |more: &str| {
+        let line = format!("{server} {more}");
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let text = of("");
+    let (_, offer) = text
+        .split_once("the KV pool is full (")
+        .unwrap_or_else(|| panic!("{text}"));
+    let (offer, _) = offer.split_once(')').expect("an end");
+    let (requests, flags) = offer.split_once(" with ").expect("a way");
+    assert!(flags.starts_with("--gpu-memory-utilization ") && flags.contains(" --max-num-seqs "));
+    let json: serde_json::Value =
+        serde_json::from_str(&of(&format!("{flags} --json"))).expect("JSON");
+    let held = &json["memory"]["most_at_once"]["requests"];
+    assert_eq!(held.to_string(), requests, "{text}");
+}
+
+/// The line to paste had no draft, and what fewer requests at once leave the pool was told beside one.
+#[test]
+fn beside_a_paste_without_the_draft_fewer_requests_are_those_of_the_plain_server() {
+    let server = "--model qwen3-30b-a3b --quant fp8 --gpu rtx-4090 --gpus 2 --engine vllm@0.33.0 --context 16k \
+                  --concurrency 1,4 --draft";
+    let of = |more: &str| {
+        let line = format!("predict {server} {more}");
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let text = of("eagle3 --accept 1.05@3");
+    assert!(text.starts_with("DOES NOT PAY"), "{text}");
+    let plain = of("none");
+    let told = |text: &str| {
+        let line = text.lines().find(|line| line.contains("max_num_seqs "));
+        line.map(str::to_string)
+    };
+    assert!(told(&plain).is_some_and(|line| line.contains("would leave")));
+    assert_eq!(told(&text), told(&plain), "{text}{plain}");
+}
+
 /// "legal from 0.9083 … to 0.908".
 #[test]
 fn a_narrow_range_of_fractions_ends_above_its_start() {

@@ -117,6 +117,18 @@ fn fewer_requests_at_once_come_before_a_shorter_length() {
     assert!(followed.starts_with("TIGHT"), "{followed}");
 }
 
+/// "--max-running 64 --mem-fraction 0.961 (1 of 32,768 tokens at once)", of 64 users whom nobody asked for.
+#[test]
+fn a_limit_of_loads_nobody_asked_for_is_no_more_than_fit() {
+    let flags = "--model qwen3-8b --gpu rtx-4090 --engine vllm@0.33.0 --context 32k --draft eagle3";
+    for command in ["predict", "plan"] {
+        let text = run(command, flags);
+        assert!(text.contains(": --max-running 1 would fit"), "{text}");
+    }
+    let followed = run("predict", &format!("{flags} --max-running 1"));
+    assert!(!followed.starts_with("DOES NOT FIT"), "{followed}");
+}
+
 /// Requests at once that nobody asked for stood under "assumed" in `plan` alone.
 #[test]
 fn predict_names_the_sequences_nobody_asked_for_where_they_take_room() {

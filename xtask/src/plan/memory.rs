@@ -103,6 +103,16 @@ fn drafting(scenario: &Scenario) -> anyhow::Result<Memory> {
             true => None,
             false => fewer_at_once(&other.report, scenario, None)?,
         };
+        // With fewer at once the engine's own fraction may do, which holds less.
+        let fraction = format!(
+            "{} {:.3}",
+            fraction_flag(&own),
+            other.report.cost.with.fraction
+        );
+        let fewer = fewer.map(|fewer| Roomier {
+            setting: format!("{fraction} {}", fewer.setting),
+            ..fewer
+        });
         with_roomier(&mut memory, fewer.into_iter().collect());
         memory.set_instead = Some(other.why);
         return Ok(at_a_cost(memory, cost));

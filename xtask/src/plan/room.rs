@@ -123,12 +123,29 @@ fn way(scenario: &Scenario, args: Option<&PlanArgs>) -> Option<Way> {
 }
 
 /// No more requests at once than the heaviest load shown, where the engine takes more: graphs, sampler rows
-/// and tables of the others give way to the pool.
+/// and tables of the others give way to the pool. Where nobody asked for that load, no more than then fit.
 fn fewer_at_once(scenario: &Scenario, args: Option<&PlanArgs>, running: u64) -> Option<String> {
     let most = u64::from(scenario.concurrency.iter().copied().max()?);
     if running <= most || scenario.engine.kind == EngineKind::LlamaCpp {
         return None;
     }
+    let (words, held) = limited_to(scenario, args, most)?;
+    if held >= most {
+        return Some(words);
+    }
+    let asked = most == u64::from(text::asked_users(scenario));
+    let as_held = limited_to(scenario, args, held.max(1)).filter(|_| !asked);
+    if let Some((words, _)) = as_held.filter(|(_, as_many)| *as_many >= held.max(1)) {
+        return Some(words);
+    }
+    Some(format!(
+        "{words} ({held} of {} tokens at once)",
+        thousands(scenario.context as f64)
+    ))
+}
+
+/// How it fits where it is told to run no more requests at once, and how many it then holds.
+fn limited_to(scenario: &Scenario, args: Option<&PlanArgs>, most: u64) -> Option<(String, u64)> {
     let mut other = scenario.clone();
     other.max_running = Some(most);
     let told = args.cloned().map(|mut args| {
@@ -142,14 +159,7 @@ fn fewer_at_once(scenario: &Scenario, args: Option<&PlanArgs>, running: u64) -> 
         .ok()?
         .at_once(scenario.context)
         .requests;
-    let words = way.words(&format!("--max-running {most}"));
-    Some(match held < most {
-        true => format!(
-            "{words} ({held} of {} tokens at once)",
-            thousands(scenario.context as f64)
-        ),
-        false => words,
-    })
+    Some((way.words(&format!("--max-running {most}")), held))
 }
 
 /// Weight formats in which it fits as it stands.

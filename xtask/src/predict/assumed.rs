@@ -30,7 +30,7 @@ pub(super) fn all(
         .chain(one_depth)
         .chain(flags::no_switch(scenario, setting.allreduce, setting.group))
         .chain(setting.memory.version_assumed.clone())
-        .chain(seqs_that_matter(scenario, setting.memory))
+        .chain(seqs_that_matter(setting))
         .chain(launch::limit_changed(scenario, setting.memory))
         .chain(launch::limit_with_room(scenario, setting.memory).filter(|_| setting.runs))
         .chain(launch::more_than_ran(scenario))
@@ -81,8 +81,17 @@ pub(super) fn all(
 }
 
 /// How many requests at once vLLM makes room for by itself, where it does not fit, holds fewer than
-/// were asked for, or would hold much more for the loads asked for alone.
-fn seqs_that_matter(scenario: &Scenario, memory: &Memory) -> Option<String> {
+/// were asked for, or would hold much more for the loads asked for alone. Without a draft in the paste the pool
+/// is that of the plain server.
+fn seqs_that_matter(setting: &flags::Setting<'_>) -> Option<String> {
+    let scenario = setting.scenario;
+    let mut alone = scenario.clone();
+    alone.draft = None;
+    let fits = setting.memory.fits != Some(false);
+    let plain = (setting.steps == 0 && scenario.draft.is_some() && fits)
+        .then(|| crate::plan::memory(&alone).ok());
+    let plain = plain.flatten();
+    let memory = plain.as_ref().unwrap_or(setting.memory);
     let most = scenario.concurrency.last().copied().map_or(1, u64::from);
     let held = memory.most_at_once.as_ref();
     let fewer = held.is_some_and(|held| held.requests < most);

@@ -407,7 +407,7 @@ impl Ran {
     pub(crate) fn drafted_with(&self, head: HeadKind) -> bool {
         let said = self.draft.as_deref();
         let kind = said.and_then(|name| match name {
-            "mtp" | "ngram" => Some(name),
+            "mtp" | "ngram" | "suffix" => Some(name),
             _ => super::model::names_head(name),
         });
         let same = match head {
