@@ -191,3 +191,22 @@ fn accept_refuses_a_model_that_it_does_not_know() {
     let near = refusal(&["accept", "--accept", "2.52@3", "--model", "deepseek-v3.3"]);
     assert!(near.contains("did you mean"), "{near}");
 }
+
+/// "--gpu 4090: is the card's name, not how many; give --gpu NAME --gpus 4090".
+#[test]
+fn a_card_named_by_its_number_is_that_card() {
+    for number in ["3090", "4090", "5090", "5080"] {
+        let text = common::answers(&["predict", "--model", "qwen3-8b", "--gpu", number]);
+        assert!(text.contains(&format!("on 1x-rtx-{number} ")), "{text}");
+    }
+    let count = common::refusal(&["predict", "--model", "qwen3-8b", "--gpu", "8"]);
+    assert!(
+        count.contains("not how many") && count.contains("--gpus 8"),
+        "{count}"
+    );
+    let unknown = common::refusal(&["predict", "--model", "qwen3-8b", "--gpu", "6000"]);
+    assert!(
+        unknown.contains("no such GPU") && unknown.contains("6000"),
+        "{unknown}"
+    );
+}

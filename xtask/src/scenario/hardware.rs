@@ -98,6 +98,8 @@ fn found(request: &BoxRequest) -> anyhow::Result<Hardware> {
         .gpu
         .as_deref()
         .and_then(|g| g.trim().parse::<u32>().ok())
+        // Cards are named by numbers too: 4090.
+        .filter(|count| *count <= MAX_GPUS)
     {
         return Err(input::error(format!(
             "--gpu {count}: is the card's name, not how many; give --gpu NAME --gpus {count}"
