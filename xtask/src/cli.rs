@@ -122,7 +122,7 @@ pub(crate) struct ScenarioArgs {
     )]
     pub(crate) mem_fraction: Option<f64>,
     /// KV cache dtype (bf16, fp8, fp4, or a GGUF type)
-    #[arg(long, value_name = "DTYPE")]
+    #[arg(long, aliases = ["kv-cache-dtype"], value_name = "DTYPE")]
     pub(crate) kv_dtype: Option<String>,
     /// Attention kernels that the engine is told to run, by its own name (vLLM FLASHINFER, SGLang triton, …)
     /// [default: the log's, else the engine's own choice]

@@ -230,3 +230,47 @@ fn tiles_of_flashinfer_are_told_with_what_does_it_faster() {
     );
     assert!(!one.contains(TILES), "{one}");
 }
+
+/// Advised for its kernel, FlashInfer on Ada cuts the graphs of a verify, and nothing said so or held it in the band.
+#[test]
+fn a_verify_in_pieces_is_said_and_its_host_is_in_the_band() {
+    const CUT: &str = "vLLM cuts the CUDA graph of a verify at attention here (FLASHINFER)";
+    let of = |more: &str| {
+        let line = format!(
+            "predict --model qwen3-8b --quant fp8 --gpu rtx-4090 --draft eagle3 --context 4k --concurrency 1 --steps 3 \
+             --attention-backend FLASHINFER --engine {more}"
+        );
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    let low = |text: &str| -> f64 {
+        let (_, band) = text.split_once("for one user (").expect("a band");
+        let (low, _) = band.split_once(' ').expect("its low end");
+        low.parse().expect("a figure")
+    };
+    let (cut, whole) = (of("vllm@0.24.0"), of("vllm@0.33.0"));
+    assert!(cut.contains(CUT), "{cut}");
+    assert!(!whole.contains(CUT), "{whole}");
+    assert!(low(&cut) < low(&whole), "{cut}{whole}");
+    // Whoever is sent there is told.
+    let line = "predict --model qwen3-8b --quant fp8 --gpu rtx-4090 --draft eagle3 --context 4k --engine vllm@0.24.0";
+    let sent = answers(&line.split_whitespace().collect::<Vec<_>>());
+    let change = sent
+        .lines()
+        .find(|line| line.contains("%  --attention-backend FLASHINFER"));
+    assert!(
+        change.is_some_and(|line| line.contains("cut at attention")),
+        "{sent}"
+    );
+    let log = "INFO 11-30 20:01:11 [utils.py:253] non-default args: {'model': 'Qwen/Qwen3-8B', \
+               'speculative_config': {'method': 'eagle3', 'model': 'a/head', 'num_speculative_tokens': 3}}\n\
+               WARNING 11-30 20:01:12 [compilation.py:1380] CUDAGraphMode.FULL_AND_PIECEWISE is not supported with \
+               spec-decode for attention backend FlashInferBackend (support: \
+               AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE); setting cudagraph_mode=PIECEWISE\n";
+    common::with_log("cut", log, |path| {
+        let read = answers(&["explain", path]);
+        assert!(
+            read.contains("a verify runs in CUDA graphs cut at attention"),
+            "{read}"
+        );
+    });
+}

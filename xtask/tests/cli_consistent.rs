@@ -159,7 +159,7 @@ fn a_load_left_open_under_a_gain_names_what_to_measure() {
 
 /// Without an accept length the fastest depth, 3 steps at most loads, may not pay; shallower ones surely do.
 const SURE_AND_FAST: [&str; 2] = [
-    "--model qwen3-32b --quant fp8 --box 2x-rtx-5090-am5 --engine vllm@0.24.0 --context 8k --kv-dtype fp8",
+    "--model qwen3-32b --quant fp8 --box 2x-rtx-5090-am5 --engine vllm@0.28.0 --context 8k --kv-dtype fp8",
     "--model qwen3-32b --quant fp8 --box 2x-rtx-5090-am5 --engine vllm@0.30.0 --context 8k --kv-dtype fp8",
 ];
 

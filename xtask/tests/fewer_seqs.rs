@@ -92,3 +92,15 @@ fn a_narrow_range_of_fractions_ends_above_its_start() {
         .collect();
     assert!(figures.len() == 2 && figures[0] < figures[1], "{range}");
 }
+
+/// The engines' name of the flag, as a remedy is told in, was no flag here.
+#[test]
+fn a_cache_format_is_taken_by_the_engines_name_of_its_flag() {
+    let of = |flag: &str| {
+        let line = format!(
+            "predict --model qwen3-8b --gpu rtx-4090 --engine vllm --context 4k {flag} fp8"
+        );
+        answers(&line.split_whitespace().collect::<Vec<_>>())
+    };
+    assert_eq!(of("--kv-cache-dtype"), of("--kv-dtype"));
+}

@@ -18,7 +18,7 @@ fn a_reach_of_what_the_server_takes_pays_as_a_longer_one_does_and_more_reach_is_
             "vocab_size":151936,"draft_vocab_size":32000}}"#
         );
         std::fs::write(&config, text).expect("written");
-        let own = "predict --model qwen3-30b-a3b --quant fp8 --gpu rtx-4090 --gpus 2 --engine vllm@0.24 --kv-dtype fp8 \
+        let own = "predict --model qwen3-30b-a3b --quant fp8 --gpu h100 --gpus 2 --engine vllm@0.24 --kv-dtype fp8 \
                    --accept 2.4@2 --draft";
         let mut flags: Vec<&str> = own.split_whitespace().collect();
         flags.push(config.to_str().expect("a path"));
@@ -52,7 +52,7 @@ fn a_reach_of_what_the_server_takes_pays_as_a_longer_one_does_and_more_reach_is_
         INFO 11-28 09:02:16 [model.py:1661] Using max model len 8192\n";
     common::with_log("reach", log, |file| {
         let of = |more: &[&str]| {
-            let own = ["predict", "--from-log", file, "--gpu", "rtx-4090"];
+            let own = ["predict", "--from-log", file, "--gpu", "h100"];
             answers(&[&own[..], &["--accept", "2.4@2", "--context"], more].concat())
         };
         let within = of(&["8k"]);

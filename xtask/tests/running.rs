@@ -454,7 +454,7 @@ fn what_holds_more_is_named_whatever_the_verdict_and_as_plan_names_it() {
         .unwrap_or_else(|| panic!("{plan}"));
     let (fp8, _) = with.split_once(" carries it").expect("a remedy");
     assert!(
-        fp8.starts_with("--kv-dtype fp8 --mem-fraction-static "),
+        fp8.starts_with("--kv-cache-dtype fp8 --mem-fraction-static "),
         "{fp8}"
     );
     let said = line(&open);

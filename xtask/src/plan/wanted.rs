@@ -56,7 +56,7 @@ impl Wanted {
     /// the band of the activation wall. `None` where nothing does.
     fn all_by(&self, report: &Report) -> Option<(String, &'static str)> {
         let (answer, format) = match &self.fp8 {
-            Some(fp8) => (fp8, "--kv-dtype fp8 "),
+            Some(fp8) => (fp8, "--kv-cache-dtype fp8 "),
             None => (Some(&self.answer).filter(|answer| answer.reached)?, ""),
         };
         let flags = self.flags(report, answer, self.context);

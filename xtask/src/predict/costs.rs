@@ -226,9 +226,9 @@ impl<'a> Costs<'a> {
             slower: 0.0,
             moved: 0.0,
             host: HostTime {
-                draft_ms: self.server.draft_host_ms(chain.draft_steps),
+                launched_ms: self.server.launched_ms(chain.draft_steps),
                 bound_ms: found.host_bound_ms,
-                hosts: self.scenario.draft_hosts(),
+                hosts: self.scenario.launching_hosts(),
             },
             walk: self.walk_time(found.walked_ms),
         }
@@ -252,9 +252,9 @@ impl<'a> Costs<'a> {
         };
         let found = law.on_gpu(Some(&known), &at);
         let host = HostTime {
-            draft_ms: known.server.draft_host_ms(chain.draft_steps),
+            launched_ms: known.server.launched_ms(chain.draft_steps),
             bound_ms: known.host_bound_ms(&at, &found),
-            hosts: self.scenario.draft_hosts(),
+            hosts: self.scenario.launching_hosts(),
         };
         let mut cost = CycleCost {
             plain_ms: found.plain_ms,

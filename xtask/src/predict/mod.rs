@@ -400,7 +400,8 @@ fn of_rows(
     let padding = graphs::padding(scenario, links, all_reduce, points)?;
     let told = padding
         .into_iter()
-        .chain(walk::told(scenario, costs, points));
+        .chain(walk::told(scenario, costs, points))
+        .chain(walk::in_pieces(scenario, points));
     Ok(told.chain(seen(scenario, links, costs, observed)).collect())
 }
 

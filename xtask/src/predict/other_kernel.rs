@@ -24,7 +24,7 @@ pub(super) struct OtherKernel {
     pub(super) instead_of: String,
     /// What to do, as typed.
     pub(super) change: String,
-    pub(super) why: &'static str,
+    pub(super) why: String,
     pub(super) scenario: Scenario,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn all(scenario: &Scenario) -> Vec<OtherKernel> {
             value: backend.to_string(),
             instead_of: scenario.walk().map_or("", Walk::backend).to_string(),
             change: as_typed(&other, backend),
-            why,
+            why: format!("{why}{}", in_pieces(&other)),
             scenario: other,
         }
     };
@@ -77,8 +77,16 @@ fn newer(scenario: &Scenario, version: &str, why: &'static str) -> OtherKernel {
         value: format!("vllm@{version}"),
         instead_of: given.unwrap_or_default().to_string(),
         change: format!("vLLM {version}"),
-        why,
+        why: why.to_string(),
         scenario: other,
+    }
+}
+
+/// That the verify of such a server is no whole graph, in words.
+fn in_pieces(other: &Scenario) -> &'static str {
+    match other.verify_host_ms() > 0.0 {
+        true => ", in CUDA graphs that are cut at attention, which a slow host feels",
+        false => "",
     }
 }
 
@@ -102,8 +110,11 @@ fn with_fp8(scenario: &Scenario) -> Option<OtherKernel> {
         value: "fp8".to_string(),
         instead_of: scenario.kv_dtype.name().to_string(),
         change: "--kv-cache-dtype fp8".to_string(),
-        why: "vLLM then takes FlashInfer, whose kernel splits the verify over the cache, and half the bytes of it are \
-              read; what is accepted, and the answers, may differ with it",
+        why: format!(
+            "vLLM then takes FlashInfer, whose kernel splits the verify over the cache{}, and half the bytes of it \
+             are read; what is accepted, and the answers, may differ with it",
+            in_pieces(&other)
+        ),
         scenario: other,
     })
 }

@@ -106,3 +106,21 @@ fn by_xqa(scenario: &Scenario, point: &Point) -> Option<Assumption> {
         settled_by: SETTLED_BY.to_string(),
     })
 }
+
+/// That vLLM launches a verify layer by layer, and what that takes its host.
+pub(super) fn in_pieces(scenario: &Scenario, points: &[Point]) -> Option<Assumption> {
+    let host_ms = scenario.verify_host_ms();
+    let drafts = points
+        .iter()
+        .any(|point| point.steps > 0 && !point.off_in_paste);
+    let (low, high) = scenario.launching_hosts();
+    (host_ms > 0.0 && drafts).then(|| Assumption {
+        what: format!(
+            "vLLM cuts the CUDA graph of a verify at attention here ({}): {host_ms:.1} ms of host time a verify, by a draft model \
+             launched so on one H200's host ({low} to {high} of that in the band; docs/HARDWARE.md); a cycle is the longer of this \
+             and of what the GPU does",
+            scenario.attends().backend_or(scenario.ran.verify_graphs.as_ref())
+        ),
+        settled_by: "a run with the draft".to_string(),
+    })
+}

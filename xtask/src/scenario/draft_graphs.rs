@@ -14,6 +14,9 @@ const ONE_BY_ONE_LAYER_US: f64 = 500.0;
 /// a third of the host's time, and the launch of a graph is added.
 const IN_PIECES_LAYER_US: f64 = 200.0;
 
+/// Hosts beside that one, to the time that no graph at all would take.
+const IN_PIECES_HOSTS: (f64, f64) = (0.4, ONE_BY_ONE_LAYER_US / IN_PIECES_LAYER_US);
+
 /// How a release runs the draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Runs {
@@ -71,13 +74,28 @@ impl Scenario {
         layers.map_or(0.0, |layers| layers as f64 * us * 1e-3)
     }
 
-    /// Host times that the band holds, as shares of [`Self::draft_host_ms`]. One host was measured; how far others
+    /// Host time of a verify whose graph vLLM cuts at attention, ms: a layer is launched as that of a small model
+    /// which drafts in pieces; 0 where it is one graph.
+    pub(crate) fn verify_host_ms(&self) -> f64 {
+        let vllm = self.engine.kind == EngineKind::Vllm && self.draft.is_some();
+        let whole = self.attends().whole(self.ran.verify_graphs.as_ref());
+        match vllm && !whole {
+            true => self.model.layers.len() as f64 * IN_PIECES_LAYER_US * 1e-3,
+            false => 0.0,
+        }
+    }
+
+    /// Host times that the band holds, as shares of [`Self::draft_host_ms`] and [`Self::verify_host_ms`]. One host was measured; how far others
     /// lie from it is a choice: desktop processors launch some 2.5 times as fast as servers' do. Where the
     /// release itself was not run, to the time without any graph.
-    pub(crate) fn draft_hosts(&self) -> (f64, f64) {
+    pub(crate) fn launching_hosts(&self) -> (f64, f64) {
+        let draft = layers(&self.engine, self.draft.as_ref());
+        if draft.is_none() {
+            return IN_PIECES_HOSTS;
+        }
         match Runs::of(self.engine.version.as_deref()) {
             Runs::OneByOne => (0.4, 1.25),
-            Runs::InPieces => (0.4, ONE_BY_ONE_LAYER_US / IN_PIECES_LAYER_US),
+            Runs::InPieces => IN_PIECES_HOSTS,
         }
     }
 }

@@ -45,6 +45,7 @@ impl Scenario {
         server
             .with_waiting_cycles(self.overlap() == Overlap::PlainOnly)
             .with_draft_host(self.draft_host_ms())
+            .with_verify_host(self.verify_host_ms())
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Waits {
     cycles_wait: bool,
     /// Host time of a draft step whose kernels are launched one by one, ms.
     draft_step_ms: f64,
+    /// Host time of a verify whose graph is cut at attention, ms.
+    verify_ms: f64,
 }
 
 impl Server<'_> {
@@ -35,6 +37,12 @@ impl Server<'_> {
         self
     }
 
+    /// The same server where the host needs so long for a verify, ms.
+    pub(crate) fn with_verify_host(mut self, verify_ms: f64) -> Self {
+        self.host.verify_ms = verify_ms.max(0.0);
+        self
+    }
+
     /// Host time that a cycle pays and a plain step hides, ms.
     pub(crate) fn waited_ms(&self, sequences: f64) -> f64 {
         let (step_ms, sequence_us) = self.overhead.hidden_by_overlap();
@@ -45,18 +53,21 @@ impl Server<'_> {
         step_ms + sequence_us * bounded(sequences) * 1e-3
     }
 
-    /// Host time of the draft steps of a cycle, ms; 0 where they run in CUDA graphs.
-    pub(crate) fn draft_host_ms(&self, draft_steps: f64) -> f64 {
-        self.host.draft_step_ms * draft_steps.max(0.0)
+    /// Host time of what a cycle launches, ms: the draft steps and the verify; 0 where they run in whole CUDA graphs.
+    pub(crate) fn launched_ms(&self, draft_steps: f64) -> f64 {
+        match draft_steps > 0.0 {
+            true => self.host.draft_step_ms * draft_steps + self.host.verify_ms,
+            false => 0.0,
+        }
     }
 
     /// By how much the host outlasts a cycle of `cycle_ms`, ms: it launches the draft while the verify
     /// still runs, so that the longer of both is the cycle.
     pub(crate) fn host_bound_ms(&self, draft_steps: f64, sequences: f64, cycle_ms: f64) -> f64 {
-        let draft_ms = self.draft_host_ms(draft_steps);
-        if draft_ms <= 0.0 {
+        let launched_ms = self.launched_ms(draft_steps);
+        if launched_ms <= 0.0 {
             return 0.0;
         }
-        (draft_ms + self.waited_ms(sequences) - cycle_ms).max(0.0)
+        (launched_ms + self.waited_ms(sequences) - cycle_ms).max(0.0)
     }
 }

@@ -16,6 +16,7 @@ pub(super) fn check(facts: &Facts, found: &mut Vec<Finding>) {
     wasted(facts, found);
     undrafted::check(facts, found);
     outside_graphs(facts, found);
+    cut_graphs(facts, found);
     narrow_graphs(facts, found);
     prefills::check(facts, found);
 }
@@ -196,6 +197,21 @@ fn outside_graphs(facts: &Facts, found: &mut Vec<Finding>) {
             "CUDA graphs are off while speculation is on",
             "draft steps are all launch cost: several passes of a small head per cycle",
             super::warnings::WITH_GRAPHS,
+        ));
+    }
+}
+
+/// vLLM cuts the graph of a verify where its attention backend has none of several tokens.
+fn cut_graphs(facts: &Facts, found: &mut Vec<Finding>) {
+    if super::drafts(facts) && facts.text("cuda_graphs") == Some("piecewise") {
+        found.push(Finding::new(
+            Severity::Costly,
+            facts,
+            "cuda_graphs",
+            "a verify runs in CUDA graphs cut at attention",
+            "the host launches each layer: where that takes longer than the GPU does, it is the cycle",
+            "another attention backend, or a newer vLLM (FlashInfer is whole from 0.28 on RTX Blackwell, 0.30 on Hopper, \
+             0.33 on Ampere and Ada); beside a long context weigh it against what that backend's kernel takes (predict)",
         ));
     }
 }
